@@ -17,6 +17,8 @@ from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import FORGOTTEN, FORGOTTEN_DAYS
+from trainbench.judging.diagnosis.diagnose import UNSTEADY
+from trainbench.judging.mark_findings import MARKED
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER_STEP
 from trainbench.judging.warning_findings import Kind
@@ -260,3 +262,35 @@ def test_a_second_slowdown_counts_from_its_own_warning(history: History) -> None
     record(history, 3, slower(), rates=9.6)
 
     assert open_on(history, 4) == [("node-2", 10.0, 3)]
+
+
+def mark(*nodes: str, **changes: Any) -> Finding:
+    return plain(MARKED, nodes=nodes or ("node-2",), **changes)
+
+
+def test_a_mark_is_a_warning_beside_the_breach_until_a_night_that_knows_the_marks_does_not_name_it(
+    history: History,
+) -> None:
+    """A night that could not read the nodes says nothing of them, be the node well or not."""
+    record(history, 1, mark(), rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
+    record(history, 2, mark(), rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
+    record(history, 3, rates=10.0)
+    assert found(history) == [("node-2", "node_marked", "night-1", None, None)]
+
+    record(history, 4, rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
+    assert found(history) == [("node-2", "node_marked", "night-1", "night-4", "takes other work again")]
+
+
+def test_who_frees_a_node_by_hand_ends_its_mark_and_nothing_else(history: History) -> None:
+    record(history, 1, mark("node-1"), mark(), plain(UNSTEADY), marks_are_known=True)
+    history.end_marks(["node-2"], "ada", ENDED_AT + timedelta(days=1))
+
+    assert [(row[0], row[1], row[4]) for row in found(history)] == [
+        ("node-1", "node_marked", None), ("node-2", "node_marked", "freed by ada"), ("node-2", "unsteady", None),
+    ]  # fmt: skip
+
+
+def test_only_an_earlier_campaign_of_the_dag_has_a_later_one(history: History) -> None:
+    record(history, 2)
+
+    assert [history.has_later(night(day, WELL)) for day in (1, 2, 3)] == [True, False, False]

@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
-from trainbench.history.breach import Breach, breach_of, select_breaches
+from trainbench.history.breach import Breach, breach_of, select_breaches, warning_of
+from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
+from trainbench.judging.warning_findings import Kind
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import Breaches
 
@@ -34,6 +36,13 @@ def breaches_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach
     """Of one node, open or closed; those opened last first."""
     of_node = scope.breaches & (breaches.c.node == node)
     return _breaches(connection, of_node, breaches.c.opened_at.desc(), breaches.c.id.desc()).rows
+
+
+def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach, ...]:
+    """Each time that other work was kept away from the node, the last one first."""
+    is_mark = and_(warnings.c.kind == Kind.MARKED.value, warnings.c.node == node, warnings.c.dag_id.in_(scope.suites))
+    query = select(warnings).where(is_mark).order_by(warnings.c.opened_at.desc()).limit(MAX_BREACHES)
+    return tuple(map(warning_of, connection.execute(query)))
 
 
 def breach_by_id(connection: Connection, scope: Scope, breach_id: int) -> Breach | None:

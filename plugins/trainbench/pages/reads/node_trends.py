@@ -17,7 +17,7 @@ from trainbench.history.node_histories import stored_setup
 from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.pages.reads.breach_rows import breaches_of
+from trainbench.pages.reads.breach_rows import breaches_of, marks_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
@@ -44,7 +44,10 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     if not points and not setups and not of_node:
         return None
     accepted = [each for each in read_baselines(connection) if each.is_of(node)]
-    events = [*_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted)]
+    marks = marks_of(connection, scope, node)
+    events = [
+        *_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted), *_mark_events(marks),
+    ]  # fmt: skip
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)
     return NodePage(
@@ -165,6 +168,18 @@ def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
             yield NodeEvent(
                 at=at, kind=EventKind.BASELINE, what="baseline", was=None, now=None, text=text, campaign_id=None
             )
+
+
+def _mark_events(marks: Sequence[Breach]) -> Iterator[NodeEvent]:
+    for mark in marks:
+        at, by = mark.opened_at, mark.campaign_id
+        yield _mark_event(EventKind.MARKED, at, mark.finding.summary, by)
+        if mark.closed_at is not None:
+            yield _mark_event(EventKind.FREED, mark.closed_at, mark.ended or "", mark.closed_by_campaign_id)
+
+
+def _mark_event(kind: EventKind, at: datetime, text: str, campaign_id: str | None) -> NodeEvent:
+    return NodeEvent(at=at, kind=kind, what="mark", was=None, now=None, text=text, campaign_id=campaign_id)
 
 
 def _breach_event(breach: Breach, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:

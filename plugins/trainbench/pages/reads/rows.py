@@ -188,6 +188,8 @@ class EventKind(StrEnum):
     BREACH_CLOSED = "breach_closed"
     ACKNOWLEDGED = "acknowledged"
     BASELINE = "baseline"  # accepted, or taken back
+    MARKED = "marked"  # other work is kept away
+    FREED = "freed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

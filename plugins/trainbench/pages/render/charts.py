@@ -17,6 +17,8 @@ EVENT_MARKS = {
     EventKind.BREACH_CLOSED: ("circle", "good"),
     EventKind.ACKNOWLEDGED: ("square", "warn"),
     EventKind.BASELINE: ("triangle-up", "accent"),
+    EventKind.MARKED: ("square-open", "warn"),
+    EventKind.FREED: ("circle-open", "good"),
 }
 HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
 HALF_A_DAY = timedelta(hours=12)

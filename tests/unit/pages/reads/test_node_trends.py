@@ -10,8 +10,9 @@ from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
 from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import HistoryVerdict, Metric, State
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, State
 from trainbench.history.history import History
+from trainbench.judging.mark_findings import MARKED
 from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
@@ -138,3 +139,26 @@ def test_a_long_series_is_cut_at_its_old_end_and_says_so(recorded: History, monk
     assert found
     assert [point.campaign_id for point in found.series[0].points] == ["night-2", "night-3"]
     assert found.is_cut
+
+
+def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
+    three_nights(history)
+    marked = Finding(
+        level=Level.WARNING,
+        category=MARKED,
+        nodes=("node-3",),
+        measured="the taint",
+        expected="no mark",
+        summary="is kept away from other work: samples/s -10.0 %",
+        resolution="repair it",
+    )
+    rates = {"node-1": 10.0, "node-3": 9.0}
+    history.record(night(4, rates, findings=[marked], marks_are_known=True))
+    history.end_marks(["node-3"], "ada", ENDED_AT + timedelta(days=4))
+    found = Pages(history.engine, {SEEN}).node("node-3", ALL)
+    assert found is not None
+
+    assert [(event.kind, event.at, event.text) for event in found.events if event.what == "mark"] == [
+        (EventKind.FREED, ENDED_AT + timedelta(days=4), "freed by ada"),
+        (EventKind.MARKED, ENDED_AT + timedelta(days=3), "is kept away from other work: samples/s -10.0 %"),
+    ]

@@ -1,0 +1,63 @@
+"""The acts on nodes in words: on the report, the alert and the note."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tests.builders.nights import night
+from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import note
+from trainbench.core.verdicts import Level, State
+from trainbench.judging import mark_findings
+from trainbench.judging.node_marks import Mark, Refusal
+
+TAINT = "the taint trainbench.io/breach:NoSchedule"
+MARK = Mark(
+    instance="trainbench",
+    campaign_id="night-1",
+    at=datetime(2026, 11, 12, 2, 10, tzinfo=UTC),
+    groups=("work-1",),
+    reason="samples/s −10.0 %, limit ±5 %",
+)
+
+
+def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
+    new = mark_findings.marked("node-3", TAINT, MARK, None)
+    old = mark_findings.marked("node-3", TAINT, MARK, "it was not measured")
+
+    assert new.headline == (
+        f"node-3 is kept away from other work by {TAINT} since 12 Nov 2026 02:10 UTC: samples/s −10.0 %, limit ±5 %"
+    )
+    assert old.headline == f"{new.headline}; it stays so, because it was not measured"
+    assert new.resolution == (
+        "repair it: a run that finds it ok frees it; `trainbench nodes free node-3` undoes the mark at once"
+    )
+
+
+def test_nodes_that_are_not_marked_for_one_reason_are_one_finding() -> None:
+    refusals = [
+        Refusal("node-1", "no room", "look"),
+        Refusal("node-2", "gone", "look"),
+        Refusal("node-9", "no room", "look"),
+    ]
+    first, second = mark_findings.not_marked(refusals)
+
+    assert first.headline == "node-1 and node-9 are in confirmed breach and not kept away from other work: no room"
+    assert second.headline == "node-2 is in confirmed breach and not kept away from other work: gone"
+
+
+def test_alert_and_note_of_a_breach_name_the_mark_and_its_undoing_first() -> None:
+    """Not those of another node, and not a warning about several."""
+    campaign = night(
+        1, {"node-1": 10.0, "node-3": 9.0, "node-4": 9.0}, {"node-3": State.BREACH, "node-4": State.BREACH}
+    )
+    shapes = {"node-3": TAINT}
+    findings = (*mark_findings.with_marks(campaign.findings, shapes), mark_findings.marked("node-3", TAINT, MARK, None))
+    raised = alerts(campaign.model_copy(update={"findings": findings}))
+    undo = f"{TAINT} keeps other work away (undo: `trainbench nodes free node-3`); look at the fans of node-3"
+
+    assert [(alert.nodes, alert.level, alert.resolution) for alert in raised[:2]] == [
+        (("node-3",), Level.ERROR, undo), (("node-4",), Level.ERROR, "look at the fans of node-4"),
+    ]  # fmt: skip
+    assert raised[2].category == mark_findings.MARKED
+    assert "nodes free node-3" in note(campaign, raised, "node_consistency", "r", None)
