@@ -60,7 +60,7 @@ class Entry(MeasuredRuns):
         the range of the windows of one run, and the 95 % half-width of the mean step time.
         """
         rates = [r.performance.samples_per_second for r in self.results if r.performance.samples_per_second]
-        return max([_half_range_pct(rates), *(_within_pct(result) for result in self.results)])
+        return max([half_range_pct(rates), *(_within_pct(result) for result in self.results)])
 
 
 def entries(group: WorkGroup, size: int) -> list[Entry]:
@@ -109,8 +109,9 @@ def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:
 def _within_pct(result: RunResult) -> float:
     performance = result.performance
     of_mean = performance.step_time.half_width_pct if performance.step_time else 0.0
-    return max(of_mean, _half_range_pct([window.samples_per_second for window in performance.windows]))
+    return max(of_mean, half_range_pct([window.samples_per_second for window in performance.windows]))
 
 
-def _half_range_pct(rates: Sequence[float]) -> float:
+def half_range_pct(rates: Sequence[float]) -> float:
+    """Half of (largest - smallest), in percent of the median; 0 of nothing."""
     return 50 * (max(rates) - min(rates)) / statistics.median(rates) if rates else 0.0

@@ -139,9 +139,12 @@ def make_table(
     return Table(columns=tuple(columns), rows=(*made, *more), **about)
 
 
-def text_columns(*names: str, numbers: Iterable[str] = ()) -> tuple[Column[Sequence[str]], ...]:
-    """The columns of rows that are texts already; those in `numbers` stand flush right."""
-    return tuple(text(name, itemgetter(place), is_number=name in numbers) for place, name in enumerate(names))
+def text_columns(*names: str, numbers: Iterable[str] = (), long: str = "") -> tuple[Column[Sequence[str]], ...]:
+    """The columns of rows that are texts already; those in `numbers` stand flush right, the `long` one may break."""
+    return tuple(
+        text(name, itemgetter(place), is_number=name in numbers, is_long=name == long)
+        for place, name in enumerate(names)
+    )
 
 
 def _with_bars(rows: Sequence[Row], place: int) -> Iterable[Row]:

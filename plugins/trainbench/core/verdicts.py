@@ -164,9 +164,9 @@ class HistoryVerdict(Frozen):
     fingerprint: str | None = None  # of the work; None: unknown
     state: State  # ok, breach, notice (faster), no_baseline, not_judged
     samples_per_second: float | None
-    baseline_median: float | None
-    deviation_pct: float | None
-    limit_pct: float | None
+    baseline_median: float | None = None  # this and the next two: None where it could not be judged
+    deviation_pct: float | None = None
+    limit_pct: float | None = None
     num_points: int
     reason: str
 

@@ -37,16 +37,14 @@ def prices_table(prices: Sequence[Price], today: date) -> Table:
             text("as of", lambda price: str(price.as_of or "given")),
             text("days", lambda price: str(price.age_days(today)), is_number=True),
             text("source", lambda price: f"[{sources[price.source]}]"),
-            text("", lambda price: " ".join(word for word, holds in _marks(price, today).items() if holds)),
+            text(
+                "", lambda p: " ".join(filter(None, ["yours" if p.own else "", "STALE" if p.is_stale(today) else ""]))
+            ),
         ),
         tone=lambda price: Tone.WARN if price.is_stale(today) else Tone.PLAIN,
         notes=(*notes, *(f"[{number}] {source}" for source, number in sources.items())),
         title=count(len(prices), "price"),
     )
-
-
-def _marks(price: Price, today: date) -> dict[str, bool]:
-    return {"yours": price.own, "STALE": price.is_stale(today)}
 
 
 def price_row(price: Price, today: date) -> dict[str, Any]:
@@ -74,6 +72,7 @@ def skipped_table(imported: Imported) -> Table:
 def estimate_table(estimate: Estimate) -> Table:
     """One row for each price that fits the GPU, cheapest first."""
     more, gpus = len(estimate.offers) - MAX_OFFERS, count(estimate.num_gpus, "GPU")
+    gpus += f" ({estimate.gpu})" if estimate.gpu else ""
     return make_table(
         estimate.offers[:MAX_OFFERS],
         (
@@ -89,7 +88,7 @@ def estimate_table(estimate: Estimate) -> Table:
         ),
         tone=lambda offer: Tone.WARN if offer.stale else Tone.PLAIN,
         notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
-        title=f"{estimate.num_samples:,} samples of {estimate.work}, on {gpus}{_of(estimate.gpu)}",
+        title=f"{estimate.num_samples:,} samples of {estimate.work}, on {gpus}",
     )
 
 
@@ -97,9 +96,8 @@ def headline(estimate: Estimate) -> str:
     """ "30,000 samples take 1 h 31 min at 5.500 samples/s and cost $3.64 to $12.40."."""
     if estimate.hours is None or estimate.samples_per_s is None:
         return "Neither time nor cost is known."
-    hours = [offer.hours for offer in estimate.offers if offer.hours is not None] or [
-        estimate.hours
-    ]  # interruptions are in
+    hours = [offer.hours for offer in estimate.offers if offer.hours is not None]  # interruptions are in
+    hours = hours or [estimate.hours]
     taken = (
         f"{estimate.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
         f"{figure(estimate.samples_per_s)} samples/s"
@@ -112,7 +110,3 @@ def headline(estimate: Estimate) -> str:
 
 def _to(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
-
-
-def _of(gpu: str | None) -> str:
-    return f" ({gpu})" if gpu else ""

@@ -25,6 +25,7 @@ FORMULAS = (
     "Electricity: kWh x PUE x tariff.",
 )
 
+# Of costs.csv, with one row for each work, month and price: what was paid, then what if.
 COLUMNS = (
     "month", "work", "fingerprint", "gpu", "num_gpus", "num_runs", "samples_per_s", "tokens_per_s", "price", "is_paid",
     "usd_per_gpu_hour", "usd_per_1000_samples", "usd_per_1m_tokens", "last_run",
@@ -37,7 +38,7 @@ def files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
     return {
         "COST_REPORT.md": as_markdown(report, links),
         "cost_report.html": as_page(report, links),
-        "costs.csv": costs_csv(report),
+        "costs.csv": lines((COLUMNS, *_paid(report), *_tried(report))),
         "costs.json": report.model_dump_json(indent=1) + "\n",
     }
 
@@ -53,25 +54,17 @@ def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
 
 
 def as_page(report: SpendReport, links: Mapping[str, str]) -> str:
-    return (
-        environment()
-        .get_template("spend.html.j2")
-        .render(
-            title=f"{TITLE}: {report.month}",
-            head=report.summary[0],
-            rest=report.summary[1:],
-            facts=(report.report_id, f"made {moment(report.made_at)}", "months in UTC"),
-            tables=tables(report),
-            links=links,
-            doubts=_doubts(report),
-            formulas=FORMULAS,
-        )
+    template = environment().get_template("spend.html.j2")
+    return template.render(
+        title=f"{TITLE}: {report.month}",
+        head=report.summary[0],
+        rest=report.summary[1:],
+        facts=(report.report_id, f"made {moment(report.made_at)}", "months in UTC"),
+        tables=tables(report),
+        links=links,
+        doubts=_doubts(report),
+        formulas=FORMULAS,
     )
-
-
-def costs_csv(report: SpendReport) -> str:
-    """One row for each work, month and price: what was paid, then what if."""
-    return lines((COLUMNS, *_paid(report), *_tried(report)))
 
 
 def _paid(report: SpendReport) -> Iterator[tuple[Cell, ...]]:

@@ -47,8 +47,19 @@ def other_prices(
     prices = []
     for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
         of_gpu = runs[runs.gpu_name.isna() if gpu is None else runs.gpu_name == gpu]
-        hours = float(of_gpu.gpu_hours.sum())
-        tried = [_other(gpu, *candidate, _paid(of_gpu), hours) for candidate in _candidates(gpu, table, params)]
+        hours, paid = float(of_gpu.gpu_hours.sum()), _paid(of_gpu)
+        tried = [
+            OtherPrice(
+                gpu_name=gpu,
+                label=label,
+                basis=basis,
+                as_of=as_of,
+                usd_per_gpu_hour=usd,
+                against_paid_pct=100 * (usd / paid - 1) if paid else None,
+                month_usd=usd * hours if hours else None,
+            )
+            for label, basis, as_of, usd in _candidates(gpu, table, params)
+        ]
         prices += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
     return tuple(prices)
 
@@ -101,23 +112,3 @@ def _paid(runs: DataFrame) -> float | None:
     """USD per GPU-hour over the runs with a known cost, each weighed with its GPU-hours."""
     priced = runs[(runs.run_usd > 0) & (runs.gpu_hours > 0)]
     return float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None
-
-
-def _other(
-    gpu_name: str | None,
-    label: str,
-    basis: PriceBasis | None,
-    as_of: str | None,
-    usd: float,
-    paid: float | None,
-    gpu_hours: float,
-) -> OtherPrice:
-    return OtherPrice(
-        gpu_name=gpu_name,
-        label=label,
-        basis=basis,
-        as_of=as_of,
-        usd_per_gpu_hour=usd,
-        against_paid_pct=100 * (usd / paid - 1) if paid else None,
-        month_usd=usd * gpu_hours if gpu_hours else None,
-    )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, DiskData, Work
+from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import one_line
 from trainbench.core.known_values import known_median
 from trainbench.exchange.seq2seq_files import OldFile, OwnFile
@@ -23,7 +23,7 @@ from trainbench.figure_catalogue.run_figures import (
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
 )
-from trainbench.results.readings import gpu_name
+from trainbench.results.readings import gpu_name, hardware
 
 OLD_PROGRAM = "benchmark.py"
 COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
@@ -123,7 +123,7 @@ class _Runs:
         rate, epoch_s = statistics.median(rates), self.first.epoch_s
         several = {
             "epoch_s": None if epoch_s is None else epoch_s * self.first.samples_per_s / rate,
-            "apart_pct": _half_range_pct(rates),
+            "apart_pct": half_range_pct(rates),
             "apart_from": f"half of the range of {len(rates)} runs",
         }
         figures = {each.name: known_median(values) for each, values in columns.items()}
@@ -144,7 +144,7 @@ def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
         label=_label(spec.work),
         job=_job(spec.work),
         strategy=spec.placement.strategy.value,
-        hardware=_hardware(spec, gpu_name(result)),
+        hardware=hardware(spec, gpu_name(result)),
         num_gpus=0 if spec.work.device is Device.CPU else spec.placement.world_size,
         num_ranks=spec.placement.world_size,
         batch_per_rank=spec.work.samples_per_micro_step * spec.work.gradient_accumulation_steps,
@@ -229,16 +229,8 @@ def _label(work: Work) -> str:
     return f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}"
 
 
-def _hardware(spec: RunSpec, gpu: str | None) -> str:
-    return "CPU" if spec.work.device is Device.CPU else gpu or "GPU unknown"
-
-
-def _half_range_pct(rates: Sequence[float]) -> float:
-    return 100 * (max(rates) - min(rates)) / 2 / statistics.median(rates)
-
-
 def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | None]:
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2 or len(known) < len(rates):
         return None, None
-    return _half_range_pct(known), f"half of the range of {len(known)} epochs"
+    return half_range_pct(known), f"half of the range of {len(known)} epochs"

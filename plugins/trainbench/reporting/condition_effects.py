@@ -28,33 +28,21 @@ class Surfaces(NamedTuple):
     fleet: Tone  # of the Fleet page's headline
 
 
-def _as_is(
-    condition: Condition,
-    word: str,
-    exit_code: int,
-    alert: Level | None,
-    banner: Level | None,
-    notice: Level | None,
-    fleet: Tone,
-) -> Surfaces:
-    return Surfaces(condition, condition, word, exit_code, alert, banner, notice, fleet)
-
-
 _RED = Level.ERROR, Level.ERROR, Level.ERROR, Tone.BAD
 _WARNING = Level.WARNING, Level.WARNING, Level.WARNING, Tone.WARN
 TABLE: tuple[Surfaces, ...] = (
-    _as_is(Condition.FAILED, "failed", 1, *_RED),
-    _as_is(Condition.MISSING, "missing", 1, *_RED),
-    _as_is(Condition.BREACH, "breach", 1, *_RED),
+    Surfaces(Condition.FAILED, Condition.FAILED, "failed", 1, *_RED),
+    Surfaces(Condition.MISSING, Condition.MISSING, "missing", 1, *_RED),
+    Surfaces(Condition.BREACH, Condition.BREACH, "breach", 1, *_RED),
     Surfaces(Condition.ACKNOWLEDGED, Condition.BREACH, "breach", 1, Level.ERROR, None, None, Tone.WARN),
     Surfaces(Condition.STALE, None, None, None, None, None, None, Tone.WARN),
-    _as_is(Condition.DRILL, "drill", 1, Level.ERROR, None, Level.ERROR, Tone.WARN),
-    _as_is(Condition.BEHIND, "behind its own past", 0, *_WARNING),
-    _as_is(Condition.UNSTEADY, "unsteady", 0, *_WARNING),
-    _as_is(Condition.WATCHED, "watched", 0, *_WARNING),
-    _as_is(Condition.UNDECIDED, "insufficient", 0, Level.WARNING, None, None, Tone.WARN),
-    _as_is(Condition.BUSY, "busy", 0, None, None, None, Tone.WARN),
-    _as_is(Condition.WELL, "ok", 0, None, None, None, Tone.GOOD),
+    Surfaces(Condition.DRILL, Condition.DRILL, "drill", 1, Level.ERROR, None, Level.ERROR, Tone.WARN),
+    Surfaces(Condition.BEHIND, Condition.BEHIND, "behind its own past", 0, *_WARNING),
+    Surfaces(Condition.UNSTEADY, Condition.UNSTEADY, "unsteady", 0, *_WARNING),
+    Surfaces(Condition.WATCHED, Condition.WATCHED, "watched", 0, *_WARNING),
+    Surfaces(Condition.UNDECIDED, Condition.UNDECIDED, "insufficient", 0, Level.WARNING, None, None, Tone.WARN),
+    Surfaces(Condition.BUSY, Condition.BUSY, "busy", 0, None, None, None, Tone.WARN),
+    Surfaces(Condition.WELL, Condition.WELL, "ok", 0, None, None, None, Tone.GOOD),
 )
 HEADLINES = {Condition.DRILL: "Drill detected"}  # where a report does not count the nodes first
 _HEAD = """# The condition of a node

@@ -49,12 +49,12 @@ def _headline(kind: Kind) -> str:
     other = [one for one in kind.standings if one.verdict is Verdict.OTHER_WORK and one.per_token]
     headline = f"No configuration is faster than the baseline beyond noise{of}"
     if helped:
-        best = max(helped, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
+        best = max(helped, key=_ratio)
         assert best.per_token is not None, "it helped"
         headline = f"Most helped {best.name}{of}: {best.per_token.text()}"
     if not other:
         return f"{headline}."
-    best = max(other, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
+    best = max(other, key=_ratio)
     return f"{headline}; {best.name}, whose samples have another length: {_apart(best)}."
 
 
@@ -77,7 +77,7 @@ def _verdicts(kind: Kind) -> Table:
         ),
         tone=_tone,
         run_id=_run,
-        title=_title("What helped, what did not, what failed", kind),
+        title=f"What helped, what did not, what failed, {kind.gpu}",
         notes=_verdict_notes(kind),
     )
 
@@ -92,23 +92,17 @@ def _summary(one: Standing) -> str:
     assert one.per_token is not None, "it was compared"
     apart = f"samples of another length: {_apart(one)}"
     rate = apart if one.verdict is Verdict.OTHER_WORK else f"{one.per_token.text()} the baseline's samples/s"
-    parts = [rate, *_memory_parts(one), *_cost_parts(one)]
+    memory = [] if one.memory_pct is None or abs(one.memory_pct) < 1 else [f"memory {percent(one.memory_pct)}"]
+    parts = [rate, *memory, *_cost_parts(one)]
     if one.failed:
         parts.append(f"{len(one.failed)} of {count(len(one.failed) + len(one.results), 'run')} failed")
     return "; ".join(parts)
 
 
-def _memory_parts(one: Standing) -> list[str]:
-    return [] if one.memory_pct is None or abs(one.memory_pct) < 1 else [f"memory {percent(one.memory_pct)}"]
-
-
 def _cost_parts(one: Standing) -> list[str]:
     """Changes of cost, only where the speed changed beyond noise: cost is its inverse."""
-    if (
-        one.saving_pct is None
-        or one.token_saving_pct is None
-        or one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
-    ):
+    is_noise = one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
+    if one.saving_pct is None or one.token_saving_pct is None or is_noise:
         return []
     if one.verdict is Verdict.OTHER_WORK:
         return [f"{_costs('sample', one.saving_pct)}, {_costs('token', one.token_saving_pct)}"]
@@ -156,7 +150,7 @@ def _figures(kind: Kind) -> Table:
         ),
         tone=_tone,
         run_id=_run,
-        title=_title("The figures", kind),
+        title=f"The figures, {kind.gpu}",
         notes=_figures_notes(kind),
     )
 
@@ -198,12 +192,8 @@ def _steps(kind: Kind) -> Table:
             text("memory", lambda step: percent(step.memory_pct), is_number=True),
             SAVING.column(lambda step: step.saving_pct, "saving per sample"),
         ),
-        title=_title("Step by step", kind),
+        title=f"Step by step, {kind.gpu}",
     )
-
-
-def _title(text: str, kind: Kind) -> str:
-    return f"{text}, {kind.gpu}"
 
 
 def _text(value: SpeedUp | None) -> str:

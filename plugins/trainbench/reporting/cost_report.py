@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.known_values import known_median
+from trainbench.core.known_values import known_median, sum_of_all
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
@@ -42,10 +43,8 @@ def cost_report(campaign: Campaign) -> str:
         head.append(
             f"**{markdown.escape(slowed)}** Its runs cost what they cost; their prices per sample mean nothing."
         )
-    links = {
-        result.spec.identity.run_id: RESULT_LINK.format(run_id=result.spec.identity.run_id)
-        for result in campaign.results
-    }
+    run_ids = [result.spec.identity.run_id for result in campaign.results]
+    links = {run_id: RESULT_LINK.format(run_id=run_id) for run_id in run_ids}
     body = [markdown.section(content, links).rstrip("\n") for content in tables]
     if larger := more_gpus.tables(campaign):
         parts = (markdown.section(content, level=3) for content in larger)
@@ -123,12 +122,11 @@ def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, .
 
 
 def prices_table(campaign: Campaign) -> Table:
-    used: dict[tuple[str, float | None, str, str], int] = {}
+    used: Counter[tuple[str, float | None, str, str]] = Counter()
     for result, cost in _priced(campaign):
         on = "CPU" if result.spec.work.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
         source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
-        price = (on, cost.usd_per_gpu_hour, source, cost.price_as_of or NA)
-        used[price] = used.get(price, 0) + 1
+        used[on, cost.usd_per_gpu_hour, source, cost.price_as_of or NA] += 1
     return make_table(
         used.items(),
         (
@@ -158,12 +156,8 @@ def nodes_table(campaign: Campaign) -> Table:
         (
             text("node", lambda item: item[0]),
             integer("runs", lambda item: len(item[1])),
-            GPU_HOURS.column(
-                lambda item: _total((cost.gpu_hours, result.spec.placement.nodes) for result, cost in item[1])
-            ),
-            RUN_USD.column(
-                lambda item: _total((cost.run_usd, result.spec.placement.nodes) for result, cost in item[1])
-            ),
+            GPU_HOURS.column(lambda item: sum_of_all(_of_one_node(run, cost.gpu_hours) for run, cost in item[1])),
+            RUN_USD.column(lambda item: sum_of_all(_of_one_node(run, cost.run_usd) for run, cost in item[1])),
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
@@ -237,10 +231,5 @@ def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 
-def _total(shared: Iterable[tuple[float | None, int]]) -> float | None:
-    """The sum of amount / sharers over pairs (amount, sharers). None as soon as one amount is unknown: a sum without it
-    would look complete.
-    """
-    amounts = list(shared)
-    known = [amount / sharers for amount, sharers in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+def _of_one_node(result: RunResult, amount: float | None) -> float | None:
+    return None if amount is None else amount / result.spec.placement.nodes

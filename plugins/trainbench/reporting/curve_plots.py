@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
@@ -164,14 +164,16 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     figure.suptitle(
         f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
     )
-    handles = {
-        text: handle for axes in figure.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    present = [strategy for strategy in STYLES if strategy in handles]
-    figure.legend(
-        [handles[name] for name in present], present, loc="outside lower center", ncols=5, fontsize=9, handlelength=3.5
-    )
+    add_legend(figure, STYLES, ncols=5, handlelength=3.5)
     return figure
+
+
+def add_legend(figure: Figure, order: Iterable[str], **look: Any) -> None:
+    """One legend below all axes, in this order, of the labels that any of them has."""
+    labelled = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
+    handles = {label: handle for pairs in labelled for handle, label in pairs}
+    shown = [label for label in order if label in handles]
+    figure.legend([handles[label] for label in shown], shown, loc="outside lower center", fontsize=9, **look)
 
 
 def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:

@@ -73,16 +73,18 @@ def _word(campaign: Campaign, tone: Tone) -> str:
     return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, look closer at the others"
 
 
-def environment() -> Environment:
-    """The templates' environment, which escapes every value."""
+def environment(
+    templates: Path = Path(__file__).parent / "templates", *, ends_with_newline: bool = True
+) -> Environment:
+    """The environment of a folder of templates, which escapes every value. `ends_with_newline`: what they render."""
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(templates),
         autoescape=True,
         finalize=shown_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=True,
+        keep_trailing_newline=ends_with_newline,
     )
     made.filters["shortened"] = shortened
     return made

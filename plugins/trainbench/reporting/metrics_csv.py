@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
+from trainbench.comparison.comparable import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
@@ -115,7 +116,7 @@ def _work(result: RunResult) -> dict[str, Cell]:
         "weights": work.weights,
         "data": "memory" if work.data == "memory" else "disk",
         "micro_batch_size_asked": result.spec.work.micro_batch_size,
-        "gradient_checkpointing_asked": _switch(result.spec.work.gradient_checkpointing),
+        "gradient_checkpointing_asked": value_text(result.spec.work.gradient_checkpointing),
         "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
         "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
         "chosen_why": chosen.why if chosen else None,
@@ -123,10 +124,6 @@ def _work(result: RunResult) -> dict[str, Cell]:
         "trainable_parameters": result.parameters.trainable,
         "total_parameters": result.parameters.total,
     }
-
-
-def _switch(value: bool | str) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:

@@ -11,7 +11,7 @@ from trainbench.comparison.scaling import efficiencies
 from trainbench.core.formats import listing, percent
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
-from trainbench.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
+from trainbench.reporting.curve_plots import CURVES, INK, SOFT, add_legend, curves, plain, scaling_efficiency
 from trainbench.reporting.verdict_text import REFERENCES, rates, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -99,11 +99,7 @@ def _node_variance(campaign: Campaign) -> Figure:
     for axes, (group, nodes) in zip(all_axes, shown, strict=True):
         _draw_nodes(axes, nodes, [measured.get((group.group_id, node.node), ()) for node in nodes])
         _label(axes, campaign, group, nodes)
-    handles = {
-        text: handle for axes in all_axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    present = [text for text in _LEGEND if text in handles]
-    figure.legend([handles[text] for text in present], present, loc="outside lower center", ncols=4, fontsize=9)
+    add_legend(figure, _LEGEND, ncols=4)
     return figure
 
 
@@ -134,14 +130,14 @@ def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequenc
     for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
         points = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
         _points(axes, points, marker, label, color="none", markeredgecolor=INK, markersize=size)
-    _noise(
-        axes,
-        [
-            (m.value, row, m.reference * m.noise / 100)
-            for row, m in enumerate(metrics)
-            if m and m.value is not None and m.noise is not None and m.reference is not None
-        ],
-    )
+    noises = [
+        (m.value, row, m.reference * m.noise / 100)
+        for row, m in enumerate(metrics)
+        if m and m.value is not None and m.noise is not None and m.reference is not None
+    ]
+    if noises:
+        values, rows, halves = zip(*noises, strict=True)
+        axes.errorbar(values, rows, xerr=halves, color=INK, ls="", capsize=3, lw=1, label="noise (chance alone)")
     medians = [(m.value, row) for row, m in enumerate(metrics) if m and m.value is not None]
     red = [(value, row) for value, row in medians if nodes[row].state in RED]
     well = [(value, row) for value, row in medians if nodes[row].state not in RED]
@@ -169,15 +165,6 @@ def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
     references = [reference for _, reference, _ in limits]
     ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
     axes.vlines(references, *ends, color=SOFT, linestyle=":", label="reference")
-
-
-def _noise(axes: Axes, noises: Sequence[tuple[float, int, float]]) -> None:
-    """(median, row, half width)"""
-    if noises:
-        medians, rows, halves = zip(*noises, strict=True)
-        axes.errorbar(
-            medians, rows, xerr=halves, color=INK, linestyle="", capsize=3, linewidth=1, label="noise (chance alone)"
-        )
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Context
@@ -69,16 +70,7 @@ def _absences(results: Sequence[RunResult], figures: Sequence[Figure]) -> tuple[
     return tuple(f"{NA} – {', '.join(labels)}: {why}." for why, labels in labels_by_reason.items())
 
 
-def performance(campaign: Campaign) -> Table:
-    return runs_table(campaign, PERFORMANCE)
-
-
-def startup(campaign: Campaign) -> Table:
-    return runs_table(campaign, STARTUP)
-
-
-def telemetry(campaign: Campaign) -> Table:
-    return runs_table(campaign, TELEMETRY)
+performance, startup, telemetry = (partial(runs_table, section=each) for each in (PERFORMANCE, STARTUP, TELEMETRY))
 
 
 def scaling(campaign: Campaign) -> Table:

@@ -10,7 +10,6 @@ from trainbench.comparison import recommend
 from trainbench.comparison.hardware_survey import (
     EVERYTHING,
     Cell,
-    Saved,
     baseline,
     cells,
     comparison_params,
@@ -36,6 +35,7 @@ from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 
 MAX_TOLD = 3
+ORIGIN = {True: "by formula", False: "measured"}  # of the memory of full fine-tuning
 
 
 def speed(campaign: Campaign) -> tuple[Table, ...]:
@@ -68,7 +68,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
             FORMULA_GB.column(lambda pair: predicted_gb(pair[0].results[0].effective_spec)),
             FULL_GB.column(lambda pair: pair[1].full_gb if pair[1] else ""),
             FULL_GB.column(lambda pair: percent(pair[1].pct) if pair[1] else "", "saved"),
-            FULL_GB.column(lambda pair: _origin(pair[1]), "full is", is_number=False),
+            FULL_GB.column(lambda pair: ORIGIN[pair[1].by_formula] if pair[1] else "", "full is", is_number=False),
         ),
         run_id=lambda pair: median_run(pair[0].results),
         notes=(
@@ -78,10 +78,6 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         title="By model, recipe and GPU",
     )
     return (made,) if rows else ()
-
-
-def _origin(saved: Saved | None) -> str:
-    return "" if not saved else "by formula" if saved.by_formula else "measured"
 
 
 def money(campaign: Campaign) -> tuple[Table, ...]:
@@ -207,9 +203,6 @@ def _unequal(recipe: str, of_recipe: Sequence[Cell]) -> list[str]:
     if len({cell.micro_batches for cell in of_recipe}) < 2:
         return []
     sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in of_recipe)
-    why = "each GPU ran what suits it best" if _is_auto(of_recipe) else "they were asked for so"
+    is_auto = any(result.spec.work.micro_batch_size == AUTO for cell in of_recipe for result in cell.results)
+    why = "each GPU ran what suits it best" if is_auto else "they were asked for so"
     return [f"Unequal work with {recipe}: the micro-batch is {sizes} ({why}). A step is not the same work on each."]
-
-
-def _is_auto(of_recipe: Sequence[Cell]) -> bool:
-    return any(result.spec.work.micro_batch_size == AUTO for cell in of_recipe for result in cell.results)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.core.known_values import known_max
 
 
@@ -42,3 +44,8 @@ def startup_s(result: RunResult) -> float | None:
 
 def gpu_name(result: RunResult) -> str | None:
     return result.context.gpus[0].name if result.context and result.context.gpus else None
+
+
+def hardware(spec: RunSpec, gpu_name: str | None) -> str:
+    """ "CPU", the GPU's name, or "GPU unknown"."""
+    return "CPU" if spec.work.device is Device.CPU else gpu_name or "GPU unknown"

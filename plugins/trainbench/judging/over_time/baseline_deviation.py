@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import percent
@@ -28,31 +29,29 @@ def judge_history(
     """
     # 1. What cannot be judged, and why.
     rate, num_points = judged_rate(result), len(past_samples_per_second)
+    verdict = partial(
+        HistoryVerdict,
+        node=result.spec.identity.node,
+        group_id=result.spec.identity.group_id,
+        fingerprint=result.effective_spec.fingerprint,
+        samples_per_second=rate,
+        num_points=num_points,
+    )
     if result.status is not Status.OK or rate is None:
-        return _unjudged(result, rate, num_points, State.NOT_JUDGED, f"the run ended as {result.status.value}")
+        return verdict(state=State.NOT_JUDGED, reason=f"the run ended as {result.status.value}")
     if result.spec.drill:
-        return _unjudged(result, rate, num_points, State.NOT_JUDGED, "a drill is not compared with real runs")
+        return verdict(state=State.NOT_JUDGED, reason="a drill is not compared with real runs")
     if num_points < tolerances.history_min_points:
         reason = f"no baseline yet: {num_points} past runs, {tolerances.history_min_points} are needed"
-        return _unjudged(result, rate, num_points, State.NO_BASELINE, reason)
+        return verdict(state=State.NO_BASELINE, reason=reason)
     # 2. The baseline, its noise, and the wider of both limits.
     median = statistics.median(past_samples_per_second)
     mad = MAD_TO_SD * statistics.median(abs(past - median) for past in past_samples_per_second)
     limit = max(tolerances.history_pct, 100 * tolerances.history_mads * mad / median)
     deviation = deviation_pct(rate, median)
     state = State.OK if abs(deviation) <= limit else State.BREACH if deviation < 0 else State.NOTICE
-    return HistoryVerdict(
-        node=result.spec.identity.node,
-        group_id=result.spec.identity.group_id,
-        fingerprint=result.effective_spec.fingerprint,
-        state=state,
-        samples_per_second=rate,
-        baseline_median=median,
-        deviation_pct=deviation,
-        limit_pct=limit,
-        num_points=num_points,
-        reason=f"{percent(deviation)} against the median of its {num_points} past runs, limit {limit:.1f} %",
-    )
+    reason = f"{percent(deviation)} against the median of its {num_points} past runs, limit {limit:.1f} %"
+    return verdict(state=state, baseline_median=median, deviation_pct=deviation, limit_pct=limit, reason=reason)
 
 
 def trend_findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
@@ -85,18 +84,3 @@ def _changes(verdict: HistoryVerdict) -> tuple[RateChange, ...]:
         return ()
     work = verdict.fingerprint
     return (RateChange(node=verdict.node, fingerprint=work, before=before, after=after, limit_pct=limit_pct),)
-
-
-def _unjudged(result: RunResult, rate: float | None, num_points: int, state: State, reason: str) -> HistoryVerdict:
-    return HistoryVerdict(
-        node=result.spec.identity.node,
-        group_id=result.spec.identity.group_id,
-        fingerprint=result.effective_spec.fingerprint,
-        state=state,
-        samples_per_second=rate,
-        baseline_median=None,
-        deviation_pct=None,
-        limit_pct=None,
-        num_points=num_points,
-        reason=reason,
-    )

@@ -84,7 +84,7 @@ def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: boo
 
 def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, offset: int, limit: int) -> list[RunRow]:
     """The latest start first."""
-    return list(map(run_row, _of_campaign(connection, scope, campaign_id, RunSort.NEWEST, offset, limit)))
+    return list(map(run_row, _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, limit)))
 
 
 def run_row(row: Row[Any]) -> RunRow:
@@ -107,17 +107,11 @@ def _by_time(
         if offset >= number:
             offset -= number
             continue
-        rows += _of_campaign(connection, scope, campaign_id, sort, offset, RUNS_ON_PAGE - len(rows))
+        rows += _sorted(connection, scope, [campaign_id], sort, offset, RUNS_ON_PAGE - len(rows))
         offset = 0
         if len(rows) >= RUNS_ON_PAGE:
             break
     return rows
-
-
-def _of_campaign(
-    connection: Connection, scope: Scope, campaign_id: str, sort: RunSort, offset: int, limit: int
-) -> list[Row[Any]]:
-    return _sorted(connection, scope, [campaign_id], sort, offset, limit)
 
 
 def _sorted(

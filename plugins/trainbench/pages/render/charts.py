@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
-from trainbench.core.formats import figure, percent
+from trainbench.core.formats import PERCENT, figure, percent, signed
 from trainbench.core.verdicts import RED
 from trainbench.pages.reads.rows import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
-from trainbench.pages.render.listings import readable, signed_degrees
+from trainbench.pages.render.listings import readable
 
 EVENT_MARKS = {
     EventKind.SETUP: ("diamond", "accent"),
@@ -25,6 +26,7 @@ HALF_A_DAY = timedelta(hours=12)
 EDGE = 0.02  # of the time shown: room beside the first and the last mark
 Figure = dict[str, Any]
 Hover = Callable[[NodePoint], str]
+Read = Callable[[NodePoint], float | None]
 Values = Sequence[tuple[NodePoint, float | None]]
 Span = tuple[datetime, datetime]
 
@@ -44,7 +46,7 @@ def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None
         return None
     first, last = points[0].at, points[-1].at
     span = _span(first, last)
-    panels = [_throughput(points), _memory(points, span), _temperature(points, span)]
+    panels = [_throughput(points), _against_peers(points, span, *_MEMORY), _against_peers(points, span, *_TEMPERATURE)]
     shown = [panel for panel in panels if panel]
     within = [event for event in events if first <= event.at <= last]
     layout: Figure = {
@@ -129,30 +131,24 @@ def _throughput(points: Sequence[NodePoint]) -> Figure:
     }
 
 
-def _memory(points: Sequence[NodePoint], span: Span) -> Figure | None:
-    return _against_peers(
-        "memory against its peers, %",
-        [(point, point.memory_deviation_pct) for point in points],
-        [(point, point.memory_limit_pct) for point in points],
-        span,
-        lambda p: f"memory {percent(p.memory_deviation_pct)}{_of_limit(p.memory_limit_pct, ' %')}",
-    )
+# Name, deviation and limit of a point, unit.
+_MEMORY = ("memory", attrgetter("memory_deviation_pct"), attrgetter("memory_limit_pct"), PERCENT)
+_TEMPERATURE = ("temperature", attrgetter("temperature_deviation_c"), attrgetter("temperature_limit_c"), " °C")
 
 
-def _temperature(points: Sequence[NodePoint], span: Span) -> Figure | None:
-    return _against_peers(
-        "temperature against its peers, °C",
-        [(point, point.temperature_deviation_c) for point in points],
-        [(point, point.temperature_limit_c) for point in points],
-        span,
-        lambda p: f"{signed_degrees(p.temperature_deviation_c)}{_of_limit(p.temperature_limit_c, ' °C')}",
-    )
-
-
-def _against_peers(title: str, values: Values, limits: Values, span: Span, hover: Hover) -> Figure | None:
+def _against_peers(
+    points: Sequence[NodePoint], span: Span, what: str, own: Read, limit: Read, unit: str
+) -> Figure | None:
+    """A panel of deviations from the peers within the band of the limit; None where none is known."""
+    values = [(point, own(point)) for point in points]
     if not any(value is not None for _, value in values):
         return None
-    stretches = _stretches(limits, span)
+
+    def hover(point: NodePoint) -> str:
+        deviation = signed(own(point) or 0.0, unit, decimals=1 if unit == PERCENT else 0)
+        return f"{_day(point.at)}<br>{what} {deviation}{_of_limit(limit(point), unit)}"
+
+    stretches = _stretches([(point, limit(point)) for point in points], span)
     bands = [
         {
             "type": "rect", "xref": "x", "x0": since.isoformat(), "x1": until.isoformat(), "y0": -limit, "y1": limit,
@@ -164,8 +160,8 @@ def _against_peers(title: str, values: Values, limits: Values, span: Span, hover
         [limit * 1.5 for _, _, limit in stretches] + [abs(value) * 1.3 for _, value in values if value is not None]
     )
     return {
-        "title": title,
-        "traces": _marks(values, lambda p: f"{_day(p.at)}<br>{hover(p)}"),
+        "title": f"{what} against its peers,{unit}",
+        "traces": _marks(values, hover),
         "shapes": bands,
         "axis": {"range": [-reach, reach] if reach else [-1, 1], "nticks": 4},
     }

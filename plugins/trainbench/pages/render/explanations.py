@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainbench.core.formats import sentence
-from trainbench.core.tables import Column, Table, make_table, text
+from trainbench.core.tables import Table, make_table, text_columns
 from trainbench.judging.node_condition import TRAITS
 from trainbench.reporting.glossary import FIGURES, STATES
 
@@ -22,8 +22,4 @@ def glossary_tables() -> tuple[Table, ...]:
 
 
 def _table(name: str, title: str, entries: Iterable[tuple[str, str]]) -> Table:
-    columns: tuple[Column[tuple[str, str]], ...] = (
-        text("name", lambda entry: entry[0]),
-        text("meaning", lambda entry: entry[1], is_long=True),
-    )
-    return make_table(entries, columns, name=name, title=title)
+    return make_table(entries, text_columns("name", "meaning", long="meaning"), name=name, title=title)

@@ -16,13 +16,13 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from trainbench.core import formats
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
-from trainbench.reporting.html import shown_value
+from trainbench.reporting.html import environment
 
 HERE = Path(__file__).parent
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -119,17 +119,9 @@ def _style() -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        finalize=shown_value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {"rows_of": heat_cells.rows_of, "is_narrow": heat_cells.is_narrow}
-    environment.globals |= {"day_label": heat_cells.day_label}
-    environment.filters |= {
+    made = environment(HERE / "templates", ends_with_newline=False)
+    made.globals |= {each.__name__: each for each in (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label)}
+    made.filters |= {
         "ago": ago,
         "count": formats.count,
         "day": formats.day,
@@ -142,7 +134,7 @@ def _environment() -> Environment:
         "usd": formats.usd,
         "readable": listings.readable,
     }
-    return environment
+    return made
 
 
 @cache

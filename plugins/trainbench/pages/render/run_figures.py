@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.formats import NA
-from trainbench.core.tables import Column, Table, make_table, text
+from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import PERFORMANCE, SAMPLES_PER_SECOND, STARTUP, TELEMETRY, of_section
 from trainbench.results.setups import setup_of, versions
@@ -65,12 +65,7 @@ def _value(result: RunResult, figure: Figure) -> str:
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
-    return make_table(
-        pairs,
-        (text("what", lambda pair: pair[0]), text("value", lambda pair: pair[1], is_long=True)),
-        name=title.split()[0].lower(),
-        title=title,
-    )
+    return make_table(pairs, text_columns("what", "value", long="value"), name=title.split()[0].lower(), title=title)
 
 
 def _text(value: object) -> str:
