@@ -64,9 +64,9 @@ def free(
             raise UserError("which nodes are to be freed? Name them, or give --all")
         by, cluster = who or user_name(), open_cluster(settings, kubeconfig, context)
         outcomes = tuple(free_nodes(cluster, settings, nodes or None, dry_run))
-    freed = [each.listed.node for each in outcomes if each.outcome is Outcome.FREED]
-    if freed:
-        _record(freed, by, store_url)
+    free_now = [each.listed.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
+    if free_now and not dry_run:
+        _record(free_now, by, store_url)
     _show(outcomes, as_json)
 
 

@@ -93,9 +93,10 @@ def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates
     kind = Kind(row.kind)
     if kind.value in ALARMS:
         return ENDED[kind]
-    if kind in ACTS:
-        return ENDED[kind] if campaign.marks_are_known else None
     verdicts = [verdict for verdict in campaign.nodes if verdict.node == row.node]
+    if kind in ACTS:
+        is_over = kind is Kind.NOT_MARKED and any(verdict.state in WELL for verdict in verdicts)
+        return ENDED[kind] if campaign.marks_are_known or is_over else None
     if row.node in red_or_drilled(campaign):
         # What is red is judged, though not well.
         is_judged = kind is Kind.UNDECIDED and any(verdict.state in RED for verdict in verdicts)

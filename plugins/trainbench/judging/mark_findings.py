@@ -48,7 +48,7 @@ def freed(node: str, shape: str, mark: Mark) -> Finding:
         measured=NO_MARK,
         expected=NO_MARK,
         summary=f"takes other work again: it is ok, and {shape} of {_moment(mark.at)} was removed",
-        resolution="nothing",
+        resolution="nothing to do",
     )
 
 
@@ -60,7 +60,7 @@ def removed(node: str) -> Finding:
         measured=NO_MARK,
         expected="a mark",
         summary="was marked by this run, and somebody has removed the mark since",
-        resolution="nothing: it is marked again only if a later run confirms a breach",
+        resolution="nothing to do: it is marked again only if a later run confirms a breach",
     )
 
 

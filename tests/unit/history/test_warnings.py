@@ -18,7 +18,7 @@ from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import FORGOTTEN, FORGOTTEN_DAYS
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
-from trainbench.judging.mark_findings import MARKED
+from trainbench.judging.mark_findings import MARKED, NOT_MARKED
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER_STEP
 from trainbench.judging.warning_findings import Kind
@@ -279,6 +279,18 @@ def test_a_mark_is_a_warning_beside_the_breach_until_a_night_that_knows_the_mark
 
     record(history, 4, rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
     assert found(history) == [("node-2", "node_marked", "night-1", "night-4", "takes other work again")]
+
+
+def test_a_mark_that_was_not_set_is_over_with_its_breach_though_marking_was_switched_off_since(
+    history: History,
+) -> None:
+    """Else the node's all-clear would wait for ever."""
+    record(history, 1, plain(NOT_MARKED), mark("node-1"), rates=9.0, states={"node-2": State.BREACH})
+    record(history, 2, rates=9.0, states={"node-2": State.BREACH})
+    assert ends(history) == [None, None]
+
+    record(history, 3)
+    assert [(row[1], row[3]) for row in found(history)] == [("node_not_marked", "night-3"), ("node_marked", None)]
 
 
 def test_who_frees_a_node_by_hand_ends_its_mark_and_nothing_else(history: History) -> None:
