@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from pydantic import AwareDatetime
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, select
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import signed
@@ -98,6 +99,15 @@ def select_breaches() -> Select[Any]:
     """The query whose rows `breach_of` reads."""
     seen = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("seen_because")
     return select(breaches, *seen).select_from(breaches.outerjoin(acknowledgements, OF_BREACH))
+
+
+def open_breaches_by_node(connection: Connection, of_breaches: ColumnElement[bool]) -> Mapping[str, Sequence[Breach]]:
+    """Node -> its open breaches, the oldest first. `of_breaches`: those that count."""
+    by_node: dict[str, list[Breach]] = {}
+    is_open = of_breaches & breaches.c.closed_at.is_(None)
+    for row in connection.execute(select_breaches().where(is_open).order_by(breaches.c.opened_at, breaches.c.id)):
+        by_node.setdefault(row.node, []).append(breach_of(row))
+    return by_node
 
 
 def breach_of(row: Row[Any]) -> Breach:

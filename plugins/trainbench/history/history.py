@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import (
     ColumnElement,
@@ -34,6 +34,7 @@ from trainbench.history.baselines import accept, read_baselines, revoke
 from trainbench.history.breach import Breach, breach_of, select_breaches
 from trainbench.history.breaches import close_removed, update_breaches
 from trainbench.history.database import HistoryError, connect, migrate
+from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_rows import NOT_A_BASELINE, history_key, rows
@@ -164,6 +165,11 @@ class History:
         query = select_breaches().where(is_open).order_by(breaches.c.opened_at, breaches.c.node)
         with self._transaction() as connection:
             return tuple(map(breach_of, connection.execute(query)))
+
+    def fleet_state(self, now: datetime, fresh: timedelta) -> FleetState:
+        """Each node as it stands now; a verdict that is older than `fresh` is stale."""
+        with self._transaction() as connection:
+            return read_fleet_state(connection, now, fresh)
 
     @contextmanager
     def _transaction(self, write: bool = False) -> Iterator[Connection]:

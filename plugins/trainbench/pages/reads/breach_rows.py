@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select
@@ -48,15 +47,6 @@ def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach, .
 def breach_by_id(connection: Connection, scope: Scope, breach_id: int) -> Breach | None:
     rows = _breaches(connection, scope.breaches & (breaches.c.id == breach_id), breaches.c.id).rows
     return rows[0] if rows else None
-
-
-def breaches_by_node(connection: Connection, scope: Scope) -> Mapping[str, Sequence[Breach]]:
-    """Node -> its open breaches, the oldest first."""
-    by_node: dict[str, list[Breach]] = {}
-    query = select_breaches().where(scope.breaches & _IS_OPEN).order_by(breaches.c.opened_at, breaches.c.id)
-    for row in connection.execute(query):
-        by_node.setdefault(row.node, []).append(breach_of(row))
-    return by_node
 
 
 def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any, most: int | None = None) -> Breaches:

@@ -1,105 +1,23 @@
-"""The present condition of each node, from its latest verdict, the age of that and its open breaches."""
+"""The present condition of each node that a reader may see."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection
 
-from trainbench.core.formats import day, one_line
-from trainbench.core.natural_order import natural
-from trainbench.history.breach import Breach
-from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.judging.node_condition import TRAITS, Condition, NodeCondition, Reach, condition_now
-from trainbench.pages.reads.breach_rows import breaches_by_node
+from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
+from trainbench.judging.node_condition import NodeCondition
 from trainbench.pages.reads.filters import Scope
-
-NAMES_AT_ONCE = 500
-DECIDED_DAYS = 92  # how far back the last judgement of an undecided node is looked for
-MAX_REASON = 160
-NOT_DECIDED = (Condition.UNDECIDED, Condition.BUSY)
 
 
 def fleet_conditions(
     connection: Connection, scope: Scope, names: Collection[str], now: datetime, fresh: timedelta
 ) -> tuple[NodeCondition, ...]:
     """Of these nodes, judged within the scope, and of those that have an open breach; in natural order."""
-    open_by_node = breaches_by_node(connection, scope)
-    latest = dict(_latest(connection, scope, sorted(names)))
-    waiting = [node for node, row in latest.items() if row.condition in NOT_DECIDED]
     until = now.date()
     quarter = scope.of(scope.filters.model_copy(update={"since": until - timedelta(days=DECIDED_DAYS), "until": until}))
-    decided = dict(_decided(connection, quarter, waiting))
-    return tuple(
-        _now(node, latest.get(node), open_by_node.get(node, ()), decided.get(node), now, fresh)
-        for node in sorted({*names, *open_by_node}, key=natural)
+    return node_conditions(
+        connection, names, now, fresh, lately=scope.works, quarter=quarter.works, of_breaches=scope.breaches
     )
-
-
-def _now(
-    node: str,
-    row: Row[Any] | None,
-    of_node: Sequence[Breach],
-    decided_at: datetime | None,
-    now: datetime,
-    fresh: timedelta,
-) -> NodeCondition:
-    latest = None
-    if row is not None:
-        latest = NodeCondition(node, Condition(row.condition), row.at, row.condition_reason or "")
-    unseen = [breach for breach in of_node if breach.acknowledgement is None]
-    condition = condition_now(
-        node,
-        latest,
-        now=now,
-        fresh=fresh,
-        red_states=frozenset(breach.state for breach in unseen if breach.state),
-        red_since=min((breach.opened_at for breach in unseen or of_node), default=None),
-        is_acknowledged=bool(of_node) and not unseen,
-        decided_at=decided_at,
-    )
-    return condition._replace(reason=_reason(condition, unseen or of_node))
-
-
-def _reason(condition: NodeCondition, of_node: Sequence[Breach]) -> str:
-    """An open breach's own reason, and since when: the latest verdict may speak of something else."""
-    since = day(condition.since) if condition.since else None
-    if condition.condition is Condition.STALE:
-        return f"last on {since}" if since else "never"
-    if condition.condition in NOT_DECIDED:
-        last = f"last judged on {since}" if since else f"not judged for {DECIDED_DAYS} days"
-        return "; ".join(filter(None, [condition.reason, last]))
-    if TRAITS[condition.condition].reach is Reach.RED or condition.condition is Condition.ACKNOWLEDGED:
-        fitting = (breach for breach in of_node if breach.state == condition.condition.value)
-        worst = next(fitting, next(iter(of_node), None))
-        return f"{one_line(worst.reason, MAX_REASON)}; since {since}" if worst else condition.reason
-    return condition.reason
-
-
-def _latest(connection: Connection, scope: Scope, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Node -> a verdict of the latest campaign that judged it; all of one campaign have the same condition."""
-    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    columns = node_verdicts.c.node, node_verdicts.c.condition, node_verdicts.c.condition_reason, works.c.at
-    for some in _pieces(names if first else ()):
-        of_names = node_verdicts.c.node.in_(some) & (node_verdicts.c.work_id >= first)
-        query = select(*columns).join(works, works.c.id == node_verdicts.c.work_id).where(of_names, scope.works)
-        for row in connection.execute(query.order_by(works.c.at)):  # the last one of a node stays
-            yield row._mapping["node"], row
-
-
-def _decided(connection: Connection, scope: Scope, names: Sequence[str]) -> Iterator[tuple[str, datetime]]:
-    """Node -> when it was last judged, and not only tried."""
-    for some in _pieces(names):
-        query = (
-            select(node_verdicts.c.node, func.max(works.c.at))
-            .join(works, works.c.id == node_verdicts.c.work_id)
-            .where(node_verdicts.c.node.in_(some), node_verdicts.c.condition.not_in(NOT_DECIDED), scope.works)
-            .group_by(node_verdicts.c.node)
-        )
-        yield from connection.execute(query).tuples()
-
-
-def _pieces(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    yield from (names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE))

@@ -1,0 +1,161 @@
+"""The fleet as gauges, and their form for a metrics client that carries labels or does not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from trainbench.core.formats import count, listing
+from trainbench.history.fleet_state import FleetState, NodeState, WorkFigures
+from trainbench.judging.node_condition import Condition
+
+FLEET, NODE = "trainbench", "trainbench.node"
+IN_NAME = ("node", "work")  # labels that stand at the end of the name where the client drops labels
+MAX_NAMED = 5
+# 1 to 9 is quiet, 10 to 19 a warning, from 20 on red, the worse the higher. 0 is no condition: Airflow's OpenTelemetry
+# client sets each new gauge to 0 before its first value.
+CODES: Mapping[Condition, int] = {
+    Condition.WELL: 1,
+    Condition.BUSY: 2,
+    Condition.UNDECIDED: 3,
+    Condition.DRILL: 4,
+    Condition.STALE: 5,
+    Condition.ACKNOWLEDGED: 6,
+    Condition.WATCHED: 10,
+    Condition.UNSTEADY: 11,
+    Condition.BEHIND: 12,
+    Condition.BREACH: 20,
+    Condition.MISSING: 21,
+    Condition.FAILED: 22,
+}
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Gauge(NamedTuple):
+    """`labels`: as they are in the history, with any characters."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+class Point(NamedTuple):
+    """A gauge as the client gets it; `labels` None: they stand in the name, or there are none."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str] | None
+
+    @property
+    def series(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return self.name, tuple((self.labels or {}).items())
+
+
+class Client(NamedTuple):
+    """What a metrics client takes. Without labels, node and work become parts of the name. `max_series`: label sets of
+    one name; `max_chars`: of a name with its labels; None: no limit.
+    """
+
+    has_labels: bool
+    max_series: int | None = None
+    max_chars: int | None = None
+
+
+class Points(NamedTuple):
+    """`left_out`: one phrase for each reason why a gauge is not among `points`."""
+
+    points: tuple[Point, ...]
+    left_out: tuple[str, ...]
+
+
+def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
+    """The worst nodes first: where a client takes no more, good nodes are left out. An unknown value is no gauge."""
+    worst_first = sorted(state.nodes, key=lambda node: -CODES[node.condition.condition])
+    made = [
+        *_known(f"{FLEET}.refreshed_timestamp_seconds", now.timestamp()),
+        *_known(f"{FLEET}.last_verdict_timestamp_seconds", _seconds(state.judged_at)),
+        *(gauge for node in worst_first for gauge in _of_node(node)),
+    ]
+    for spend in state.spends:
+        labels = {"node": spend.node}
+        made += _known(f"{NODE}.spend_30d_usd", spend.usd, labels)
+        made += _known(f"{NODE}.unpriced_runs_30d", spend.num_unpriced, labels)
+    return tuple(made)
+
+
+def _of_node(node: NodeState) -> Iterator[Gauge]:
+    labels = {"node": node.node}
+    yield Gauge(f"{NODE}.condition", CODES[node.condition.condition], labels)
+    yield Gauge(f"{NODE}.open_breaches", node.num_open_breaches, labels)
+    yield from _known(f"{NODE}.last_verdict_timestamp_seconds", _seconds(node.judged_at), labels)
+    for figures in node.works:
+        yield from _of_work(node.node, figures)
+
+
+def _of_work(node: str, figures: WorkFigures) -> Iterator[Gauge]:
+    labels = {"node": node, "work": figures.work} | ({"gpu": figures.gpu_name} if figures.gpu_name else {})
+    yield from _known(f"{NODE}.samples_per_second", figures.samples_per_second, labels)
+    yield from _known(f"{NODE}.deviation_pct", figures.deviation_pct, labels)
+
+
+def _known(name: str, value: float | None, labels: Mapping[str, str] | None = None) -> Iterator[Gauge]:
+    if value is not None:
+        yield Gauge(name, value, labels or {})
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def points(made: Sequence[Gauge], client: Client) -> Points:
+    """What the client can take of these, in their order."""
+    pairs = [(gauge, _labelled(gauge) if client.has_labels else _plain(gauge)) for gauge in made]
+    num_alike = Counter(point.series for _, point in pairs)
+    num_of_name: Counter[str] = Counter()
+    kept: list[Point] = []
+    left_out: dict[str, list[Gauge]] = {}
+    for gauge, point in pairs:
+        why = _refusal(point, num_alike[point.series], client)
+        num_of_name[point.name] += not why
+        if client.max_series and num_of_name[point.name] > client.max_series:
+            why = f"the client takes {client.max_series:,} of one name"
+        if why:
+            left_out.setdefault(why, []).append(gauge)
+        else:
+            kept.append(point)
+    return Points(tuple(kept), tuple(_phrase(why, of) for why, of in left_out.items()))
+
+
+def _refusal(point: Point, num_alike: int, client: Client) -> str | None:
+    if not math.isfinite(point.value):
+        return "the value is no finite number"
+    if num_alike > 1:  # two nodes in one series would show each other's figures
+        return "another one has the same name and labels"
+    length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in (point.labels or {}).items())
+    if client.max_chars and length > client.max_chars:
+        return f"name and labels have more than {client.max_chars} characters"
+    return None
+
+
+def _labelled(gauge: Gauge) -> Point:
+    return Point(gauge.name, gauge.value, {key: _clean(value) for key, value in gauge.labels.items()} or None)
+
+
+def _plain(gauge: Gauge) -> Point:
+    """A dot begins a new part of a name, so one within a part becomes two underscores, as in Airflow's own names."""
+    parts = [_clean(gauge.labels[key]).replace(".", "__") for key in IN_NAME if key in gauge.labels]
+    return Point(".".join([gauge.name, *parts]), gauge.value, None)
+
+
+def _clean(text: str) -> str:
+    """One rule for each client, so that a node has the same name in all: what no StatsD name may hold is "_"."""
+    return _NOT_IN_A_NAME.sub("_", text)
+
+
+def _phrase(why: str, of: Sequence[Gauge]) -> str:
+    names = sorted({gauge.labels.get("node", gauge.name) for gauge in of})
+    return f"{count(len(of), 'gauge')} of {listing(names, MAX_NAMED)}: {why}"

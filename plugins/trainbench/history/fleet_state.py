@@ -1,0 +1,142 @@
+"""Each node as it stands now: condition, latest figures, open breaches, and what its runs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, func, select, true
+
+from trainbench.core.natural_order import natural
+from trainbench.history.breach import open_breaches_by_node
+from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
+from trainbench.history.run_tables import runs
+from trainbench.history.summary_tables import node_verdicts, works
+from trainbench.judging.node_condition import NodeCondition
+
+FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
+SPEND_DAYS = 30
+ROWS_AT_ONCE = 5000  # of a week's verdicts only the latest of each node are kept
+
+
+class WorkFigures(NamedTuple):
+    """Of one node at one work, in the latest campaign that judged it; None: not measured, or not compared."""
+
+    work: str  # group id
+    gpu_name: str | None
+    samples_per_second: float | None
+    deviation_pct: float | None  # from the peers
+
+
+class NodeState(NamedTuple):
+    """`judged_at`: end of the latest campaign that gave it a verdict. `works`: without those of a drill; empty where
+    that campaign is older than the fleet's week: an open breach keeps the node.
+    """
+
+    condition: NodeCondition
+    judged_at: datetime | None  # None: its verdicts are gone
+    num_open_breaches: int  # acknowledged ones included
+    works: tuple[WorkFigures, ...]
+
+    @property
+    def node(self) -> str:
+        return self.condition.node
+
+
+class Spend(NamedTuple):
+    """`usd`: None where no run has a known cost. `num_unpriced`: runs that `usd` lacks."""
+
+    node: str
+    usd: float | None
+    num_unpriced: int
+
+
+class FleetState(NamedTuple):
+    judged_at: datetime | None  # the newest verdict on any node; None: there is none
+    nodes: tuple[NodeState, ...]
+    spends: tuple[Spend, ...]  # of all nodes that ran anything, judged or not, within SPEND_DAYS
+
+
+def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) -> FleetState:
+    judged_at = _newest_verdict(connection)
+    since = (judged_at or now) - timedelta(days=FLEET_DAYS)
+    latest = _latest_verdicts(connection, since)
+    conditions = node_conditions(
+        connection,
+        latest.keys(),
+        now,
+        fresh,
+        lately=works.c.at >= since,
+        quarter=works.c.at >= now - timedelta(days=DECIDED_DAYS),
+        of_breaches=true(),
+    )
+    is_open = open_breaches_by_node(connection, true())
+    judged = {node: rows[0].at for node, rows in latest.items()}
+    judged |= _last_judged(connection, is_open.keys() - latest.keys())
+    nodes = (
+        NodeState(each, judged.get(each.node), len(is_open.get(each.node, ())), _figures(latest.get(each.node, ())))
+        for each in conditions
+    )
+    return FleetState(judged_at, tuple(nodes), _spends(connection, now - timedelta(days=SPEND_DAYS)))
+
+
+def _newest_verdict(connection: Connection) -> datetime | None:
+    is_judged = select(node_verdicts.c.node).where(node_verdicts.c.work_id == works.c.id).exists()
+    newest: datetime | None = connection.execute(
+        select(works.c.at).where(is_judged).order_by(works.c.at.desc()).limit(1)
+    ).scalar()
+    return newest
+
+
+def _latest_verdicts(connection: Connection, since: datetime) -> Mapping[str, list[Row[Any]]]:
+    """Node -> its verdicts of the latest campaign that judged it, one for each work."""
+    query = (
+        select(
+            *(node_verdicts.c[name] for name in ("node", "samples_per_second", "deviation_pct", "is_drill")),
+            *(works.c[name] for name in ("campaign_id", "group_id", "gpu_name", "at")),
+        )
+        .join(works, works.c.id == node_verdicts.c.work_id)
+        .where(works.c.at >= since)
+        .order_by(works.c.at, works.c.id)
+    )
+    latest: dict[str, list[Row[Any]]] = {}
+    for row in connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query):
+        of_node = latest.setdefault(row.node, [])
+        if of_node and of_node[0].campaign_id != row.campaign_id:
+            of_node.clear()
+        of_node.append(row)
+    return latest
+
+
+def _last_judged(connection: Connection, names: Collection[str]) -> dict[str, datetime]:
+    query = (
+        select(node_verdicts.c.node, func.max(works.c.at).label("at"))
+        .join(works, works.c.id == node_verdicts.c.work_id)
+        .where(node_verdicts.c.node.in_(sorted(names)))
+        .group_by(node_verdicts.c.node)
+    )
+    return {row.node: row.at for row in connection.execute(query)}
+
+
+def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
+    return tuple(
+        WorkFigures(row.group_id, row.gpu_name, row.samples_per_second, row.deviation_pct)
+        for row in verdicts
+        if not row.is_drill
+    )
+
+
+def _spends(connection: Connection, since: datetime) -> tuple[Spend, ...]:
+    """Drills, re-runs and failed runs were paid for, too. A gang's cost is shared evenly by its nodes."""
+    usd: dict[str, float] = {}
+    num_unpriced: dict[str, int] = {}
+    columns = runs.c.node, runs.c.peers, func.sum(runs.c.run_usd), func.count(), func.count(runs.c.run_usd)
+    query = select(*columns).where(runs.c.started_at >= since).group_by(runs.c.node, runs.c.peers)
+    for node, peers, paid, num_runs, num_priced in connection.execute(query):
+        gang = (node, *filter(None, peers.split(",")))
+        for member in gang:
+            if paid is not None:
+                usd[member] = usd.get(member, 0.0) + paid / len(gang)
+            num_unpriced[member] = num_unpriced.get(member, 0) + num_runs - num_priced
+    return tuple(Spend(node, usd.get(node), num_unpriced[node]) for node in sorted(num_unpriced, key=natural))

@@ -1,0 +1,106 @@
+"""Builds the DAG `metrics`: the fleet as gauges of Airflow's own metrics client, after each campaign and every hour."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+
+from trainbench.orchestration.dag_tasks import BREACHES
+from trainbench.settings.environment import Settings, read_settings
+
+if TYPE_CHECKING:
+    from trainbench.alerting.gauges import Client, Point
+
+HOURLY = "20 * * * *"
+OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise; it folds the rest into one series
+STATSD_CHARS = 250  # Airflow drops a longer name
+BURST, PAUSE_S = 500, 0.1  # StatsD is UDP: a server loses what comes faster than it reads
+DOC = f"""\
+**Each node's condition, samples/s, deviation, open breaches, last verdict and spend, where your other metrics are.**
+Runs when nodes were judged, and every hour, so that acknowledgements and a restarted exporter do not wait for a night.
+Starts no pod. This DAG exists only where Airflow's own metrics are on: `[metrics] statsd_on`, `statsd_datadog_enabled`
+or `otel_on`.
+
+A metrics server that is away costs the benchmarks nothing: no other DAG sends these gauges. Names, labels and alert
+rules: docs/metrics.md. `TRAINBENCH_SCHEDULE_METRICS` takes another time than `{HOURLY}`; `none` leaves it to be started
+by hand, and so does the local launcher.
+"""
+log = logging.getLogger(__name__)
+
+
+def metrics_are_on() -> bool:
+    return any(conf.getboolean("metrics", name) for name in ("statsd_datadog_enabled", "statsd_on", "otel_on"))
+
+
+def build_metrics(dag_id: str) -> DAG:
+    with DAG(
+        dag_id,
+        dag_display_name="Metrics",
+        description="The fleet as gauges of Airflow's metrics",
+        doc_md=DOC,
+        schedule=_schedule(read_settings(), dag_id),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=["manual", "scheduled", "asset_triggered"],  # type: ignore[list-item]  # only now can be sent
+        dagrun_timeout=timedelta(minutes=30),
+        tags=["trainbench", "upkeep"],
+        default_args={"owner": "trainbench", "retries": 0},
+    ) as dag:
+        send_gauges()
+    return dag
+
+
+def _schedule(settings: Settings, dag_id: str) -> Any:
+    """None: by hand only, with neither the time nor the asset."""
+    cron = settings.cron(dag_id, HOURLY)
+    if cron is None:
+        return None
+    return AssetOrTimeSchedule(assets=[BREACHES], timetable=CronTriggerTimetable(cron, timezone="UTC"))
+
+
+@task(task_id="send")
+def send_gauges() -> int:
+    """Reads the history, sends each gauge, returns how many were sent. Fails only where the history cannot be read."""
+    from trainbench.alerting.gauges import gauges, points
+    from trainbench.history.history import open_history
+    from trainbench.results.artefacts import open_store
+
+    settings, now = read_settings(), datetime.now(UTC)
+    history = open_history(settings.history_url, open_store(settings.store))
+    made = points(gauges(history.fleet_state(now, settings.fresh), now), client())
+    return send(made.points, made.left_out)
+
+
+def client() -> Client:
+    """What Airflow's client takes, of the three that it knows, in its own order."""
+    from trainbench.alerting.gauges import Client
+
+    if conf.getboolean("metrics", "statsd_datadog_enabled"):
+        return Client(has_labels=conf.getboolean("metrics", "statsd_datadog_metrics_tags"))
+    if conf.getboolean("metrics", "statsd_on"):
+        return Client(conf.getboolean("metrics", "statsd_influxdb_enabled"), max_chars=STATSD_CHARS)
+    return Client(has_labels=True, max_series=OTEL_SERIES)
+
+
+def send(points: Iterable[Point], left_out: Iterable[str] = ()) -> int:
+    """Returns how many were sent. What could not be sent is one warning."""
+    num_sent, problems = 0, list(left_out)
+    try:
+        for point in points:
+            stats.gauge(point.name, point.value, tags=None if point.labels is None else dict(point.labels))
+            num_sent += 1
+            if num_sent % BURST == 0:
+                time.sleep(PAUSE_S)
+    except Exception as error:  # of any client: none of them may fail the task
+        problems.append(f"the metrics client failed after {num_sent} gauges: {type(error).__name__}: {error}")
+    if problems:
+        log.warning("not every gauge was sent: %s", "; ".join(problems))
+    return num_sent

@@ -1,0 +1,105 @@
+"""Each node as it stands now, read from recorded nights."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import make_failed, make_result
+from tests.builders.nights import ENDED_AT, night
+from tests.builders.three_nights import three_nights
+from trainbench.core.verdicts import State
+from trainbench.history.fleet_state import FLEET_DAYS, SPEND_DAYS, FleetState
+from trainbench.history.history import History
+from trainbench.judging.node_condition import FRESH, Condition
+
+DAY = timedelta(days=1)
+NIGHT_3 = ENDED_AT + 2 * DAY
+RUN_USD = 55 / 3600 * 0.6  # what one run of 55 s costs at the builders' price
+
+
+def state_of(history: History, now_h: float = 1.0) -> FleetState:
+    """So many hours after the third night."""
+    return history.fleet_state(NIGHT_3 + timedelta(hours=now_h), FRESH)
+
+
+def conditions(state: FleetState) -> dict[str, Condition]:
+    return {node.node: node.condition.condition for node in state.nodes}
+
+
+def test_each_node_has_its_latest_verdict_in_natural_order(history: History) -> None:
+    """node-3 was in breach on night 1 and is well since; node-2 was missing on night 3; node-9 is another DAG's."""
+    state = state_of(three_nights(history))
+
+    assert conditions(state) == {
+        "node-1": Condition.WELL,
+        "node-2": Condition.MISSING,
+        "node-3": Condition.WELL,
+        "node-9": Condition.BREACH,
+        "node-10": Condition.WELL,
+    }
+    assert [node.num_open_breaches for node in state.nodes] == [0, 1, 0, 1, 0]
+    assert state.judged_at == NIGHT_3
+    assert {node.judged_at for node in state.nodes} == {NIGHT_3}
+
+
+def test_figures_are_those_of_the_latest_campaign(history: History) -> None:
+    """10.1 beside a reference of 10.0 is +1 %; a missing node has no figure at all."""
+    figures = {node.node: node.works for node in state_of(three_nights(history)).nodes}
+
+    ((_, gpu_name, rate, deviation),) = figures["node-1"]
+    assert (gpu_name, rate, deviation) == ("NVIDIA H200", 10.1, pytest.approx(1.0))
+    ((_, _, rate, deviation),) = figures["node-2"]
+    assert (rate, deviation) == (None, None)
+
+
+def test_a_fleet_that_nobody_checks_stays_and_grows_stale(history: History) -> None:
+    """100 days later: red stays red, what was well is stale, and each verdict keeps its time."""
+    state = state_of(three_nights(history), now_h=100 * 24)
+
+    assert set(conditions(state).values()) == {Condition.STALE, Condition.MISSING, Condition.BREACH}
+    assert {node.judged_at for node in state.nodes} == {NIGHT_3}
+    assert state.spends == ()
+
+
+def test_a_node_without_a_verdict_for_a_week_leaves_unless_a_breach_is_open(history: History) -> None:
+    history.record(night(1, {"node-1": 10.0, "node-2": 10.0, "node-3": 9.0}, {"node-3": State.BREACH}))
+    # of chosen nodes: it does not say that node-3 is out of the cluster, and so closes no breach
+    history.record(night(2 + FLEET_DAYS, {"node-1": 10.0}, params={"nodes": ["node-1"]}))
+    state = history.fleet_state(ENDED_AT + (FLEET_DAYS + 2) * DAY, FRESH)
+
+    assert conditions(state) == {"node-1": Condition.WELL, "node-3": Condition.BREACH}
+    assert [node.judged_at for node in state.nodes] == [ENDED_AT + (FLEET_DAYS + 1) * DAY, ENDED_AT]
+
+
+def test_a_drill_gives_a_condition_and_no_figures(history: History) -> None:
+    history.record(night(3, {"node-1": 10.0, "node-2": 5.0}, {"node-2": State.BREACH}, drilled=["node-2"]))
+    drilled = state_of(history).nodes[1]
+
+    assert (drilled.condition.condition, drilled.works, drilled.num_open_breaches) == (Condition.DRILL, (), 0)
+
+
+def test_spend_counts_every_run_and_a_gang_shares_it(history: History) -> None:
+    """node-1: one run of its own and half of the gang's; node-2: the other half, and a failed run without a price."""
+    gang = make_result("node-1", 20.0, strategy="ddp", nodes=2, peers=("node-2",))
+    history.record(night(3, [make_result("node-1", 10.0), gang, make_failed("node-2")]))
+    with history.engine.connect() as connection:
+        total = connection.exec_driver_sql("SELECT sum(run_usd) FROM runs").scalar()
+    first, second = state_of(history).spends
+
+    assert first.usd is not None
+    assert second.usd is not None
+    assert first.usd - second.usd == pytest.approx(RUN_USD)
+    assert first.usd + second.usd == pytest.approx(total)
+    assert (first.num_unpriced, second.num_unpriced) == (0, 1)
+
+
+def test_a_run_that_is_older_than_the_window_is_not_spend(history: History) -> None:
+    history.record(night(1, {"node-1": 10.0}))
+    assert history.fleet_state(ENDED_AT + (SPEND_DAYS - 1) * DAY, FRESH).spends
+    assert not history.fleet_state(ENDED_AT + (SPEND_DAYS + 1) * DAY, FRESH).spends
+
+
+def test_an_empty_history_has_no_fleet(history: History) -> None:
+    assert state_of(history) == FleetState(None, (), ())
