@@ -18,6 +18,7 @@ from pathlib import Path
 from local_airflow import ROOT, LocalAirflow
 from tests.kube.e2e import E2E
 
+HAS_METRICS = os.environ.get("AIRFLOW__METRICS__STATSD_ON") == "True"  # there is no DAG `metrics` without
 PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_", "AIRFLOW__")
 
 
@@ -66,7 +67,8 @@ def main() -> None:
     with Components(port, state, workers) as airflow:
         airflow.start_workers()
         for dag in sorted((ROOT / "dags").glob("*.py")):  # each is read by itself, in any order
-            airflow.wait_until_healthy(dag.stem, 180 * E2E.patience)
+            if dag.stem != "metrics" or HAS_METRICS:
+                airflow.wait_until_healthy(dag.stem, 180 * E2E.patience)
         print("healthy", flush=True)
         for line in sys.stdin:
             verb, name = line.split()
