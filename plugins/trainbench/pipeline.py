@@ -1,7 +1,7 @@
 """One night as named steps: collect, judge, confirm, explain, validate, price, keep away, report, record, alert.
 
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
-call these same steps, so nothing of Airflow is here. `judge` gives the verdict once: the re-runs follow from it,
+call the same steps, so this module does not import Airflow. `judge` gives the verdict once: the re-runs follow from it,
 `confirm` settles it, and later steps only read it. A defect in one part becomes an error finding, and the other parts
 go on (`results.fault_isolation`).
 """
@@ -54,7 +54,7 @@ __all__ = [
     "alert", "assess", "collect", "confirm", "explain", "judge", "keep_away", "price", "record", "report", "validate",
 ]  # fmt: skip
 
-MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not missed
+MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not reported as missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,8 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """After `confirm`: settled verdicts. `explain` and `validate` add findings. `results` and `reruns`: as they were
-    judged, a result that could not be counted as a failed run. `failures`: one finding for each part that broke.
+    """After `confirm`: settled verdicts. `explain` and `validate` add findings. `results` and `reruns`: as judged, a
+    result that cannot count being a failed run. `failures`: one finding for each part that raised.
     """
 
     judged: Judged
@@ -116,11 +116,11 @@ class Night:
         return (*self.results, *self.reruns)
 
 
-Source = tuple[str, Callable[[], Sequence[Finding]]]  # what a part does, for the finding of its failure, and the part
+Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the finding on its failure, and the part
 
 
 def judge(measured: Measured) -> Judged:
-    """Each node against its peers and its own past: once, on the first runs."""
+    """Judge each node against its peers and its own past, once, on the first runs."""
     plan, results, history = measured.plan, measured.results, measured.history
     verdict = judge_campaign(plan, results, history, measured.started_at, measured.finished_at)
     return Judged(measured=measured, verdict=verdict)
@@ -140,7 +140,7 @@ def judged_before(measured: Measured, stored: str | None) -> Judged:
 
 
 def confirm(judged: Judged) -> Night:
-    """Settles each breach by its re-run."""
+    """Settle each breach by its re-run."""
     plan, first, parts = judged.measured.plan, judged.verdict, FaultIsolation()
     results = first.counted(judged.measured.results)
     reruns = computed_alike(plan, judged.reruns, results, parts)
@@ -151,26 +151,26 @@ def confirm(judged: Judged) -> Night:
 
 
 def explain(night: Night) -> Night:
-    """Adds what is to be known about the nodes: who is missing, what changed, why a node is slow, what is doubtful."""
+    """Add findings on the nodes: missing ones, changes, causes of slowness, doubtful comparisons."""
     groups, runs, parts = night.groups, night.runs, FaultIsolation()
     plan, began, at = night.measured.plan, night.measured.started_at, night.measured.finished_at
     past = _own_past(night, parts)
     same_names, known = past.under_same_name, plan.known
     sources: Sequence[Source] = (
-        # Was anything measured, and who is missing: without that the rest says little.
+        # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
-        ("attendance", lambda: missing_node_findings(plan, groups, past.old_names, past.last_measured, at)),
-        # Whose past is whose, and when each run was: the comparison over time rests on both.
+        ("listing missing nodes", lambda: missing_node_findings(plan, groups, past.old_names, past.last_measured, at)),
+        # Renames and clocks come before the comparison over time, which depends on both.
         ("recognising renamed nodes", lambda: rename_findings(past.renamed, began)),
         ("comparing clocks", lambda: clock_findings(runs, began, at)),
         ("comparing with the past", lambda: own_past_findings(past, night.results, plan.params.tolerances)),
-        # Why a node is red; then the nodes that are not red, and not well either.
+        # Causes of red nodes; then nodes that are neither red nor well.
         ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),
         ("watching slow nodes", lambda: slow_node_findings(groups)),
         ("counting nights without a verdict", lambda: undecided_findings(groups, past.undecided, at)),
         ("looking for drills", lambda: undetected_drill_findings(groups, runs) if plan.judges_nodes else ()),
         ("looking for unsteady nodes", lambda: disturbed_node_findings(groups)),
-        # What makes a comparison doubtful: other work, other machines, another choice of the program.
+        # Doubtful comparisons: other work, other machines, other choices of the program.
         ("comparing what was computed", lambda: unequal_work_findings(runs)),
         ("comparing GPUs and names", lambda: identity_findings(runs, known)),
         ("comparing GPUs with the past", lambda: replaced_gpu_findings(same_names, past.earlier, began, known)),
@@ -180,7 +180,7 @@ def explain(night: Night) -> Night:
 
 
 def validate(night: Night) -> Night:
-    """Adds figures that cannot be, and runs that must not be compared with each other."""
+    """Add findings on impossible figures and on runs that must not be compared."""
     parts, runs = FaultIsolation(), night.runs
     sources: Sequence[Source] = (
         ("checking figures", lambda: parts.each("checking figures", runs, doubts_of_run)),
@@ -190,7 +190,7 @@ def validate(night: Night) -> Night:
 
 
 def price(night: Night) -> Campaign:
-    """The campaign: each run with its cost, findings with errors first."""
+    """Make the campaign: each run with its cost, and the findings, errors first."""
     measured, plan, parts = night.measured, night.measured.plan, FaultIsolation()
     priced = price_runs(night.runs, plan.params.usd_per_gpu_hour, parts)
     stale = lambda: (*priced.problems, *price_tables.stale(priced.used, measured.finished_at.date()))  # noqa: E731
@@ -217,24 +217,24 @@ def price(night: Night) -> Campaign:
 
 
 def assess(judged: Judged) -> Campaign:
-    """The steps between the last run and the report."""
+    """Run the steps between the last run and the report."""
     return price(validate(explain(confirm(judged))))
 
 
 def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campaign:
-    """Adds what was done to keep other work away from nodes in breach. `act`: does it, see `cluster.mark_nodes`."""
+    """Add findings on the marks that keep other work away from nodes in breach. `act`: see `cluster.mark_nodes`."""
     parts = FaultIsolation()
     acted = parts.attempt("keeping work away from nodes in breach", campaign.campaign_id, lambda: act(campaign))
     return acted or campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
 
 
 def record(campaign: Campaign, history: History) -> None:
-    """Adds the campaign to the history; recording it again replaces it."""
+    """Record the campaign in the history, replacing an earlier record of it."""
     history.record(campaign)
 
 
 def _own_past(night: Night, parts: FaultIsolation) -> own_past.OwnPast:
-    """All reads of the history for `explain`. They are not isolated: without its past no node can be judged."""
+    """All reads of the history for `explain`. Their errors are not isolated: without history no node can be judged."""
     measured, verdict, history = night.measured, night.judged.verdict, night.measured.history
     name, at = measured.plan.campaign_id, measured.finished_at
     now = parts.attempt("dating", name, partial(records_of, night.runs, measured.started_at)) or ()
@@ -250,7 +250,7 @@ def _own_past(night: Night, parts: FaultIsolation) -> own_past.OwnPast:
 
 
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:
-    """A source that breaks costs nothing but its own findings."""
+    """Add the sources' findings; a source that raises loses only its own."""
     name = night.measured.plan.campaign_id
     findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
     failures = (*night.failures, *parts.failures)

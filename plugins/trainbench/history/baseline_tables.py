@@ -12,7 +12,7 @@ baselines = Table(
     Column("id", Integer, primary_key=True),
     Column("node", String),  # null: all nodes
     Column("fingerprint", String),  # of the work; null: every work
-    Column("since", UtcDateTime, nullable=False),  # what was measured before is no past
+    Column("since", UtcDateTime, nullable=False),  # measurements before it do not count
     Column("who", String, nullable=False),
     Column("why", String, nullable=False),
     Column("accepted_at", UtcDateTime, nullable=False),

@@ -1,4 +1,4 @@
-"""Accepting the present level as the new baseline, listing what was accepted, and taking it back."""
+"""Accepts the present level as the new baseline; lists and revokes accepted baselines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == Kind.SLOW.value)
 
 
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:
-    """All that were ever accepted, the oldest first."""
+    """All accepted baselines, revoked ones included, the oldest first."""
     rows = connection.execute(select(baselines).order_by(baselines.c.accepted_at, baselines.c.id))
     return tuple(Baseline.model_validate(row._asdict() | {"other_names": json.loads(row.other_names)}) for row in rows)
 
@@ -36,9 +36,11 @@ def accept(
     since: datetime | None = None,
     fingerprint: str | None = None,
 ) -> Baseline:
-    """`node`: None for all. `since`: by default the first night that was warned of, else the last one. Open warnings
-    that the node fell behind its past are closed by it. It holds for all names that the node's GPUs have had. Raises
-    BaselineError.
+    """Accept a node's present level. `node`: None for all nodes. `since`: by default the first night with a warning,
+    else the last night.
+
+    This closes open warnings that the node fell behind its past. It holds for all names that the node's GPUs have had.
+    Raises BaselineError.
     """
     who, why = _text(who, "the name of who accepts", MAX_WHO), _text(why, "the reason", MAX_WHY)
     _refuse_unknown(connection, node, fingerprint)
@@ -83,7 +85,7 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
 
 
 def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
-    """When the first campaign began that is warned of, else the last one. `names`: of the node; empty: of all."""
+    """Start of the first campaign with an open warning, else of the last one. `names`: of the node; empty: of all."""
     warned = select(warnings.c.campaign_id).where(_BEHIND)
     last = select(runs.c.campaign_id).order_by(runs.c.started_at.desc()).limit(1)
     if names:

@@ -1,4 +1,4 @@
-"""A stored breach: a finding on one node, with when it began and how it ended."""
+"""A stored breach: a finding on one node with its begin and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMON = (
     "closed_by_campaign_id",
     "ended",
 )
-# An id may come back in a database that was made anew: the node and the group say whose it is.
+# A new database may repeat an id, so node and group identify the breach too.
 OF_BREACH = and_(
     acknowledgements.c.breach_id == breaches.c.id,
     acknowledgements.c.node == breaches.c.node,
@@ -37,10 +37,10 @@ OF_BREACH = and_(
 
 
 class BreachKind(StrEnum):
-    """Which table holds the breach."""
+    """The table that holds the breach."""
 
     BREACH = "breach"  # a red node
-    WARNING = "warning"  # a node that is not red and yet needs somebody to look
+    WARNING = "warning"  # a node that is not red but needs attention
 
 
 class Acknowledgement(Frozen):
@@ -50,10 +50,10 @@ class Acknowledgement(Frozen):
 
 
 class Breach(Frozen):
-    """Open until `closed_at`. `finding` is the judgement's own, unchanged."""
+    """A breach, open until `closed_at`. `finding`: the judgement's, unchanged."""
 
     kind: BreachKind
-    id: int  # of its kind
+    id: int  # unique within its kind
     node: str  # "": an alarm of the whole run
     finding: Finding
     state: State | None = None  # of the red node; None: a warning
@@ -69,13 +69,13 @@ class Breach(Frozen):
     opened_at: AwareDatetime
     closed_at: AwareDatetime | None
     closed_by_campaign_id: str | None = None
-    ended: str | None  # how; None while it is open, and where a worse warning took its place
+    ended: str | None  # its end as a phrase; None while it is open, and where a worse warning replaced it
     is_drill: bool = False
     acknowledgement: Acknowledgement | None = None
 
     @property
     def name(self) -> str:
-        """The node, else the run that an alarm is of."""
+        """The node, or the run of an alarm."""
         return self.node or self.finding.subject
 
     @property
@@ -84,7 +84,7 @@ class Breach(Frozen):
 
     @property
     def figure(self) -> MetricVerdict | None:
-        """The metric that is out of its limit; None: the node failed or was missing, or this is a warning."""
+        """The metric beyond its limit; None: the node failed or was missing, or this is a warning."""
         known = (metric for metric in self.finding.evidence if metric.deviation is not None)
         return next((metric for metric in known if metric.state is State.BREACH), None)
 
@@ -124,7 +124,7 @@ def breach_of(row: Row[Any]) -> Breach:
 
 
 def warning_of(row: Row[Any]) -> Breach:
-    """`row`: of `warnings`."""
+    """The breach of a row of `warnings`."""
     values = {name: row._mapping[name] for name in _COMMON}
     finding = Finding.model_validate_json(row.finding)
     return Breach(kind=BreachKind.WARNING, finding=finding, is_drill=finding.is_drill, **values)

@@ -1,5 +1,6 @@
-"""The breaches of the history: opened by a red node, closed when it is well again or was taken out of the cluster.
-What a drill found is over with its run: it is kept, and never open.
+"""The breaches of the history: a red node opens one; it closes when the node is well again or left the cluster.
+
+A drill's breach ends with its run: it is kept, but never open.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _WORK = ("gpu_name", "model", "recipe", "strategy")
 
 
 def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[Work]) -> None:
-    """A red node opens a breach unless one covers this moment; a node that is well closes the one that does. A drill's
-    is over with its campaign, and says nothing of the node: it closes none. `done`: the campaign's works, with its
-    verdicts.
+    """Open a breach for each red node without one at this time; close that of each node that is well. `done`: the
+    campaign's works with their verdicts.
+
+    A drill's breach ends with its campaign. A drill does not describe the node, so it closes no breach.
     """
     earliest = _not_over(connection, campaign)
     work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
@@ -53,9 +55,7 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
 
 
 def _not_over(connection: Connection, campaign: Campaign) -> Mapping[tuple[str, str, bool], Row[Any]]:
-    """(node, group, whether of a drill) -> the breach that covers this moment, else the next one; of drills this
-    campaign's own.
-    """
+    """(node, group, is drill) -> the breach at this time, else the next one; of drills only this campaign's."""
     lasts = or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > campaign.finished_at)
     own_drill = breaches.c.is_drill & (breaches.c.campaign_id == campaign.campaign_id)
     which = own_drill | (~breaches.c.is_drill & lasts)
@@ -64,8 +64,8 @@ def _not_over(connection: Connection, campaign: Campaign) -> Mapping[tuple[str, 
 
 
 def close_removed(connection: Connection, campaign: Campaign) -> None:
-    """Ends the breaches of nodes that the cluster has not listed for GONE_DAYS: nothing can be well again there. Only
-    the newest campaign of the DAG that found them has a say, and one that looked at the whole cluster.
+    """Close the breaches of nodes that the cluster has not listed for GONE_DAYS. Only the newest campaign of the DAG
+    that opened them may, and only if it covered the whole cluster.
     """
     if not campaign.judges_nodes or campaign.params.get("nodes") or is_old(connection, campaign):
         return
@@ -109,7 +109,7 @@ def _end_of_drill(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]
 
 
 def _diagnosed(of_node: Sequence[Finding], group_id: str) -> Finding | None:
-    """The error that the diagnosis gives for the node at this work, else the first error of the node."""
+    """The diagnosis' error finding on the node at this work, else the node's first error finding."""
     errors = [finding for finding in of_node if finding.level is Level.ERROR]
     return next(iter(sorted(errors, key=lambda finding: finding.group_id != group_id)), None)
 

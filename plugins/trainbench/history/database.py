@@ -1,4 +1,4 @@
-"""The history's database: where it is, how it is opened, and how its schema is brought up to date."""
+"""The history's database: its address, connections and schema."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _one_thread = threading.Lock()
 
 
 class HistoryError(StoreError):
-    """The history cannot be opened, read or written; the message says which database, why, and what to do."""
+    """The history cannot be opened, read or written; the message has the database, the cause and the remedy."""
 
     @classmethod
     def of(cls, url: URL, error: Exception) -> HistoryError:
@@ -41,8 +41,8 @@ class HistoryError(StoreError):
 
 
 def shown(url: URL) -> str:
-    """The address for people: kind, host, port and database. User, password and options may be secrets, and a password
-    with a "/" or a forgotten "@" stands where host or database belong: what cannot be one of these becomes "...".
+    """The address without secrets: kind, host, port and database. A password with a "/" or without its "@" would be
+    read as host or database, so any text that cannot be one of these becomes "...".
     """
     kind, port = url.get_backend_name(), f":{url.port}" if url.port else ""
     if kind == "sqlite":
@@ -62,7 +62,7 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # One writer at a time, as with SQLite: else two senders claim one notice, and two recorders open one breach.
+        # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one breach.
         if connection.get_execution_options().get("is_write"):
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_WRITE_LOCK})
 
@@ -118,10 +118,10 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
         parsed.get_dialect()
-    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: its port is no number
+    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: the port is not a number
         backend = ""
     except ImportError:
-        backend = parsed.get_backend_name()  # a known database whose driver is not installed: said on connecting
+        backend = parsed.get_backend_name()  # a known database without its driver: connecting reports that
     if backend not in ("sqlite", "postgresql"):
         scheme = re.match(r"[a-z0-9+]{1,40}(?=://)", url)  # the rest may hold a password
         kind = scheme[0] if scheme else "..."

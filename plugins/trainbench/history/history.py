@@ -67,8 +67,8 @@ class History:
     engine: Engine
 
     def record(self, campaign: Campaign) -> None:
-        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said.
-        Raises ValueError for an imported one.
+        """Record a campaign's runs, verdicts and breaches in one transaction, replacing an earlier record of it. Raises
+        ValueError for an imported campaign.
         """
         if campaign.is_imported:
             raise ValueError(f"{campaign.campaign_id} was imported: what others measured is no past of our nodes")
@@ -84,19 +84,22 @@ class History:
             update_warnings(connection, campaign)
 
     def baseline_rates(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
-        """For each result what its node reached before with the same `history_key`: the median samples/s of each of
-        the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
-        not slower than their own past, no drill. Of an accepted baseline none from before it counts, and what was slow
-        until it was accepted does. One connection for all: opening one takes longer than a query.
+        """For each result its node's earlier rates with the same `history_key`: the median samples/s of each of the
+        last `limit` earlier campaigns, oldest first.
+
+        Only healthy runs count: status ok, not judged red or busy, not slower than their own past, no drill. With an
+        accepted baseline, runs before it do not count, and runs that were slow until its acceptance do. One connection
+        serves all queries, because opening one takes longer than a query.
         """
         with self._transaction() as connection:
             accepted = read_baselines(connection)
             return [_past_of(connection, result, limit, accepted) for result in results]
 
     def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[NodeRecord, ...]:
-        """Each node's last campaigns before that one at these works, whatever driver and image it had.
+        """Each node's last campaigns before that one at these works, with any driver and image.
 
-        The `history_key` hides a slowdown that comes with an update: it starts a new baseline. These records do not.
+        `history_key` starts a new baseline with each update, which hides a slowdown by the update; these records show
+        it.
         """
         with self._transaction() as connection:
             records, accepted = (
@@ -106,7 +109,7 @@ class History:
         return tuple(record for record in records if not _is_put_aside(record, accepted, before))
 
     def baselines(self) -> tuple[Baseline, ...]:
-        """All that were ever accepted, also those that were taken back; the oldest first."""
+        """All accepted baselines, revoked ones included, the oldest first."""
         with self._transaction() as connection:
             return read_baselines(connection)
 
@@ -124,12 +127,12 @@ class History:
             return accept(connection, node, who, why, at, since, fingerprint)
 
     def revoke_baseline(self, baseline_id: int, who: str, at: datetime) -> Baseline:
-        """Raises BaselineError."""
+        """Revoke an accepted baseline. Raises BaselineError."""
         with self._transaction(write=True) as connection:
             return revoke(connection, baseline_id, who, at)
 
     def last_measured(self, since: datetime) -> dict[str, datetime]:
-        """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
+        """Node -> start of its last valid run, for nodes with a run since that time; drills do not count."""
         query = (
             select(runs.c.node, func.max(runs.c.started_at))
             .where((runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
@@ -139,12 +142,12 @@ class History:
             return {node: started_at for node, started_at in connection.execute(query)}
 
     def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> dict[str, Streak]:
-        """Node -> since when it could not be judged, for each whose last verdict of that DAG before then was none."""
+        """Node -> its streak without a verdict, for nodes not judged by the DAG's last campaign before that time."""
         with self._transaction() as connection:
             return read_streaks(connection, suite, campaign_id, before)
 
     def slower_before(self, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
-        """What that DAG had warned of by then, and not found over: nodes behind their own past, work by work."""
+        """The DAG's slowdowns with an open warning at that time, by node and work."""
         with self._transaction() as connection:
             return read_slowdowns(connection, suite, campaign_id, before)
 
@@ -154,7 +157,7 @@ class History:
             return is_old(connection, campaign)
 
     def end_marks(self, nodes: Sequence[str], who: str, at: datetime) -> None:
-        """Ends the warnings that these nodes are marked: somebody freed them."""
+        """Close the warnings that these nodes are marked, after somebody freed them."""
         is_mark = (warnings.c.kind == Kind.MARKED.value) & warnings.c.node.in_(nodes) & warnings.c.closed_at.is_(None)
         with self._transaction(write=True) as connection:
             connection.execute(update(warnings).where(is_mark).values(closed_at=at, ended=f"freed by {who}"))
@@ -233,6 +236,6 @@ def _counts_since() -> ColumnElement[bool]:
     return (runs.c.started_at >= bindparam("since")) & (runs.c.is_baseline | (was_slow & is_valid & not_red))
 
 
-# built once: a large campaign asks them thousands of times
+# built once, because a large campaign runs them thousands of times
 PAST = _past(runs.c.is_baseline.is_(True))
 PAST_SINCE = _past(_counts_since())

@@ -1,4 +1,4 @@
-"""The records of all nodes that did some work, read from the history."""
+"""Reads the records of all nodes at given works from the history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainbench.history.run_tables import runs
 from trainbench.judging.over_time.node_history import NodeRecord, join
 from trainbench.results.setups import Setup
 
-TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the normal of today
+TRAIL_CAMPAIGNS = 30  # a month of nights; an older change is today's normal level
 
 _COLUMNS = (
     runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
@@ -26,7 +26,7 @@ _COLUMNS = (
 def read_node_records(
     connection: Connection, fingerprints: Collection[str], campaign_id: str, before: datetime
 ) -> tuple[NodeRecord, ...]:
-    """One record for each node, work and earlier campaign, of the last campaigns before this one; oldest first."""
+    """Records of the last campaigns before this one, for each node, work and campaign, oldest first."""
     return join(point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before))
 
 

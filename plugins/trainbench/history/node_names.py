@@ -1,4 +1,4 @@
-"""The names that a node has had: a node is its GPUs, by their UUIDs, and may be renamed."""
+"""The names of a node over time. Its GPUs' UUIDs identify it, since it may be renamed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KNOWN = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
 
 
 class _Name(NamedTuple):
-    """One name: when it was first and last measured."""
+    """A name with its first and last measurement."""
 
     name: str
     first: datetime
@@ -21,8 +21,8 @@ class _Name(NamedTuple):
 
 
 def other_names(connection: Connection, node: str) -> tuple[str, ...]:
-    """The names that `node`'s GPUs of today had before it, or have had since; the oldest first. As where nodes are
-    judged (`judging.renames`), two names that were used at the same time are two nodes: a GPU was moved between them.
+    """The earlier and later names of `node`'s present GPUs, the oldest first. As in `judging.renames`, two names in use
+    at the same time are two nodes between which a GPU was moved.
     """
     names = [_name(connection, node)]
     waiting = [node]
@@ -42,7 +42,7 @@ def _name(connection: Connection, name: str) -> _Name:
 
 
 def _latest_gpus(connection: Connection, node: str) -> frozenset[str]:
-    """All that the works of its latest campaign ran on."""
+    """The UUIDs of all GPUs in its latest campaign."""
     of_node = _KNOWN & (runs.c.node == node)
     last = select(runs.c.campaign_id).where(of_node).order_by(runs.c.started_at.desc()).limit(1).scalar_subquery()
     uuids = connection.execute(select(runs.c.gpu_uuids).where(of_node & (runs.c.campaign_id == last))).scalars()

@@ -6,8 +6,8 @@ from sqlalchemy import Column, Index, Integer, String, Table
 
 from trainbench.history.run_tables import UtcDateTime, metadata
 
-# A node that is not red and yet needs somebody to look. One row for each node and kind of warning, from the campaign
-# that first said so to the one that finds it over.
+# Nodes that are not red but need attention. One row for each node and kind of warning, from the campaign that opened
+# it to the one that closes it.
 warnings = Table(
     "warnings",
     metadata,
@@ -22,7 +22,7 @@ warnings = Table(
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
     Column("closed_by_campaign_id", String),
-    Column("ended", String),  # how, in words; null while it is open, and where a worse one took its place
+    Column("ended", String),  # its end as a phrase; null while it is open, and where a worse warning replaced it
     Index("warnings_by_end", "closed_at"),
 )
 _open = warnings.c.closed_at.is_(None)
@@ -36,8 +36,8 @@ Index(
     postgresql_where=_open,
 )
 
-# One row for each breach or warning, what happened to it and channel. It is written before the message is sent: a
-# sender that dies in between leaves a row without an end, and nobody sends the message a second time.
+# One row for each breach or warning, event and channel. It is written before the message is sent: a sender that dies in
+# between leaves a row without an end, and the message is not sent a second time.
 notices = Table(
     "notices",
     metadata,
@@ -48,7 +48,7 @@ notices = Table(
     Column("node", String, nullable=False),
     Column("claimed_at", UtcDateTime, nullable=False),
     Column("sent_at", UtcDateTime),
-    Column("problem", String),  # why the last try failed; null: none did, or nobody knows how it ended
+    Column("problem", String),  # why the last try failed; null: no try failed, or the outcome is unknown
     Column("num_tries", Integer, nullable=False),
     Index("notices_by_time", "claimed_at"),
 )

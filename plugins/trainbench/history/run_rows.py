@@ -1,4 +1,4 @@
-"""A campaign -> the rows that the history keeps of its runs."""
+"""Makes the history's rows of a campaign's runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NOT_A_BASELINE = RED | {State.BUSY}
 
 
 def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[str, Any]]:
-    """One for each run; of a run that came back twice the later one. Without those that fail, which `parts` keeps."""
+    """One row for each run, of two results of a run the later one. `parts` collects runs without a row."""
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
-    # A node whose program chose two kinds of work has two: what is slower than its past in either is no baseline.
+    # A node whose program chose two works has two verdicts; a run slower than its past in either is no baseline.
     by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
     pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
     parts = parts or FaultIsolation()

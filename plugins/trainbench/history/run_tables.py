@@ -23,7 +23,7 @@ from trainbench.figure_catalogue.run_figures import STORED
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime in, the same instant in UTC out; SQLite itself keeps no time zone."""
+    """A column of aware datetimes, returned in UTC; SQLite itself keeps no time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -80,7 +80,7 @@ runs = Table(
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version
     Column("work_id", RowId),  # its row in `works`
-    Column("judged_samples_per_second", Float),  # see `judged_rate`: the node's past
+    Column("judged_samples_per_second", Float),  # see `judged_rate`; the node's baseline is made from it
     Index("runs_by_work", "fingerprint", "started_at"),
     Index("runs_by_work_id", "work_id", "node"),
     Index("runs_by_node", "node", "history_key", "started_at"),
@@ -108,7 +108,7 @@ breaches = Table(
     Column("recipe", String),
     Column("strategy", String),
     Column("finding", String, nullable=False),  # JSON: a Finding, as the judgement made it
-    Column("ended", String),  # how; null while it is open
+    Column("ended", String),  # its end as a phrase; null while it is open
     Index("breaches_by_node", "node", "group_id", "opened_at"),
     Index("breaches_by_end", "closed_at"),
 )

@@ -1,4 +1,4 @@
-"""The slowdowns that a DAG warned of and that are not over, read from the stored warnings."""
+"""Reads a DAG's slowdowns with an open warning from the stored warnings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_slowdowns(connection: Connection, suite: str, campaign_id: str, before:
 
 
 def _since(rows: list[Row[Any]]) -> datetime:
-    """When the first of those was opened that took each other's place, as the node became slower still."""
+    """Start of the first in a chain of warnings that replaced each other as the node became slower."""
     first = rows[-1]
     for row in reversed(rows[:-1]):
         if row.ended is not None or row.closed_by_campaign_id != first.campaign_id:

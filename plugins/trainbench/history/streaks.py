@@ -1,4 +1,4 @@
-"""Since when each node could not be judged, read from the stored verdicts."""
+"""Reads each node's streak of campaigns without a verdict from the stored verdicts."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def read_streaks(connection: Connection, suite: str, campaign_id: str, before: d
     for row in rows:
         _, alone, peers = nights.setdefault(row.node, {}).setdefault(row.campaign_id, (row.at, [], []))
         (peers if num_nodes[row.work_id] > 1 else alone).append(State(row.state))
-    # what ran on one node only has no say where others did
+    # groups that ran on one node only count where no other group does
     of_node = {node: ((at, peers or alone) for at, alone, peers in of.values()) for node, of in nights.items()}
     return {node: lasting for node, of in of_node.items() if (lasting := streak(of))}

@@ -1,4 +1,4 @@
-"""A campaign and its rows in `runs` -> what the pages read of it: the campaign, its works, each node's verdict."""
+"""Makes the rows that the pages read: the campaign, its works, each node's verdict."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LIMITS = {
     Metric.TEMPERATURE_C: "temperature_limit_c",
 }
 
-# In this form SQLite and PostgreSQL take it alike; the order of the names keeps two writers from waiting in a circle.
+# SQLite and PostgreSQL both take this form; the order of the names prevents a deadlock of two writers.
 KNOWN_NODE = text("INSERT INTO nodes (node, suite, gpu_name) VALUES (:node, :suite, :gpu_name) ON CONFLICT DO NOTHING")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A row of `works` before it has its number, and the runs and verdicts that belong to it."""
+    """A row of `works` before it has its id, with its runs and verdicts."""
 
     group_id: str
     values: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Work:
 
 def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> dict[str, int]:
     """Write the campaign's summary, and replace an earlier one of the same campaign. `rows`: its rows in `runs`;
-    `summary`: its works. Returns run id -> the number of the run's work.
+    `summary`: its works. Returns run id -> id of the run's work.
     """
     _forget(connection, campaign.campaign_id)
     connection.execute(insert(campaigns).values(_campaign_row(campaign, rows)))
@@ -73,7 +73,7 @@ def _forget(connection: Connection, campaign_id: str) -> None:
 
 
 def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
-    """A run that failed before it could look has the GPU of its node's other runs, else the only kind of its group."""
+    """The rows, where runs that failed early get the GPU of their node's other runs, else the group's only kind."""
     of_node = {row["node"]: row["gpu_name"] for row in rows if row["gpu_name"]}
     of_group: dict[str, set[str]] = {}
     for row in rows:
@@ -88,7 +88,7 @@ def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
 
 
 def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
-    """The campaign's works in the order of their first run, then those of which nothing ran."""
+    """The campaign's works in the order of their first runs, then works without a run."""
     results = {result.spec.identity.run_id: result for result in campaign.results}
     keys = _work_keys(results, rows)
     members = grouped(((row["group_id"], row["gpu_name"], keys[row["run_id"]]), row) for row in rows)
@@ -135,8 +135,8 @@ def _limits(campaign: Campaign) -> dict[str, float | None]:
 
 
 def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
-    """Run id -> the fingerprint of its work, whatever the strategy. A failed run goes with what its group usually did:
-    what the program would have chosen is not known.
+    """Run id -> fingerprint of its work without the strategy. A failed run has its group's usual choice, because its
+    own is unknown.
     """
     by_fingerprint: dict[str, str] = {}
     for row in rows:
@@ -163,7 +163,7 @@ def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> W
         **{name: first[name] for name in WORK},
         **{
             each.name: each.combined(row[each.name] for row in (rows if each.stored == "sum" else valid))
-            for each in STORED  # each run was paid for, also one that gave no figure
+            for each in STORED  # runs without figures cost money too
         },
         "num_runs": len(rows),
         "num_valid": len(valid),
@@ -174,7 +174,7 @@ def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> W
 
 
 def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) -> Work:
-    """Where the verdict on a node without any run belongs; a work that nothing ran of is added to `made`."""
+    """The work of a verdict on a node without any run; a work without any run is added to `made`."""
     alike = [work for work in made if work.group_id == group.group_id]
     same = [work for work in alike if work.values["gpu_name"] == group.gpu_name]
     if same:

@@ -1,7 +1,7 @@
 """Tables that the pages read beside `runs` and `breaches`: campaigns, their works and verdicts, acknowledgements.
 
-A verdict names its work by a number, so that a million of them stay small, and every filter is answered by `works`,
-which has some rows for each campaign. The migration builds exactly these.
+A verdict refers to its work by a number, so that a million verdicts stay small. Filters read `works`, which has a few
+rows for each campaign. The migration builds exactly these.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ campaigns = Table(
     Index("campaigns_by_time", "finished_at"),
 )
 
-# One row for each campaign, group and GPU; a second one where the program's choice made other work of some runs.
+# One row for each campaign, group and GPU; a second one where the program chose other work in some runs.
 works = Table(
     "works",
     metadata,
@@ -43,7 +43,7 @@ works = Table(
     Column("at", UtcDateTime, nullable=False),  # the campaign's finished_at
     Column("day", String, nullable=False),  # of `at` in UTC, as 2026-11-21
     Column("group_id", String, nullable=False),
-    Column("label", String),  # the name under which the work was asked for
+    Column("label", String),  # the work's name in the form
     Column("work_key", String),  # equal: the same work, but for strategy and number of GPUs; null: no run
     Column("gpu_name", String),
     Column("model", String),
@@ -54,7 +54,7 @@ works = Table(
     Column("micro_batch_size", Integer),
     Column("seq_length", Integer),
     Column("num_runs", Integer, nullable=False),
-    Column("num_valid", Integer, nullable=False),  # measured, and no drill: what the medians are of
+    Column("num_valid", Integer, nullable=False),  # measured runs without drills; the medians are theirs
     Column("num_failed", Integer, nullable=False),
     *(Column(each.name, Float) for each in STORED),  # medians of the valid runs, or sums over all; null: none is known
     Column("num_unpriced", Integer, nullable=False),  # runs without a known cost
@@ -64,13 +64,13 @@ works = Table(
 
 ON_THE_MAP = ("condition", "deviation_pct")
 
-# Every node that a verdict was ever given to: to be looked for, instead of being found among a million verdicts.
+# Every node that ever had a verdict, so that a search need not read a million verdicts.
 nodes = Table(
     "nodes",
     metadata,
     Column("node", String, primary_key=True),
     Column("suite", String, primary_key=True),
-    Column("gpu_name", String, primary_key=True),  # "": not known
+    Column("gpu_name", String, primary_key=True),  # "": unknown
 )
 
 node_verdicts = Table(
@@ -81,9 +81,9 @@ node_verdicts = Table(
     Column("run_id", String),  # the run with the middle throughput, else the first; null: no run at all
     Column("num_runs", Integer, nullable=False),
     Column("state", String, nullable=False),
-    Column("is_red", Boolean, nullable=False),  # and not slowed on purpose
+    Column("is_red", Boolean, nullable=False),  # red without a drill
     Column("history_state", String),  # null: not compared with its own past
-    Column("condition", String, nullable=False),  # of the node, the same for all works of its campaign
+    Column("condition", String, nullable=False),  # the node's, the same for all works of its campaign
     Column("condition_reason", String),
     Column("confirmation", String, nullable=False),
     Column("is_watched", Boolean, nullable=False),
@@ -95,13 +95,13 @@ node_verdicts = Table(
     Column("memory_deviation_pct", Float),
     Column("temperature_deviation_c", Float),
     Column("reason", String),  # null when the node is ok
-    # The map reads a node's month from the index alone: in the table every night is another page.
+    # The map reads a node's month from this index alone; in the table every night is on another disk page.
     Index("node_verdicts_by_node", "node", "work_id", *ON_THE_MAP),
 )
-_red = node_verdicts.c.is_red.is_(True)  # written the same in the queries, else SQLite does not take the index
+_red = node_verdicts.c.is_red.is_(True)  # must match the queries' text, or SQLite does not use the index
 Index("node_verdicts_red", node_verdicts.c.work_id, node_verdicts.c.node, sqlite_where=_red, postgresql_where=_red)
 
-# Nothing rebuilds these: they are not in the artefacts. What the breach was is copied, so that the row tells by itself.
+# `reindex` cannot rebuild these, since no file has them. The breach's identity is copied into the row.
 acknowledgements = Table(
     "acknowledgements",
     metadata,

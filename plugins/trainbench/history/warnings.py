@@ -1,4 +1,4 @@
-"""The warnings of the history: opened by a finding about a node that is not red, closed when it is over."""
+"""The warnings of the history: a finding on a node that is not red opens one; it closes when the finding is over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainbench.judging.warning_findings import (
 )
 from trainbench.results.campaign import Campaign
 
-FORGOTTEN_DAYS = 14  # whoever was not measured at the work for so long is warned of no more
+FORGOTTEN_DAYS = 14  # a warning closes when its node was not measured at the work for so long
 FORGOTTEN = f"not measured at that work for {FORGOTTEN_DAYS} days"
 WELL = frozenset({State.OK, State.NOTICE})
 ATTENDED = WELL | {State.INSUFFICIENT}
@@ -36,10 +36,10 @@ Rates = Mapping[tuple[str, str], float]  # (node, fingerprint) -> samples/s
 
 
 def update_warnings(connection: Connection, campaign: Campaign) -> None:
-    """What this campaign warns of is opened unless it is open; what it finds over is closed; what became worse takes
-    the place of what was open, and is over at the same level.
+    """Open the campaign's new warnings, close those that are over, and replace those that became worse. A replacement
+    is over at the same level as the first warning.
 
-    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing.
+    Only the newest campaign of its DAG changes warnings; one that is recorded late changes none.
     """
     if is_old(connection, campaign):
         return
@@ -57,7 +57,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
                 _close(connection, row, campaign, ended)
             continue
         then, now = stored_changes(row.changes), changes_of(campaign, row.node)
-        both = {change.fingerprint: change for change in (*now, *then)}  # the level before stays that of the first
+        both = {change.fingerprint: change for change in (*now, *then)}  # keeps the level before from the first warning
         if _is_worse(now, then) and row.campaign_id != campaign.campaign_id:
             _close(connection, row, campaign, None)
             opened.append(_values(campaign, row.node, Kind(row.kind), finding, _as_of_now(both, now)))
@@ -89,7 +89,7 @@ def _as_of_now(changes: Mapping[str, RateChange], now: Sequence[RateChange]) -> 
 
 
 def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates) -> str | None:
-    """How the warning ended, of which this campaign says nothing; None: it lasts, or nobody can tell."""
+    """The end of a warning that this campaign does not repeat; None: it lasts, or the campaign cannot decide."""
     kind = Kind(row.kind)
     if kind.value in ALARMS:
         return ENDED[kind]
@@ -98,7 +98,7 @@ def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates
         is_over = kind is Kind.NOT_MARKED and any(verdict.state in WELL for verdict in verdicts)
         return ENDED[kind] if campaign.marks_are_known or is_over else None
     if row.node in red_or_drilled(campaign):
-        # What is red is judged, though not well.
+        # Red nodes count as judged.
         is_judged = kind is Kind.UNDECIDED and any(verdict.state in RED for verdict in verdicts)
         return ENDED[kind] if is_judged else None
     if kind not in (Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED):

@@ -9,14 +9,14 @@ from enum import StrEnum
 class CampaignKind(StrEnum):
     """The question that a campaign answers. Only NODES judges nodes; the others compare runs."""
 
-    NODES = "nodes"  # is every node as fast as its peers?
-    STRATEGIES = "strategies"  # which strategy, on how many GPUs?
-    CONFIGURATIONS = "configurations"  # what helped, against a baseline?
-    HARDWARE = "hardware"  # which GPU for which model and recipe?
-    NOISE = "noise"  # how much do equal runs differ here?
+    NODES = "nodes"  # Is every node as fast as its peers?
+    STRATEGIES = "strategies"  # Which strategy is fastest, on how many GPUs?
+    CONFIGURATIONS = "configurations"  # Which configuration is better than the baseline?
+    HARDWARE = "hardware"  # Which GPU for which model and recipe?
+    NOISE = "noise"  # How much do equal runs differ here?
 
 
-# Suites that run without Airflow, too: independent pods, one after another.
+# Suites that also run without Airflow: independent pods, one after another.
 SUITES: Mapping[str, CampaignKind] = {
     "node_consistency": CampaignKind.NODES,
     "config_diagnosis": CampaignKind.CONFIGURATIONS,

@@ -28,13 +28,13 @@ from trainbench.params.work_params import WorkParams
 WORLD_SIZES = (1, 2, 4)
 # The order in which the form shows them.
 SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
-# Of samples/s. Even the CPU time of equal work differs by several percent from window to window on a busy machine.
+# Percent of samples/s. On a busy machine even the CPU time of equal work differs by several percent between windows.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
-NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
+NOISE_FLOOR_ROUNDS = 5  # with fewer, the estimate of the noise is good to a factor of two at best
 
 
 class BenchmarkParams(ComparisonParams):
-    """The trigger form. Its fields lie side by side when it is read and written; see `form_fields`."""
+    """The parameters of a campaign. Forms and files hold the fields of its parts side by side; see `form_fields`."""
 
     nodes: tuple[NodeName, ...] | None = setting(
         None,
@@ -151,13 +151,13 @@ class BenchmarkParams(ComparisonParams):
     @field_validator("rounds")
     @classmethod
     def _enough_for_noise(cls, rounds: int, info: ValidationInfo) -> int:
-        """The form always sends a number, so a smaller one need not be anybody's wish."""
+        """Raise the rounds of a noise floor to the minimum: the form always sends a number, chosen or not."""
         return max(rounds, NOISE_FLOOR_ROUNDS) if info.data.get("noise_floor") else rounds
 
     @field_validator("samples_per_second_tolerance_pct")
     @classmethod
     def _limit_of_the_device(cls, value: float | None, info: ValidationInfo) -> float:
-        """Resolved here, so that reports and results show the figure that was applied."""
+        """Fill in the device's limit here, so that reports and results show the applied figure."""
         if value is not None:
             return value
         return RATE_LIMITS_PCT[info.data["work"].device if "work" in info.data else Device.CUDA]
@@ -188,7 +188,7 @@ class BenchmarkParams(ComparisonParams):
     @property
     def tolerances(self) -> Tolerances:
         rate_pct = self.samples_per_second_tolerance_pct or RATE_LIMITS_PCT[self.work.device]
-        # what a CPU's runs differ by from peer to peer they differ by from night to night too
+        # a CPU's runs differ as much between nights as between peers
         history = {"history_pct": rate_pct} if self.work.device is Device.CPU else {}
         return Tolerances(
             **history,
@@ -212,11 +212,11 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "seq_length": 64,
     "optimizer": "adamw_torch",
     "warmup_steps": 3,
-    # Many short windows: another program may halve one of them, and the node's scatter still allows a verdict.
+    # Many short windows: the node can be judged even if another program halves the rate of one.
     "measured_steps": 12,
     "max_measured_steps": 12,
     "target_half_width_pct": 3.0,
-    "max_window_s": 30.0,  # of wall time, of which a busy machine gives a process a part
+    "max_window_s": 30.0,  # wall time; a busy machine gives the process only a part of it
     "repeats": 20,
     "rounds": 1,
     "timeout_s": 300.0,
@@ -225,7 +225,7 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
 
 
 def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> BenchmarkParams:
-    """Raises ParamsError. `defaults` are used for what `data` does not name."""
+    """The parameters from `data`, with `defaults` for missing ones. Raises ParamsError."""
     try:
         return BenchmarkParams.model_validate({**(defaults or {}), **data})
     except ValidationError as error:
@@ -240,7 +240,7 @@ def form(
     `world_sizes` are the numbers of GPUs that the form offers, all of them chosen unless `defaults` say otherwise.
     """
     values = parse_params({"world_sizes": world_sizes} | dict(defaults or {})).model_dump(mode="json")
-    # Empty unless given: who chooses another device in the form must get that device's limit.
+    # Empty unless given, so that another device chosen in the form gets that device's limit.
     rate_limit = "samples_per_second_tolerance_pct"
     values[rate_limit] = (defaults or {}).get(rate_limit)
     fields: dict[str, dict[str, Any]] = {}
@@ -252,15 +252,15 @@ def form(
 
 
 def _place(name: str) -> tuple[int, int, bool]:
-    """Section, then the order in which the fields are declared."""
+    """Sort key: the section, then the order of declaration."""
     before = FOLLOWS.get(name, name)
     section: Any = FIELDS[name].info.json_schema_extra
     return SECTIONS.index(section["section"]), list(FIELDS).index(before), name in FOLLOWS
 
 
-# A field of the form -> the field that it stands behind, where the order of declaration would part them.
+# Field of the form -> the field that it follows, where the order of declaration would separate them.
 FOLLOWS = {"multi_gpu_seq_length": "seq_length", "seed": "timeout_s"}
-# What the form offers and pydantic does not say.
+# Choices of the form that the pydantic fields do not declare.
 BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "world_sizes": {"items": {"type": TEXT_OR_NUMBER}},
     "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},

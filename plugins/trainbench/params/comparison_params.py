@@ -1,4 +1,4 @@
-"""The parameters of the two comparing DAGs: which configurations, which models on which GPUs, and how to price them."""
+"""The parameters of the comparing DAGs: configurations, models, kinds of GPU, and prices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Usd = Annotated[float, Field(gt=0, le=1e9)]
 
 
 class ComparisonParams(FormParams):
-    """The parameters of `config_diagnosis` and `hardware_survey` alone, in the form's order."""
+    """The parameters that only `config_diagnosis` and `hardware_survey` have, in the form's order."""
 
     variants: tuple[str, ...] = setting(
         tuple(VARIANTS),

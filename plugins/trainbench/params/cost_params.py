@@ -92,7 +92,7 @@ class SpendParams(FormParams):
 
 
 def parse_spend_params(data: Mapping[str, Any]) -> SpendParams:
-    """Raises ParamsError, which says which value is wrong and what is allowed."""
+    """The parameters of a cost report. Raises ParamsError, which names the wrong value and the allowed ones."""
     try:
         return SpendParams.model_validate(dict(data))
     except ValidationError as error:
@@ -115,6 +115,6 @@ def months_until(month: str, number: int) -> tuple[str, ...]:
 
 
 def start_of(month: str, after: int = 0) -> datetime:
-    """When it begins, or the one `after` months later."""
+    """Start of the month, or of the month `after` months later."""
     months = int(month[:4]) * 12 + int(month[5:]) - 1 + after
     return datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)

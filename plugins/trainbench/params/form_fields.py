@@ -1,4 +1,4 @@
-"""The fields of the trigger form: side by side, while the parameters hold those of work and measurement in parts."""
+"""The fields of the trigger form. The form lays side by side the fields that the parameters hold in parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEFT_OUT = ("$ref", "anyOf", "default", "items", "form_name")
 
 
 class FormField(NamedTuple):
-    """`path`: where the parameters hold its value; `model`: the class that declares it."""
+    """A field of the form. `path`: place of its value in the parameters; `model`: the class that declares it."""
 
     path: tuple[str, ...]
     model: type[BaseModel]
@@ -32,8 +32,8 @@ class FormField(NamedTuple):
 
 @cache
 def form_fields(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, FormField]:
-    """Name in the form -> field, for each field with a title. A part's fields bear its name, as `lora_rank`, except
-    those of the parts at the top.
+    """Name in the form -> field, for each field with a title. Names of a part's fields begin with the part's, as in
+    `lora_rank`, except those of the top parts.
     """
     fields: dict[str, FormField] = {}
     for name, info in model.model_fields.items():
@@ -46,7 +46,7 @@ def form_fields(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str,
 
 
 def nested(values: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[str, Any]:
-    """The form's values in the parts that hold them. An empty text is None where that is the default."""
+    """The form's values, nested in their parts. An empty text becomes None where None is the default."""
     parts: dict[str, Any] = {}
     for name, value in values.items():
         *above, last = fields[name].path
@@ -60,7 +60,7 @@ def flat(parts: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[str,
 
 
 class FormParams(Frozen):
-    """Parameters that are read and written side by side, as the form shows them."""
+    """Parameters in parts that are read and written side by side, as in the form."""
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +78,9 @@ class FormParams(Frozen):
 
 
 def json_object(value: object) -> object:
-    """The command line and Airflow's API may give an object as text; the form's editor shows nothing as `{}`."""
+    """The value as an object: the command line and Airflow's API may pass text, and the form's editor passes `{}` for
+    none.
+    """
     if not isinstance(value, str):
         return value or None
     try:
@@ -96,7 +98,7 @@ def airflow_schema(field: FormField) -> dict[str, Any]:
 
 
 def in_form(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A default as the form's text fields and dropdowns take it."""
+    """A default in the type of the form's text fields and dropdowns."""
     if isinstance(value, list):
         return [in_form(each, schema["items"]) for each in value]
     if isinstance(value, bool) and "enum" in schema:
@@ -110,7 +112,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _in_place(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Airflow's form takes `type` and `enum` in place, not references and `anyOf`."""
+    """The schema with `type` and `enum` in place, since Airflow's form reads neither references nor `anyOf`."""
     own = {key: value for key, value in prop.items() if key not in LEFT_OUT}
     if "$ref" in prop:
         target = defs[prop["$ref"].rsplit("/", 1)[-1]]
@@ -129,9 +131,8 @@ def _in_place(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _one_of(choices: list[dict[str, Any]], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """A number or a word is a text field, a switch with further choices a dropdown, several shapes a JSON object.
-
-    Numbers stay allowed where text is drawn, because Airflow's API sends them.
+    """The schema of a union: number or word is a text field, a switch with further choices a dropdown, several shapes a
+    JSON object. Text fields accept numbers too, because Airflow's API sends them.
     """
     first, *others = choices
     if "oneOf" in first:

@@ -1,4 +1,4 @@
-"""Sentences for refused parameters: which value is wrong, what is allowed and what to do."""
+"""Messages for refused parameters: the wrong value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ PATTERNS = {
 
 
 class ParamsError(UserError, ValueError):
-    """The message says which value is wrong, what is allowed and what to do."""
+    """A parameter is invalid; the message has the wrong value, the allowed values and the remedy."""
 
 
 def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
-    """At most five values."""
+    """The message for pydantic's errors, with five values at most."""
     names = {field.path: name for name, field in fields.items()}
     problems = error.errors(include_url=False)
     # A field that takes a number or "auto" is reported once, not for each of the two.
     shown = [p for p in problems if not (p["type"] == "literal_error" and p["loc"] not in names)]
-    # Nor does a list of one wrong value need to hear that it is too short without it.
+    # A list whose only value is wrong is not reported as too short as well.
     shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
     return ParamsError("; ".join(_explain(problem, names, fields) for problem in (shown or problems)[:5]))
 
 
 def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping[str, FormField]) -> str:
     loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
-    # Within a field a union or a list names the member that it means.
+    # Inside a field, the location names the member of a union or list.
     path = next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
     if path is None:
         return message

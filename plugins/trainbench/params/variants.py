@@ -14,7 +14,7 @@ DISK = "data from disk"
 
 
 class Variant(Frozen):
-    """The baseline with `changes` to its parameters. `against`: what it is compared with besides the baseline."""
+    """The baseline with `changes` to its parameters. `against`: a further variant to compare it with."""
 
     name: str
     changes: Mapping[str, Any]
@@ -45,7 +45,7 @@ _ALL = (
     ),
     Variant(
         name=DISK,
-        changes={},  # the plan adds the folder: it depends on the cluster
+        changes={},  # the plan adds the folder, which depends on the cluster
         tests="what reading ready tokens from shard files costs. In memory the tokens are ready as well, so this is "
         "not what tokenising ahead of time saves: no run tokenises text while it trains",
     ),

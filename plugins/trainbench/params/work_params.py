@@ -1,4 +1,6 @@
-"""The job of a campaign: the settings of `Work`, with what only some recipes or presets have always there."""
+"""The work settings of a campaign: those of `Work`, with the parts that only some recipes or presets use always
+present.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from trainbench.params.form_fields import json_object
 
 
 class WorkParams(WorkSettings):
-    """`planning.work` makes the `Work` of a run from it. None: as the preset or the model has it."""
+    """Work settings of the form, from which `planning.work` makes a run's `Work`. None: by the preset or the model."""
 
     lora: Lora = Lora()
     lora_targets: Literal["attention", "all"] = setting(

@@ -46,10 +46,10 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
 
 
 def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
-    """The baseline and the chosen variants on each node, A B C, A B C, so that a drift hits all alike.
+    """The plan: baseline and chosen variants on each node, A B C, A B C, so that a drift affects all equally.
 
-    One node unless more are named: more of them repeat the comparison. What cannot run is skipped with its reason, and
-    so is what does the same work as another. Raises PlanError when nothing is left.
+    One node unless more are named; each further node repeats the comparison. Configurations that cannot run, or do the
+    same work as another, are skipped with the reason. Raises PlanError when none is left.
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else chosen[:1]
@@ -81,7 +81,7 @@ _Able = tuple[BenchmarkParams, tuple[GpuNode, ...]]  # a configuration, and the 
 def _possible(
     params: BenchmarkParams, nodes: tuple[GpuNode, ...], campaign_id: str
 ) -> tuple[list[_Able], dict[str, str], list[Skipped]]:
-    """The configurations that can run; group id -> name of the configuration; and what cannot run, with its reason."""
+    """The configurations that can run; group id -> configuration name; the skipped ones with their reasons."""
     able: list[_Able] = []
     labels: dict[str, str] = {}
     skipped: list[Skipped] = []
@@ -118,7 +118,7 @@ def _spec(params: BenchmarkParams, node: GpuNode, campaign_id: str, round_: int 
 def _fitting(
     name: str, spec: RunSpec, nodes: tuple[GpuNode, ...], force: bool
 ) -> tuple[tuple[GpuNode, ...], list[Skipped]]:
-    """The nodes that the configuration can run on; and why not on the others, once for each reason."""
+    """The nodes that can run the configuration, and the reasons why others cannot, each once."""
     by_reason = grouped((impossible_on(node, spec, force), node) for node in nodes)
     fitting = tuple(by_reason.pop(None, ()))
     unfit = []

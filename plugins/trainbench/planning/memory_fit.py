@@ -1,4 +1,4 @@
-"""Can a run fit the GPUs of a node at all? By formula, before anything is launched."""
+"""Checks by formula, before any launch, whether a run can fit the GPUs of a node."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from trainbench.planning.nodes import GpuNode
 
 
 def does_not_fit(spec: RunSpec, node: GpuNode) -> str | None:
-    """Why the run cannot fit one of the node's GPUs, with need and memory in GB; None where it may or nobody knows.
+    """Why the run cannot fit one of the node's GPUs, with need and memory in GB; None: it may fit, or memory is
+    unknown.
 
-    Only what needs more than the whole GPU cannot fit: the formula errs by some percent, and a run that ends out of
-    memory says more than one that was skipped.
+    Only a need beyond the whole GPU counts: the formula errs by some percent, and a run that ends out of memory is
+    better evidence than a skipped one.
     """
     if spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
         return None
-    # Where the program may choose: with what needs least.
+    # Where the program may choose, count the choice with the smallest need.
     need_bytes = memory_need_bytes(spec, node.gpu_memory_bytes).total
     if need_bytes <= node.gpu_memory_bytes:
         return None

@@ -1,4 +1,4 @@
-"""Which nodes there are to benchmark, and which there should be, from the Kubernetes API's nodes (as plain dicts)."""
+"""The nodes to benchmark, and the absent ones, from the Kubernetes API's nodes (as plain dicts)."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from trainbench.core.natural_order import natural
 
 HOSTNAME = "kubernetes.io/hostname"
 QUARANTINE = "trainbench.io/quarantine"  # its value is the reason
-KEPT_AWAY = "trainbench.io/breach"  # key of the mark on a node that other work is kept away from
+KEPT_AWAY = "trainbench.io/breach"  # key of the mark that keeps other work away from a node
 # Labels of NVIDIA's GPU feature discovery; product and memory exist for each kind of MIG slice, too. AMD's labeller
 # names the product only.
 PRESENT = "nvidia.com/gpu.present"
 REPLICAS = "nvidia.com/gpu.replicas"  # pods that share one GPU by time-slicing or MPS
-PRODUCTS = (".product", ".product-name")  # behind the name of the resource
+PRODUCTS = (".product", ".product-name")  # suffixes to the name of the resource
 MEMORY = ".memory"  # one GPU's, in MiB
 
 
 class GpuNode(Frozen):
-    """A node as far as it is known before anything runs on it; None: unknown."""
+    """The facts about a node before anything runs on it; None: unknown."""
 
     name: str
-    gpu_resource: str = WHOLE_GPU  # what Kubernetes counts as one of its GPUs
-    other_gpu_resources: tuple[str, ...] = ()  # that it offers as well: a run uses one
+    gpu_resource: str = WHOLE_GPU  # the extended resource of which one is one GPU
+    other_gpu_resources: tuple[str, ...] = ()  # further GPU resources of the node; a run uses only one resource
     num_gpus: int | None = None  # allocatable
-    num_gpus_lost: int = 0  # of its capacity: unhealthy, as its device plugin sees it
+    num_gpus_lost: int = 0  # capacity minus allocatable: unhealthy by its device plugin
     gpu_product: str | None = None
     gpu_memory_bytes: int | None = None  # of one GPU
-    troubles: tuple[str, ...] = ()  # what is wrong with it though it is ready, as its conditions say
+    troubles: tuple[str, ...] = ()  # faults of a ready node, from its conditions
 
     @property
     def num_gpus_per_run(self) -> int | None:
-        """The most that one run can use together."""
+        """The most GPUs that one run can use together."""
         return self.num_gpus if self.num_gpus is None or not is_slice(self.gpu_resource) else min(self.num_gpus, 1)
 
 
 class AbsentNode(Frozen):
-    """A GPU node that is not benchmarked. `expected`: nobody took it out on purpose, so somebody should look."""
+    """A GPU node that is not benchmarked. `expected`: it was not taken out on purpose, so its absence is reported."""
 
     name: str
     reason: str
@@ -63,7 +63,7 @@ def fleet(
     quarantine: Collection[str] = (),
     gpu_resources: Sequence[str] = (WHOLE_GPU,),
 ) -> Fleet:
-    """The cluster's GPU nodes: those with allocatable GPUs that are ready and in use; the others with the reason.
+    """The cluster's GPU nodes: ready and schedulable ones with allocatable GPUs, and the others with the reason.
 
     `gpu_resources`: the extended resources that count as GPUs, the preferred first; a name may contain `*`.
     """
@@ -85,13 +85,13 @@ def fleet(
 
 
 def named(names: Iterable[str], known: Iterable[GpuNode] = ()) -> tuple[GpuNode, ...]:
-    """One node for each name, in this order, with what `known` tells of it."""
+    """One node for each name, in this order, with the facts of `known`."""
     by_name = {node.name: node for node in known}
     return tuple(by_name.get(name, GpuNode(name=name)) for name in names)
 
 
 def alike(nodes: Sequence[GpuNode]) -> tuple[GpuNode, ...]:
-    """The nodes of the most common GPU, in their order: a gang of different GPUs runs at the pace of the slowest."""
+    """The nodes with the most common GPU, in order: a gang of different GPUs is as fast as the slowest."""
     kinds = Counter(node.gpu_product for node in nodes)
     most = max(kinds, key=lambda kind: (kinds[kind], kind or ""), default=None)
     return tuple(node for node in nodes if node.gpu_product == most)
@@ -102,7 +102,7 @@ def is_gpu_resource(name: str, gpu_resources: Iterable[str]) -> bool:
 
 
 def _is_gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> bool:
-    """It has GPUs, had them when its kubelet last counted, or is said to have them."""
+    """Whether a node has GPUs now, by its last capacity, or by its labels."""
     labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
     counts = [_counts(status, of, gpu_resources) for of in ("allocatable", "capacity")]
     is_labelled = labels.get(PRESENT) == "true" or any(f"{WHOLE_GPU}{product}" in labels for product in PRODUCTS)
@@ -112,7 +112,7 @@ def _is_gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> bool:
 def _obstacle(
     node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str], gpu_resources: Sequence[str]
 ) -> tuple[str | None, bool]:
-    """Why the node cannot be benchmarked, and whether it should be; (None, True): it can."""
+    """(why the node cannot be benchmarked, whether it is expected); (None, True): it can."""
     labels = node["metadata"].get("labels") or {}
     if QUARANTINE in labels:
         return f"in quarantine: {labels[QUARANTINE] or 'no reason given'}", False
@@ -130,7 +130,7 @@ def _obstacle(
 
 
 def not_ready_s(node: Mapping[str, Any], now: datetime) -> float | None:
-    """For how long the node has not been ready; None: it is ready, or does not say since when it is not."""
+    """Seconds since the node was last ready; None: it is ready, or the time is unknown."""
     ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
     if ready.get("status") == "True" or not ready.get("lastTransitionTime"):
         return None
@@ -138,8 +138,8 @@ def not_ready_s(node: Mapping[str, Any], now: datetime) -> float | None:
 
 
 def not_ready(node: Mapping[str, Any]) -> str | None:
-    """Since when the node is not ready and what its condition says; None: it is ready. A node whose kubelet does not
-    report has the status Unknown.
+    """The time since which the node is not ready, and its condition's message; None: it is ready. Without reports of
+    its kubelet a node has the status Unknown.
     """
     ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
     if ready.get("status") == "True":
@@ -164,7 +164,7 @@ def _gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> GpuNode:
         other_gpu_resources=tuple(offered[1:]),
         num_gpus=num_gpus,
         num_gpus_lost=max(capacity.get(resource, 0) - num_gpus, 0),
-        # Without a label the resource itself tells kinds apart, except whole NVIDIA GPUs.
+        # Without a label the resource name identifies the kind, except for whole NVIDIA GPUs.
         gpu_product=next(filter(None, products), None if resource == WHOLE_GPU else resource),
         gpu_memory_bytes=int(mebibytes) * 2**20 if mebibytes.isdecimal() else None,
         troubles=_troubles(status.get("conditions") or ()),
@@ -172,8 +172,8 @@ def _gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> GpuNode:
 
 
 def _troubles(conditions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """By the usual convention a condition names a trouble (MemoryPressure, KernelDeadlock, XidError) and is True when
-    it is there; one that ends in Ready or Healthy names what is wanted.
+    """The faults in a node's conditions. By convention a condition names a fault (MemoryPressure, KernelDeadlock,
+    XidError) that is present when True; one that ends in Ready or Healthy is a fault when False.
     """
     parts = []
     for condition in conditions:
@@ -186,7 +186,9 @@ def _troubles(conditions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _counts(status: Mapping[str, Any], of: str, gpu_resources: Sequence[str]) -> dict[str, int]:
-    """Resource -> number, in the order of `gpu_resources`; of those that one pattern names, the largest slice first."""
+    """Resource -> number, in the order of `gpu_resources`; of resources that match one pattern, the largest slice
+    first.
+    """
     counts = status.get(of) or {}
     by_size = sorted(counts, key=natural, reverse=True)
     return {name: int(counts[name]) for pattern in gpu_resources for name in by_size if fnmatchcase(name, pattern)}

@@ -1,4 +1,4 @@
-"""Params -> plan: which runs there will be, in which order, and what will not run and why."""
+"""Makes the plan from the params: the runs, their order, and the skipped ones with their reasons."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import identifier, impossible, run_id, spec_of
 
-# The nightly check: work that the GPU bounds, not the host, on every GPU by itself and on all of a node together. ddp
-# launches each kernel from the host, which sets its pace at 512 tokens (standard deviation 6 %; at 1,024 0.05 %).
+# The nightly check: work bounded by the GPU, not the host, on every GPU by itself and on all of a node together. ddp
+# launches each kernel from the host, which limits it at 512 tokens (standard deviation 6 %; at 1,024 0.05 %).
 # Few steps of warm-up and windows bounded in time end it in about a minute, cold start included.
 NIGHT: Mapping[str, Any] = {
     "preset": "tuned",
@@ -36,13 +36,13 @@ NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
 
 
 class PlanError(UserError, ValueError):
-    """Nothing can run; the message says why and what to do."""
+    """No run is possible; the message has the cause and the remedy."""
 
 
 class Plan(Frozen):
-    """`specs` are ordered round by round, so that the rounds of a node lie as far apart as they can.
+    """The planned runs. `specs` are ordered round by round, so that a node's rounds are as far apart as possible.
 
-    `absent`: GPU nodes of the cluster that nothing runs on; empty when the nodes were named.
+    `absent`: GPU nodes of the cluster without a run; empty when the form names the nodes.
     """
 
     campaign_id: str
@@ -51,10 +51,10 @@ class Plan(Frozen):
     specs: tuple[RunSpec, ...]
     skipped: tuple[Skipped, ...]
     campaign_kind: CampaignKind = CampaignKind.NODES
-    labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+    labels: Mapping[str, str] = {}  # group id -> its work's name in the form
     known: tuple[GpuNode, ...] = ()
     absent: tuple[AbsentNode, ...] = ()
-    has_reruns: bool = True  # False: result files that are judged as they are
+    has_reruns: bool = True  # False: for result files, judged without re-runs
 
     @property
     def judges_nodes(self) -> bool:
@@ -62,7 +62,7 @@ class Plan(Frozen):
 
     @property
     def nodes_by_group(self) -> Mapping[str, tuple[str, ...]]:
-        """Group id -> the nodes that do its work, in the plan's order: not every node does every work."""
+        """Group id -> the nodes that run its work, in the plan's order."""
         planned: dict[str, dict[str, None]] = {}
         for spec in self.specs:
             planned.setdefault(spec.identity.group_id, {})[spec.identity.node] = None
@@ -70,12 +70,12 @@ class Plan(Frozen):
 
     @property
     def gpus_per_node(self) -> tuple[int, ...]:
-        """All numbers of GPUs that runs take of a node, the smallest first; empty without GPUs."""
+        """The numbers of GPUs per node that runs use, ascending; empty without GPUs."""
         return tuple(sorted({spec.placement.gpus_per_node for spec in self.specs if spec.work.device is Device.CUDA}))
 
     @property
     def title(self) -> str:
-        """What all runs share of the work; where they differ, the values."""
+        """A title from the settings that all runs share, and the values of those that differ."""
         specs = self.specs
         models, recipes, shapes, strategies = (
             list(dict.fromkeys(values))
@@ -98,9 +98,11 @@ class Plan(Frozen):
 
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
-    """One run per round, node and strategy, on all GPUs of the node unless `params` want fewer. The fleet's nodes are
-    used when `params` name none; what is known of their GPUs decides how many each run takes, and what is skipped.
-    Raises PlanError.
+    """The plan of a node check: one run per round, node and strategy, on all GPUs of the node unless `params` limit
+    them.
+
+    The fleet's nodes are used where `params` name none. The known GPUs of a node decide the size of its runs and which
+    are skipped. Raises PlanError.
     """
     chosen = chosen_nodes(params, fleet)
     names = tuple(node.name for node in chosen)
@@ -130,7 +132,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
 
 
 def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
-    """Those that `params` name, else those of the fleet. Raises PlanError for none."""
+    """The nodes that `params` name, else those of the fleet. Raises PlanError for none."""
     if params.nodes:
         absent = (GpuNode(name=node.name, gpu_resource=node.gpu_resource) for node in fleet.absent)
         return named(params.nodes, (*fleet.nodes, *absent))
@@ -143,7 +145,7 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
 
 
 def refuse_several_kinds(nodes: Sequence[GpuNode]) -> None:
-    """Raises PlanError where runs that are compared, or work together, would have GPUs of several resources."""
+    """Raise PlanError where runs that are compared, or form a gang, would have GPUs of several resources."""
     resources = sorted({node.gpu_resource for node in nodes})
     if len(resources) > 1:
         raise PlanError(
@@ -153,7 +155,7 @@ def refuse_several_kinds(nodes: Sequence[GpuNode]) -> None:
 
 
 def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
-    """One more run of each group for each of `nodes`: the round after the last."""
+    """The re-runs: one more run of each group on each of `nodes`, as the round after the last."""
     again = plan.params.rounds + 1
     return tuple(
         spec.changed(identity={"round": again, "run_id": run_id(spec.identity.group_id, spec.identity.node, again)})
@@ -163,10 +165,10 @@ def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
 
 
 def refuse_more_pods_than(limit: int, plan: Plan) -> None:
-    """Raises PlanError when one mapped task of the DAG would have more pods than Airflow maps.
+    """Raise PlanError when one mapped task of the DAG would have more pods than Airflow maps.
 
-    A node check's runs are mapped in blocks, as many as it takes. Those of a comparison, which run one after another,
-    are one mapped task; a gang, which is one task group, has a mapped task of its own.
+    The runs of a node check are mapped in as many blocks as needed. Those of a comparison, one after another, are one
+    mapped task; each gang, a task group, has a mapped task of its own.
     """
     runs = 0 if plan.judges_nodes else sum(spec.placement.nodes == 1 for spec in plan.specs)
     largest = max(runs, *(spec.placement.nodes for spec in plan.specs))
@@ -187,7 +189,7 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
 def _possible(
     params: BenchmarkParams, nodes: Sequence[GpuNode]
 ) -> tuple[dict[Strategy, list[tuple[GpuNode, int]]], tuple[Skipped, ...]]:
-    """Strategy -> the nodes that it can run on, each with its number of GPUs; and what cannot run, once per reason."""
+    """Strategy -> the nodes that can run it, with their numbers of GPUs; and the skipped runs, once per reason."""
     able: dict[Strategy, list[tuple[GpuNode, int]]] = {}
     skipped: list[Skipped] = []
     for strategy in dict.fromkeys(params.strategies):
@@ -237,8 +239,8 @@ def _skip(
 
 
 def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
-    """How many GPUs of the node a run takes: all that can be had, or fewer where `params` say so; one where neither
-    tells. Without GPUs: how many processes.
+    """The number of GPUs that a run uses on the node: all usable ones, or fewer by `params`; one where neither is
+    known. Without GPUs: the number of processes.
     """
     if strategy is Strategy.SINGLE:
         return 1
@@ -247,7 +249,7 @@ def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
 
 
 def unknown_gpus(plan: Plan) -> str | None:
-    """Which nodes are measured on one GPU only because nobody tells how many they have; None where all are known."""
+    """A sentence on nodes measured on one GPU only because their number is unknown; None where all are known."""
     if plan.params.work.device is not Device.CUDA or plan.params.gpus_per_node is not None:
         return None
     unknown = [node.name for node in plan.known if node.num_gpus is None]
@@ -260,7 +262,7 @@ def unknown_gpus(plan: Plan) -> str | None:
 
 
 def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
-    """Beside `independent`, `ddp` measures what joins a node's GPUs: a node with one has nothing of that kind."""
+    """Whether the strategy is left out on a node with one GPU: `ddp` beside `independent` measures links."""
     return strategy is Strategy.DDP and Strategy.INDEPENDENT in params.strategies
 
 

@@ -13,7 +13,7 @@ from trainbench.planning.plan import LOCAL_NIGHT, NIGHT, Plan, make_plan
 
 
 class Planner(NamedTuple):
-    """`local_defaults` come on top, in a trial on one machine without a GPU."""
+    """A planner with its form's defaults. `local_defaults` override them in a trial on a machine without a GPU."""
 
     make: Callable[[BenchmarkParams, Fleet, str], Plan]
     defaults: Mapping[str, Any] = {}
@@ -23,7 +23,7 @@ class Planner(NamedTuple):
         return {**self.defaults, **({**LOCAL_DEFAULTS, **self.local_defaults} if locally else {})}
 
     def params(self, values: Mapping[str, Any], *, locally: bool) -> BenchmarkParams:
-        """Raises ParamsError."""
+        """The checked parameters. Raises ParamsError."""
         return parse_params(values, self.starts_with(locally=locally))
 
 

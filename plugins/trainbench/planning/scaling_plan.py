@@ -1,4 +1,4 @@
-"""Params -> the plan of a scaling study: every strategy at every number of GPUs, one gang after another."""
+"""The plan of a scaling study: every strategy at every number of GPUs, one gang after another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cell(Frozen):
 
     @property
     def name(self) -> str:
-        """Of the task group: a name that Airflow takes."""
+        """The name of the task group, valid in Airflow."""
         return f"{self.strategy.value}_{self.world_size}_gpu"
 
     @property
@@ -49,7 +49,7 @@ class Cell(Frozen):
 
 
 def cells(world_sizes: Sequence[int]) -> tuple[Cell, ...]:
-    """All that make sense, smallest first: `single` is one GPU, gangs are several; `independent` shares no work."""
+    """The meaningful cells, smallest first: `single` on one GPU, gangs on several; `independent` shares no work."""
     return tuple(
         Cell(strategy=strategy, world_size=size)
         for size, strategy in product(sorted(world_sizes), Strategy)
@@ -61,7 +61,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     """One gang for each chosen strategy and number of GPUs, always on the first nodes, which have the same GPU.
 
     A gang takes at most `gpus_per_node` GPUs of a node, and no more than each has: 4 GPUs are one pod, or 4 pods on 4
-    nodes. What cannot run is skipped with its reason. Raises PlanError when nothing is left.
+    nodes. Impossible gangs are skipped with the reason. Raises PlanError when none is left.
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else alike(chosen)

@@ -1,4 +1,4 @@
-"""Params -> the plan of a survey: each model with each recipe on some nodes of each kind of GPU."""
+"""The plan of a hardware survey: each model with each recipe on some nodes of each kind of GPU."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ ANY_CPU = "CPU"
 def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
     """Every model and recipe on the first `nodes_per_gpu_type` nodes of each kind of GPU, or on all that are named.
 
-    What cannot run, or does not fit a kind of GPU, is skipped there with its reason; so is everything on a kind of
-    which no node can be had. Raises PlanError when nothing is left.
+    Runs that are impossible or do not fit a kind of GPU are skipped with the reason, as are all runs on a kind without
+    a usable node. Raises PlanError when none is left.
     """
     nodes = _of_each_kind(params, fleet)
     specs, skipped, labels = [], [], {}
@@ -73,14 +73,14 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
 
 
 def kind_of(product: str | None, device: Device = Device.CUDA) -> str:
-    """The name of a kind of GPU, written as the cluster's labels write it."""
+    """The name of a kind of GPU, in the spelling of the cluster's labels."""
     if device is Device.CPU:
         return ANY_CPU
     return product.replace(" ", "-") if product else "GPU unknown"
 
 
 def recipes_of(model: str, recipes: Sequence[Recipe]) -> tuple[Recipe, ...]:
-    """An encoder-decoder is trained from scratch: there is nothing to adapt."""
+    """The recipes for a model. An encoder-decoder is trained from scratch, so it has no adapters."""
     return (Recipe.FULL,) if isinstance(MODELS[model], EncoderDecoderShape) else tuple(recipes)
 
 
@@ -115,7 +115,7 @@ def _unfit(label: str, kind: str, nodes: Sequence[GpuNode], spec: RunSpec, reaso
 
 
 def _without_nodes(fleet: Fleet, nodes: Mapping[str, Sequence[GpuNode]]) -> tuple[Skipped, ...]:
-    """Kinds of GPU that the cluster has and of which no node can be benchmarked."""
+    """Kinds of GPU in the cluster without a node that can be benchmarked."""
     kinds: dict[str, list[AbsentNode]] = {}
     for node in fleet.absent:
         if node.gpu_product and kind_of(node.gpu_product) not in nodes:

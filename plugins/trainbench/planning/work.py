@@ -1,4 +1,4 @@
-"""Params -> the spec of one run: what it trains, where, and under which ids."""
+"""Makes the spec of one run from the params: its work, placement and ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def spec_of(
     round_: int = 1,
     gpu_resource: str = WHOLE_GPU,
 ) -> RunSpec:
-    """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError for what cannot be."""
+    """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError."""
     work = _work(params, strategy)
     placement = Placement(
         strategy=strategy,
@@ -64,14 +64,14 @@ def impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
 
 
 def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
-    """Tokens per sample; over several GPUs no more than the model has positions."""
+    """Tokens per sample; on several GPUs at most the model's positions."""
     if strategy in SINGLE_GPU or params.multi_gpu_seq_length is None:
         return params.work.seq_length
     return min(params.multi_gpu_seq_length, params.work.shape.max_positions)
 
 
 def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
-    """The job as this strategy's ranks do it: what is empty by the preset, and no part that the recipe has not."""
+    """The work of this strategy's ranks: empty settings come from the preset; parts that the recipe lacks are None."""
     job = params.work
     settings = {name: getattr(job, name) for name in WorkSettings.model_fields}
     decided = {name: own for name, own in PRESET_SETTINGS[job.preset].items() if settings[name] is None}
@@ -85,7 +85,7 @@ def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
 
 
 def _group_id(work: Work, placement: Placement, digest: str) -> str:
-    """Of the work, readable; independent GPUs do the same work however many of them a node has."""
+    """A readable group id of the work. Independent GPUs do the same work whatever their number."""
     size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
     shape = f"b{work.micro_batch_size}-s{work.seq_length}"
     return identifier(f"{work.model}-{work.recipe}-{placement.strategy}{size}-{shape}-{digest}", 150)
@@ -96,7 +96,7 @@ def run_id(group_id: str, node: str, round_: int) -> str:
 
 
 def identifier(text: str, max_length: int) -> str:
-    """`text` in lower case with only letters, digits, '.', '_' and '-'; too long: its start and a hash of all of it."""
+    """`text` in lower case with only letters, digits, '.', '_' and '-'; a long text becomes its start and a hash."""
     clean = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")
     if len(clean) <= max_length and clean:
         return clean

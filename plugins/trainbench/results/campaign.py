@@ -48,7 +48,7 @@ class Campaign(Frozen):
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
     marks_are_known: bool = False  # the findings name every node that other work is kept away from, and no other
-    baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: what was measured before them is no past
+    baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: measurements before them do not count
 
     @property
     def judges_nodes(self) -> bool:
