@@ -1,7 +1,7 @@
 """8-bit products on one GPU, or several: their casts and layers, their losses against bf16, whole runs by turns.
 
     python3 studies/measure_float8.py layer OUT    one MLP of Mistral-7B: bf16, ours, and torchao's recipes if installed
-    python3 studies/measure_float8.py losses OUT   200 steps on a stream that can be learnt, with bf16 and with fp8
+    python3 studies/measure_float8.py losses OUT   on repeated batches, and on a stream that can be learnt: bf16 and fp8
     python3 studies/measure_float8.py turns OUT    whole runs of Mistral-7B full 8 x 2048: bf16, fp8, bf16, fp8
 
 Its python must hold the training stack. `turns` uses fsdp on all GPUs with `--gpus 2` or more. OUT gets layer.json,
@@ -11,6 +11,7 @@ losses.json, and each run's spec and result.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -32,11 +33,19 @@ from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy 
 from bench_image.contract.parse import parse_result  # noqa: E402
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec  # noqa: E402
 from bench_image.contract.work import Preset, Work  # noqa: E402
+from bench_image.kernels import float8_linear  # noqa: E402
+from bench_image.kernels.float8_linear import FAST, FastAccumulation  # noqa: E402
 from run_specs import run  # noqa: E402
 
 TOKENS, HIDDEN, INNER = 16_384, 4096, 14_336  # of Mistral-7B at 8 x 2048
 TORCHAO = ("rowwise", "tensorwise", "rowwise_with_gw_hp")
 STEPS, SYMBOLS, NOISE = 200, 512, 0.1
+ACCUMULATIONS = {
+    "all": FastAccumulation(out=True, grad_x=True, grad_weight=True),
+    "all but the weight gradient": FastAccumulation(out=True, grad_x=True, grad_weight=False),
+    "out": FastAccumulation(out=True, grad_x=False, grad_weight=False),
+    "none": FastAccumulation(out=False, grad_x=False, grad_weight=False),
+}
 
 
 def main() -> None:
@@ -109,17 +118,28 @@ def _turn(spec: RunSpec, output: Path, caches: Path) -> None:
 
 
 def losses() -> dict[str, Any]:
-    """The losses of bf16, of fp8, and of bf16 with the weights of another seed, on the same stream."""
+    """Of bf16 and of fp8 with fast accumulation in all, in some and in no products, on two streams."""
     shape = MODELS["mistral-7b"].model_copy(update={"num_layers": 8})
-    cases = {"bf16": (Precision.BF16, 0), "fp8": (Precision.FP8, 0), "bf16, seed 1": (Precision.BF16, 1)}
-    runs = {}
-    for name, (precision, seed) in cases.items():
-        runs[name] = _losses(make_spec("losses", precision, dimensions=shape, seq_length=512, seed=seed))
-        print(name, [round(statistics.fmean(runs[name][at : at + 20]), 4) for at in range(0, STEPS, 20)], flush=True)
-    return {"model": shape.model_dump(), "losses": runs, "symbols": SYMBOLS, "noise": NOISE}
+    figures: dict[str, Any] = {"model": shape.model_dump(), "symbols": SYMBOLS, "noise": NOISE, "losses": {}}
+    cases: list[tuple[str, Precision, int, FastAccumulation]] = [
+        ("bf16", Precision.BF16, 0, FAST),
+        *((f"fp8, fast: {name}", Precision.FP8, 0, fast) for name, fast in ACCUMULATIONS.items()),
+        ("bf16, seed 1", Precision.BF16, 1, FAST),
+    ]
+    for stream, seq_length, steps in (("repeated", 2048, 48), ("chain", 512, STEPS)):
+        for name, precision, seed, fast in cases:
+            float8_linear.FAST = fast
+            spec = make_spec("losses", precision, dimensions=shape, seq_length=seq_length, seed=seed)
+            made = _losses(spec, steps, Chain(spec) if stream == "chain" else None)
+            figures["losses"][f"{stream}, {name}"] = made
+            print(
+                stream, name, [round(statistics.fmean(made[at : at + 8]), 4) for at in range(0, steps, 8)], flush=True
+            )
+    return figures
 
 
-def _losses(spec: RunSpec) -> list[float]:
+def _losses(spec: RunSpec, steps: int, stream: Chain | None) -> list[float]:
+    """Of the first steps on the stream; None: on the program's own batches, which repeat."""
     from bench_image.model.build import build
     from bench_image.parallel.process_group import ProcessGroup
     from bench_image.training.train_step import TrainStep
@@ -127,9 +147,11 @@ def _losses(spec: RunSpec) -> list[float]:
     torch.compiler.reset()
     device = torch.device("cuda", 0)
     step = TrainStep(spec, build(spec, device), ProcessGroup(device))
-    step.batches = Chain(spec)
-    made = torch.stack([step() for _ in range(STEPS)]).tolist()
+    own, step.batches = step.batches, stream or step.batches
+    made = torch.stack([step() for _ in range(steps)]).tolist()
+    own.close()
     del step
+    gc.collect()
     torch.cuda.empty_cache()
     return [float(loss) for loss in made]
 
@@ -174,6 +196,7 @@ class Mlp(nn.Module):
 
 def layer() -> dict[str, Any]:
     """Milliseconds of forward and backward, compiled, by turns; and of the casts alone."""
+    torch._dynamo.config.recompile_limit = 64
     x = torch.randn(TOKENS, HIDDEN, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     figures: dict[str, Any] = {"casts": dict(_casts())}
     steps = dict(_variants(x))
@@ -190,10 +213,11 @@ def _variants(x: torch.Tensor) -> Iterator[tuple[str, Callable[[], None]]]:
     from bench_image.kernels.float8_linear import Float8Linear
 
     yield "bf16", _step_of(_mlp(), x)
-    ours = _mlp()
-    for linear in (ours.gate, ours.up, ours.down):
-        linear.__class__ = Float8Linear
-    yield "ours", _step_of(ours, x)
+    for name, fast in ACCUMULATIONS.items():
+        ours = _mlp()
+        for linear in (ours.gate, ours.up, ours.down):
+            linear.__class__ = Float8Linear
+        yield f"ours, fast: {name}", _accumulating(fast, ours, x)
     try:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     except ImportError:
@@ -201,6 +225,18 @@ def _variants(x: torch.Tensor) -> Iterator[tuple[str, Callable[[], None]]]:
     for recipe in TORCHAO:
         config = Float8LinearConfig.from_recipe_name(recipe)
         yield f"torchao {recipe}", _step_of(convert_to_float8_training(_mlp(), config=config), x)
+
+
+def _accumulating(fast: FastAccumulation, mlp: nn.Module, x: torch.Tensor) -> Callable[[], None]:
+    """The compiled code that belongs to `fast` is chosen by its value at each call."""
+    float8_linear.FAST = fast
+    step = _step_of(mlp, x)
+
+    def accumulating() -> None:
+        float8_linear.FAST = fast
+        step()
+
+    return accumulating
 
 
 def _mlp() -> Mlp:

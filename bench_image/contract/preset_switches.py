@@ -10,6 +10,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 
 STEPS_BEFORE_CAPTURE = 2  # the first step compiles and creates the optimizer states
+DDP_STEPS_BEFORE_CAPTURE = 11  # DDP times its first ten exchanges, and waits for the GPU to do so
 
 
 def uses_compile(spec: RunSpec) -> bool:
@@ -30,15 +31,21 @@ def uses_fused_lora(spec: RunSpec) -> bool:
 
 
 def uses_cuda_graph(spec: RunSpec) -> bool:
-    """Whether the whole step is one CUDA graph: on a single GPU, if no part of the step reads from the GPU.
+    """Whether the whole step, with its communication, is one CUDA graph: if no part of the step reads from the GPU.
 
-    Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
-    its tokens. The warm-up must be long enough for the capture and the steps before it.
+    Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, a mixture of experts counts its
+    tokens, and DeepSpeed reads norms and waits for its streams. The warm-up must be long enough for the capture and
+    the steps before it.
     """
     decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder")
     counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.precision is not Precision.FP16
-    single = compiles_as_tuned(spec) and spec.placement.strategy is Strategy.SINGLE
-    return single and decoder and counts_on_gpu and spec.measurement.warmup_steps > STEPS_BEFORE_CAPTURE
+    recorded = compiles_as_tuned(spec) and spec.placement.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
+    return recorded and decoder and counts_on_gpu and spec.measurement.warmup_steps > steps_before_capture(spec)
+
+
+def steps_before_capture(spec: RunSpec) -> int:
+    """Steps that are launched kernel by kernel before one is captured."""
+    return DDP_STEPS_BEFORE_CAPTURE if spec.placement.strategy is Strategy.DDP else STEPS_BEFORE_CAPTURE
 
 
 def acts_as_hf_trainer(spec: RunSpec) -> bool:

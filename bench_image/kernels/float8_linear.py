@@ -10,12 +10,23 @@ Shapes: x (..., in); W (out, in); grad, y (..., out). in, out and the number of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 MAX_E4M3, LEAST = 448.0, 1e-12
+
+
+class FastAccumulation(NamedTuple):
+    """Which products add up in the tensor cores' own precision, of about 14 bits, instead of fp32."""
+
+    out: bool
+    grad_x: bool
+    grad_weight: bool
+
+
+FAST = FastAccumulation(out=True, grad_x=True, grad_weight=True)
 
 
 class Float8Linear(nn.Linear):
@@ -35,7 +46,7 @@ class Float8Product(torch.autograd.Function):
         rows, row_scales, columns, column_scales = cast_both(flat)
         weight_rows, weight_scales = cast_rows(weight)
         ctx.save_for_backward(columns, column_scales, weight)
-        out = product(rows, row_scales, weight_rows, weight_scales, x.dtype)
+        out = product(rows, row_scales, weight_rows, weight_scales, x.dtype, fast=FAST.out)
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
@@ -43,16 +54,21 @@ class Float8Product(torch.autograd.Function):
         x_columns, x_scales, weight = ctx.saved_tensors
         rows, row_scales, columns, column_scales = cast_both(grad.reshape(-1, grad.shape[-1]))
         weight_columns, weight_scales = cast_columns(weight)
-        grad_x = product(rows, row_scales, weight_columns, weight_scales, grad.dtype)
-        grad_weight = product(columns, column_scales, x_columns, x_scales, weight.dtype)
+        grad_x = product(rows, row_scales, weight_columns, weight_scales, grad.dtype, fast=FAST.grad_x)
+        grad_weight = product(columns, column_scales, x_columns, x_scales, weight.dtype, fast=FAST.grad_weight)
         return grad_x.view(*grad.shape[:-1], weight.shape[1]), grad_weight
 
 
-def product(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """left right^T, (m, n) in `dtype`, of 8-bit left (m, k) and right (n, k) with scales (m, 1) and (n, 1)."""
+def product(
+    left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, dtype: torch.dtype, *, fast: bool
+) -> Tensor:
+    """left right^T, (m, n) in `dtype`, of 8-bit left (m, k) and right (n, k) with scales (m, 1) and (n, 1).
+
+    `fast`: see FastAccumulation; on a GPU only.
+    """
     if left.is_cuda:
         return torch._scaled_mm(
-            left, right.t(), scale_a=left_scales, scale_b=right_scales.t(), out_dtype=dtype, use_fast_accum=True
+            left, right.t(), scale_a=left_scales, scale_b=right_scales.t(), out_dtype=dtype, use_fast_accum=fast
         )
     return ((left.float() * left_scales) @ (right.float() * right_scales).t()).to(dtype)
 

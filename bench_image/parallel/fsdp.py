@@ -81,6 +81,10 @@ class FsdpStep(OptimizerStep):
         for whole, part in self._slices:
             whole.grad = part.grad = None
 
+    def forget_launched_steps(self) -> None:
+        """Drops the last gathered layer: a captured step cannot wait for an event of a launched one."""
+        self.model._get_fsdp_state()._comm_ctx.all_gather_state = None
+
     def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         after = "kept whole until backward" if self._keeps_weights else "sharded again, and gathered for backward"
         shared = {"sharded": "weights, gradients, optimizer states", "layers after forward": after}

@@ -56,6 +56,9 @@ class OptimizerStep:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def forget_launched_steps(self) -> None:
+        """Drops what the next step would wait for from the last one; called on an idle GPU, before a capture."""
+
     def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         """How the strategy shares memory and communication between ranks, for the result: name -> value."""
         return {}

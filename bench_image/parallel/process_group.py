@@ -27,6 +27,7 @@ class ProcessGroup:
     rank = 0
     local_rank = 0
     world_size = 1
+    timeout_s = PEER_TIMEOUT_S
     may_run_trials = True  # whether 'auto' may be decided by trial: no other rank has to decide the same
 
     def __init__(self, device: torch.device) -> None:
@@ -96,6 +97,7 @@ class DistributedGroup(ProcessGroup):
     def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
         """Waits for the other ranks, at most `timeout_s` seconds, which also bounds every later exchange."""
         super().__init__(device)
+        self.timeout_s = timeout_s
         self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         if dist.is_initialized():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import faulthandler
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 
 class CudaGraphStep:
-    """Replays the kernels that `body` launches for the batches of one step.
+    """Replays the kernels that `body` launches for the batches of one step, NCCL's among them.
 
-    `body` must have run before on batches of the same size. The captured kernels use memory of the graph's own, which
-    torch counts during the capture only: `peak_bytes` keeps that peak.
+    `body` must have run before on batches of the same size, on `stream` if there is one. The captured kernels use
+    memory of the graph's own, which torch counts during the capture only: `peak_bytes` keeps that peak.
     """
 
     def __init__(
@@ -20,6 +23,7 @@ class CudaGraphStep:
         batches: Sequence[torch.Tensor],
         optimizer: torch.optim.Optimizer,
         device: torch.device,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
         for group in optimizer.param_groups:
             group["capturable"] = True  # torch's fused AdamW counts its steps on the GPU
@@ -29,7 +33,7 @@ class CudaGraphStep:
         torch.cuda.empty_cache()  # the graph cannot use memory that earlier steps cached
         torch.cuda.reset_peak_memory_stats(device)
         # thread_local: the thread that reads data may pin memory during the capture.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._loss = body(self._inputs)
         self.peak_bytes = torch.cuda.max_memory_allocated(device)
 
@@ -39,3 +43,43 @@ class CudaGraphStep:
             mine.copy_(batch, non_blocking=True)
         self._graph.replay()
         return self._loss.clone()
+
+    def close(self) -> None:
+        """Frees the graph: NCCL cannot close a communicator that one still uses."""
+        self._graph.reset()
+
+
+class HangGuard:
+    """Ends this process, with its stack on stderr, when it makes no progress for `limit_s` seconds.
+
+    torch's watchdog sees no communication that a CUDA graph replays, so nothing else ends a rank that waits for a dead
+    peer on another host. Python's timer thread needs no interpreter lock, which the waiting thread may hold.
+    """
+
+    REARM_S = 1.0  # arming costs a thread: at most once per second
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._armed_at = float("-inf")
+
+    def progress(self) -> None:
+        """Starts the time anew."""
+        now = time.monotonic()
+        if now - self._armed_at >= self.REARM_S:
+            faulthandler.dump_traceback_later(self.limit_s, exit=True)
+            self._armed_at = now
+
+    def close(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Launches on `stream`, after what the current stream holds and before what it gets next; None: no other stream."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)

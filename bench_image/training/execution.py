@@ -35,7 +35,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": "sdpa",
         "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
-        "CUDA graph": "the whole step" if uses_cuda_graph(spec) else OFF,
+        "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
     }
     if spec.work.precision is Precision.FP8:
         execution["products"] = "layers: fp8 (e4m3), a scale for each row; head and attention: bf16"
@@ -48,6 +48,10 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
         execution["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
     return execution | step.optimizer_step.describe_sharding(spec)
+
+
+def _graph(step: TrainStep) -> str:
+    return "the whole step, with its communication" if step.group.world_size > 1 else "the whole step"
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:

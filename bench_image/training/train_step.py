@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from bench_image.contract.memory_estimate import keeps_unpacked
-from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE, acts_as_hf_trainer, uses_cuda_graph
+from bench_image.contract.preset_switches import acts_as_hf_trainer, steps_before_capture, uses_cuda_graph
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from bench_image.data.batches import batches
 from bench_image.model.build import BuiltModel
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.cuda_graph import CudaGraphStep
+from bench_image.training.cuda_graph import CudaGraphStep, HangGuard, on_stream
 from bench_image.training.stopwatch import seconds, synchronize
 
 
@@ -32,10 +32,16 @@ class TrainStep:
         self.keeps_unpacked = keeps_unpacked(spec, group.memory_bytes())
         for layers in built.fused:
             layers.keep_unpacked = self.keeps_unpacked
-        self.optimizer_step = group.optimizer_step(spec, built)
+        # DDP keeps the stream on which it was made, and the default stream cannot be captured.
+        records = uses_cuda_graph(spec) and group.world_size > 1
+        self._stream = torch.cuda.Stream(group.device) if records else None  # type: ignore[no-untyped-call]
+        with on_stream(self._stream):
+            self.optimizer_step = group.optimizer_step(spec, built)
         self.batches = batches(spec, group.rank, spec.work.shape.vocab_size, pinned=group.device.type == "cuda")
         self.steps_done = 0
         self.cuda_graph: CudaGraphStep | None = None
+        self._hang_guard: HangGuard | None = None
+        self._began = 0.0  # the last step, by the host's clock
         self.loader_wait_s = 0.0  # since the first step; the caller takes differences
 
     @property
@@ -45,26 +51,44 @@ class TrainStep:
 
     def __call__(self) -> torch.Tensor:
         begin = seconds(self.group.device)
-        if uses_cuda_graph(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
+        if uses_cuda_graph(self.spec) and self.steps_done >= steps_before_capture(self.spec):
             loss = self._replay_graph()
         else:
-            loss = self._launch_step(self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps))
+            self._began = time.monotonic()
+            with on_stream(self._stream):
+                num_batches = self.spec.work.gradient_accumulation_steps
+                loss = self._launch_step(self._batch(index) for index in range(num_batches))
         self.steps_done += 1
         if self.spec.drill:
             self._inject_slowdown(begin, self.spec.drill.slowdown_pct)
         return loss
 
     def close(self) -> None:
-        """Ends the thread that reads batches ahead."""
+        """Ends the thread that reads batches ahead, and frees the graph; before the process group ends."""
         self.batches.close()
+        if self.cuda_graph:
+            self.cuda_graph.close()
+        if self._hang_guard:
+            self._hang_guard.close()
 
     def _replay_graph(self) -> torch.Tensor:
         """The step as one CUDA graph, which the first call captures."""
         step_batches = [self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps)]
         if self.cuda_graph is None:
-            optimizer = self.optimizer_step.optimizer
-            self.cuda_graph = CudaGraphStep(self._launch_step, step_batches, optimizer, self.group.device)
+            self.cuda_graph = self._captured(step_batches)
+        if self._hang_guard:
+            self._hang_guard.progress()
         return self.cuda_graph(step_batches)
+
+    def _captured(self, step_batches: list[torch.Tensor]) -> CudaGraphStep:
+        synchronize(self.group.device)
+        if self.group.world_size > 1:
+            # The longest that this rank waits for its GPU is a window, or a few steps that take longer than one.
+            step_s = time.monotonic() - self._began
+            self._hang_guard = HangGuard(self.group.timeout_s + self.spec.measurement.max_window_s + 3 * step_s)
+        self.optimizer_step.forget_launched_steps()
+        optimizer = self.optimizer_step.optimizer
+        return CudaGraphStep(self._launch_step, step_batches, optimizer, self.group.device, self._stream)
 
     def _launch_step(self, step_batches: Iterable[torch.Tensor]) -> torch.Tensor:
         """The step kernel by kernel: one micro-step per batch, then the update."""

@@ -60,7 +60,7 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
         step = TrainStep(spec, built, group)
         if forgetful:
             _forget(step.optimizer_step)
-        losses = group.mean_over_ranks([float(step()) for _ in range(STEPS)])
+        losses = group.mean_over_ranks([_loss_as_before_a_capture(step) for _ in range(STEPS)])
         alive = _alive_bytes() - before if spec.work.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
@@ -68,6 +68,11 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _loss_as_before_a_capture(step: TrainStep) -> float:
+    step.optimizer_step.forget_launched_steps()
+    return float(step())
 
 
 def _fuses_anywhere(spec: RunSpec) -> bool:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE, uses_compile, uses_cuda_graph, uses_fused_lora
+from bench_image.contract.preset_switches import (
+    DDP_STEPS_BEFORE_CAPTURE,
+    STEPS_BEFORE_CAPTURE,
+    uses_compile,
+    uses_cuda_graph,
+    uses_fused_lora,
+)
 from bench_image.contract.work import Device, Lora, Preset
 from tests.builders import make_spec
 
@@ -47,7 +53,12 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"preset": Preset.AS_USERS_RUN, "compile": True}, False),
         ({"compile": False}, False),
         ({"device": Device.CPU}, False),
-        ({"strategy": Strategy.DDP, "gpus_per_node": 2}, False),
+        ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True),
+        ({"strategy": Strategy.DDP, "gpus_per_node": 2, "warmup_steps": DDP_STEPS_BEFORE_CAPTURE}, False),
+        ({"strategy": Strategy.FSDP, "gpus_per_node": 2, "warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
+        ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, False),
+        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False),
+        ({"strategy": Strategy.DDP, "gpus_per_node": 2, "device": Device.CPU}, False),
         ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
         ({"precision": Precision.FP16}, False),
         ({"model": "mixtral-8x7b"}, False),
@@ -55,7 +66,7 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
     ],
 )
-def test_one_gpu_replays_steps_in_which_nothing_asks_it(changes: dict[str, Any], expected: bool) -> None:
+def test_steps_in_which_nothing_asks_the_gpu_are_replayed(changes: dict[str, Any], expected: bool) -> None:
     spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
     assert uses_cuda_graph(spec) is expected
 
