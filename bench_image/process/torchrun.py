@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV
 from bench_image.process.exit_codes import write_exit_codes
@@ -23,10 +25,17 @@ def main(arguments: list[str]) -> int:
     try:
         run(parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        write_exit_codes(Path(os.environ[OUTPUT_DIR_ENV]), codes)
+        write_exit_codes(Path(os.environ[OUTPUT_DIR_ENV]), first_exit_codes(error.failures))
         return 1
     return 0
+
+
+def first_exit_codes(failures: Mapping[int, Any]) -> dict[int, int]:
+    """Rank -> exit code of those that failed first: torchrun adds the ranks that it killed itself, half a minute later
+    where they waited on their GPU.
+    """
+    first = min(failure.timestamp for failure in failures.values())
+    return {rank: failure.exitcode for rank, failure in failures.items() if failure.timestamp == first}
 
 
 if __name__ == "__main__":
