@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,7 @@ from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.loop import Timing, measure_window, settled_step_s, steps_to_do, warm_up
 from bench_image.training.stopwatch import CpuStopwatch, seconds, stopwatch
 from bench_image.training.train_step import TrainStep, drill_delay_s, wait_on_clock
-from tests.builders.image_processes import environment, make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 
@@ -479,29 +477,3 @@ def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypa
 
     assert [float(step._replay_graph()) for _ in range(2)] == [3.0, 3.0]
     assert made == [3]
-
-
-STUCK = """
-import threading
-from bench_image.training.cuda_graph import HangGuard
-guard = HangGuard(0.2)
-guard.progress()
-threading.Event().wait()
-"""
-
-
-def test_a_process_that_makes_no_progress_ends_with_its_stack() -> None:
-    ended = subprocess.run([sys.executable, "-c", STUCK], env=environment(), capture_output=True, text=True, timeout=60)
-
-    assert ended.returncode == 1
-    assert "Timeout" in ended.stderr
-    assert "threading.py" in ended.stderr
-
-
-def test_a_guard_that_is_closed_ends_nothing() -> None:
-    program = STUCK.replace("threading.Event().wait()", "guard.close(); threading.Event().wait(1); print('lives')")
-    ended = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60
-    )
-
-    assert ended.stdout == "lives\n"
