@@ -1,8 +1,8 @@
 """Cost of a work this month against last month, its change split exactly into price and throughput.
 
 Cost of 1K samples = price x u, where u = GPUs x 1000 / (samples/s x 3600) is GPU-hours for 1K samples. With both
-months' means, (p1 - p0) x (u0 + u1) / 2 + (u1 - u0) x (p0 + p1) / 2 = p1 x u1 - p0 x u0: nothing is left over, and it
-does not matter which is said to have changed first.
+months' means, (p1 - p0) x (u0 + u1) / 2 + (u1 - u0) x (p0 + p1) / 2 = p1 x u1 - p0 x u0: the parts add up, and do not
+depend on their order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-UNCHANGED_PCT = 0.05  # less is not shown by a figure with one decimal
+UNCHANGED_PCT = 0.05  # a smaller change rounds to 0.0 %
 COVERAGE = 0.95  # of the interval of a month's median, at least
 
 
@@ -35,11 +35,11 @@ class WorkMonth(Frozen):
     usd_per_1000_samples: float | None
     usd_per_1m_tokens: float | None
     joules_per_sample: float | None
-    last_run: str  # "campaign/run", whose raw result shows what such a run measured
+    last_run: str  # "campaign/run", the address of an example's raw result
 
 
 class Change(Frozen):
-    """Of the cost of 1K samples; `usd` = `by_price_usd` + `by_throughput_usd`."""
+    """The change of the cost of 1K samples; `usd` = `by_price_usd` + `by_throughput_usd`."""
 
     usd: float
     pct: float
@@ -48,7 +48,7 @@ class Change(Frozen):
 
 
 class WorkCost(Frozen):
-    """`why`: what changed against last month, or why that is unknown."""
+    """The cost of one work in both months. `why`: the change against last month, or why it is unknown."""
 
     work: str
     fingerprint: str
@@ -61,7 +61,7 @@ class WorkCost(Frozen):
 
 
 def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]:
-    """Each work on each kind of GPU that ran in one of the two months, by name; drills and failed runs left out."""
+    """The costs of each work on each kind of GPU that ran in either month, by name, without drills and failed runs."""
     valid = runs[runs.is_measured & runs.month.isin((month, before))]
     costs = []
     for _, of in valid.groupby(["fingerprint", "gpu_name"], dropna=False):
@@ -83,7 +83,7 @@ def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]
 
 
 def change(this: WorkMonth | None, last: WorkMonth | None) -> Change | None:
-    """None unless both months have a price and a throughput."""
+    """The change between both months; None unless both have a price and a throughput."""
     if not (this and last and this.usd_per_1000_samples and last.usd_per_1000_samples):
         return None
     new_price, old_price = this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0
@@ -131,7 +131,7 @@ def _rate_change(this: WorkMonth, last: WorkMonth) -> str:
 
 
 def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
-    """False also where a month has too few runs for an interval."""
+    """Whether the intervals overlap; False where a month has too few runs for one."""
     if not (this.samples_per_s_interval and last.samples_per_s_interval):
         return False
     (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
@@ -139,7 +139,7 @@ def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
 
 
 def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
-    """`runs` of one work on one kind of GPU."""
+    """The medians and costs of a month's `runs` of one work on one kind of GPU."""
     if runs.empty:
         return None
     medians = runs[["samples_per_s", "tokens_per_s", "usd_per_gpu_hour", "energy_per_sample_j"]].median()
@@ -162,8 +162,8 @@ def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
 
 
 def median_interval(values: Iterable[float]) -> tuple[float, float] | None:
-    """From the k-th smallest to the k-th largest: holds the true median in at least 95 % of the cases, whatever the
-    distribution. None for fewer than 6 values, of which even the smallest and the largest hold it in 93.75 % only.
+    """The interval from the k-th smallest to the k-th largest value, which holds the true median with at least 95 %
+    probability for any distribution. None for fewer than 6 values: even their full range reaches 93.75 % only.
 
     The median lies below the k-th smallest of n independent values when fewer than k of them lie below it, and each
     does with a chance of 1/2: coverage = 1 - 2 P(Binomial(n, 1/2) < k), k the largest that keeps it at 95 % or above

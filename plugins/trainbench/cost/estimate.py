@@ -31,16 +31,16 @@ class Basis(StrEnum):
 
 
 class Interruptions(Frozen):
-    """Of one spot instance, and what each of them takes. See spot.useful_share."""
+    """Interruptions of a spot instance: their rate and the time that each costs. See spot.useful_share."""
 
     per_day: float
     checkpoint_every_minutes: float
     restart_minutes: float
-    wait_minutes: float = 0.0  # for a new instance, while the others are billed
+    wait_minutes: float = 0.0  # minutes until a new instance, while the others are billed
 
 
 class Ownership(Frozen):
-    """One GPU of one's own. See ownership.owned_usd_per_gpu_hour."""
+    """An owned GPU. See ownership.owned_usd_per_gpu_hour."""
 
     purchase_usd: float
     life_years: float
@@ -50,7 +50,7 @@ class Ownership(Frozen):
 
 
 class Pricing(Frozen):
-    """By which price the job is paid; what a basis needs and lacks raises QuantityError."""
+    """The basis of the price, with its details. Raises QuantityError where a detail of the basis is missing."""
 
     basis: Basis = Basis.ON_DEMAND
     usd_per_gpu_hour: float | None = None  # of basis `given`
@@ -69,7 +69,7 @@ class Job(Frozen):
 
 
 class Offer(Frozen):
-    """The job at one price. `usd_per_gpu_hour` counts interruptions; `billed_gpus`: instances are paid for whole."""
+    """The job at one price. `usd_per_gpu_hour` counts interruptions; `billed_gpus`: whole instances are billed."""
 
     provider: str
     instance: str
@@ -87,7 +87,7 @@ class Offer(Frozen):
 
 
 class Estimate(Frozen):
-    """None: not known, and `missing` says what it would take. `num_samples` of all epochs together."""
+    """The estimate. None: unknown, and `missing` names the data it needs. `num_samples`: over all epochs."""
 
     work: str
     gpu: str | None
@@ -110,7 +110,7 @@ def estimate(
     today: date,
     memory: MemoryFit | None = None,
 ) -> Estimate:
-    """Raises QuantityError for what is no number of samples, epochs or dollars."""
+    """Time and cost of the job at each price. Raises QuantityError for a bad number of samples, epochs or dollars."""
     positive(job.num_gpus, "number of GPUs")
     all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
     rows = _rows(job.gpu, prices, pricing)
@@ -162,7 +162,7 @@ def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num
     instances = math.ceil(num_gpus / price.gpus_per_instance)
     billed = instances * price.gpus_per_instance
     usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
-    # Interruptions of spot instances cost paid hours that do no work.
+    # Interruptions of spot instances cost paid hours without work.
     if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
         useful, useful_time = _useful(pricing.interruptions, instances)
         usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
@@ -186,7 +186,7 @@ def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num
 
 
 def _useful(interruptions: Interruptions | None, instances: int) -> tuple[float, float]:
-    """Of the hours that are paid for, and of the time that passes."""
+    """Useful shares of the paid hours and of the elapsed time."""
     if interruptions is None:
         return 1.0, 1.0
     cut = interruptions

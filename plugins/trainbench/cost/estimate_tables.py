@@ -1,4 +1,4 @@
-"""Prices and estimates as tables: plain words, for the terminal and for reports."""
+"""Prices and estimates as tables, for the terminal and for reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_OFFERS = 30  # of one table; --json has all
 
 
 def prices_table(prices: Sequence[Price], today: date) -> Table:
-    """In the table's order: of rows that fit a GPU equally well the first one counts. Sources are numbered below."""
+    """The price table in its order: of rows that fit a GPU equally well the first counts. Notes list sources."""
     sources = {source: number for number, source in enumerate(dict.fromkeys(price.source for price in prices), 1)}
     num_stale = sum(price.is_stale(today) for price in prices)
     notes = ["USD per GPU-hour: the instance's price / its GPUs, before discounts and taxes."]
@@ -48,7 +48,7 @@ def prices_table(prices: Sequence[Price], today: date) -> Table:
 
 
 def price_row(price: Price, today: date) -> dict[str, Any]:
-    """For scripts."""
+    """A row of the price table as JSON."""
     return price.model_dump(mode="json") | {
         "usd_per_gpu_hour": price.usd_per_gpu_hour,
         "spot_usd_per_gpu_hour": price.spot_usd_per_gpu_hour,
@@ -96,7 +96,7 @@ def headline(estimate: Estimate) -> str:
     """ "30,000 samples take 1 h 31 min at 5.500 samples/s and cost $3.64 to $12.40."."""
     if estimate.hours is None or estimate.samples_per_s is None:
         return "Neither time nor cost is known."
-    hours = [offer.hours for offer in estimate.offers if offer.hours is not None]  # interruptions are in
+    hours = [offer.hours for offer in estimate.offers if offer.hours is not None]  # interruptions included
     hours = hours or [estimate.hours]
     taken = (
         f"{estimate.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "

@@ -25,7 +25,7 @@ from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible, spec_of
 from trainbench.prices.price_tables import Price, name_parts
 
-MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes neither memory nor price
+MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
 
 
 class EstimateError(UserError, ValueError):
@@ -34,7 +34,7 @@ class EstimateError(UserError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
-    """`changes`: parameters of the trigger form. None: not said."""
+    """The request of an estimate. `changes`: parameters of the trigger form. None: not given."""
 
     num_samples: int
     epochs: float = 1.0
@@ -48,8 +48,8 @@ class EstimateRequest:
 
 
 def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
-    """`price`: on-demand, spot, owned, or USD per GPU-hour; `details` as the fields of Interruptions or Ownership.
-    Raises EstimateError.
+    """The pricing. `price`: on-demand, spot, owned, or USD per GPU-hour; `details`: the fields of Interruptions or
+    Ownership. Raises EstimateError.
     """
     if price not in (Basis.ON_DEMAND, Basis.SPOT, Basis.OWNED):
         try:
@@ -77,7 +77,7 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
 def of_measured(
     request: EstimateRequest, rows: Sequence[ComparisonRow], prices: Sequence[Price], pricing: Pricing, today: date
 ) -> tuple[Estimate, ...]:
-    """One for each kind of run that was measured, on that GPU and number of GPUs. Raises EstimateError and
+    """Estimates, one for each kind of measured run, on the requested GPU and number of GPUs. Raises EstimateError and
     QuantityError.
     """
     if request.changes or request.strategy or request.samples_per_s is not None or request.mfu_pct is not None:
@@ -94,8 +94,8 @@ def of_measured(
 
 
 def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
-    """Without results: memory by formula, and a rate only where one is given or an MFU is. Raises ParamsError,
-    EstimateError and QuantityError.
+    """The estimate without results: memory by formula, and a rate only where a rate or an MFU is given. Raises
+    ParamsError, EstimateError and QuantityError.
     """
     if request.samples_per_s is not None and request.mfu_pct is not None:
         raise EstimateError("samples/s and MFU are two rates: give one")
@@ -119,7 +119,7 @@ def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) ->
 
 
 def _on(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
-    """Each with its rate on the GPUs asked for."""
+    """Each row with its rate on the requested number of GPUs."""
     rated = [(row, measured_rate(row)) for row in rows]
     if request.num_gpus is None:
         return rated

@@ -10,7 +10,7 @@ from trainbench.prices.price_tables import name_parts
 
 
 class MemoryFit(Frozen):
-    """`fits` is None where the GPU's memory is not known; `sentence` says so in words. GB are 1e9 bytes."""
+    """The memory need against a GPU, in GB of 1e9 bytes. `fits` None: the GPU's memory is unknown."""
 
     need_gb: float
     gpu_gb: float | None
@@ -35,7 +35,7 @@ def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
 
 
 def gpu_memory_bytes(gpu_name: str | None) -> int | None:
-    """Of a GPU by its NVML name, as its data sheet says; None for an unknown one."""
+    """Memory of a GPU in bytes by its NVML name, from data sheets; None for an unknown GPU."""
     words = name_parts(gpu_name or "")
     known = [(len(name_parts(name)), gib) for name, gib in GPU_MEMORY_GIB.items() if name_parts(name) <= words]
     return max(known)[1] * 2**30 if known else None

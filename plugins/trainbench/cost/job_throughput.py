@@ -12,11 +12,11 @@ from trainbench.exchange.comparison_rows import ComparisonRow
 
 
 class Rate(Frozen):
-    """Samples per second of all GPUs together, and in one sentence where the number comes from."""
+    """Samples per second of all GPUs together, with the source of the figure."""
 
     samples_per_s: float
     num_gpus: int
-    source: str  # where the rate comes from, in words
+    source: str  # a phrase
 
 
 def measured_rate(row: ComparisonRow) -> Rate:
@@ -31,7 +31,7 @@ def measured_rate(row: ComparisonRow) -> Rate:
 
 
 def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
-    """Rate per GPU x GPUs x efficiency: for a number of GPUs that was not measured. Raises QuantityError."""
+    """The rate on a number of GPUs that was not measured: rate per GPU x GPUs x efficiency. Raises QuantityError."""
     per_gpu = rate.samples_per_s / rate.num_gpus
     share_kept = used_share(efficiency, "scaling efficiency")
     return Rate(
@@ -45,15 +45,15 @@ def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
 
 
 def given_rate(samples_per_s: float, num_gpus: int) -> Rate:
-    """Raises QuantityError."""
+    """The given rate, checked. Raises QuantityError."""
     return Rate(
         samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, source="given, of all GPUs together"
     )
 
 
 def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
-    """MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also where the peak of the
-    GPU is not known.
+    """The rate by formula: MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also
+    where the GPU's peak is unknown.
     """
     # The FLOP/s that the job reaches, over the FLOPs of a sample.
     mfu = used_share(mfu_pct / 100, "MFU / 100")

@@ -15,7 +15,9 @@ NO_GPU = "CPU, or a GPU that the run never reported"
 
 
 class Spend(Frozen):
-    """`usd` and `gpu_hours` sum what is known; None where nothing is. `unknown` names the reasons of the rest."""
+    """Cost of a set of runs. `usd`, `gpu_hours`: sums of the known ones; None without any. `unknown`: why others are
+    not.
+    """
 
     what: str
     usd: float | None
@@ -32,7 +34,7 @@ class MonthSpend(Frozen):
 
 
 def spend(what: str, runs: DataFrame) -> Spend:
-    """Of the rows of a run table."""
+    """The cost of the rows of a run table."""
     usd, hours = runs.run_usd.dropna(), runs.gpu_hours.dropna()
     return Spend(
         what=what,
@@ -45,7 +47,7 @@ def spend(what: str, runs: DataFrame) -> Spend:
 
 
 def by_month(runs: DataFrame, months: Sequence[str]) -> tuple[MonthSpend, ...]:
-    """One for each of `months`, empty ones too."""
+    """The cost of each of `months`, empty ones included."""
     of_month = [(month, runs[runs.month == month]) for month in months]
     return tuple(
         MonthSpend(month=month, total=spend("all", of), by_dag=_dearest(of, "suite")) for month, of in of_month
@@ -53,7 +55,7 @@ def by_month(runs: DataFrame, months: Sequence[str]) -> tuple[MonthSpend, ...]:
 
 
 def by_node(runs: DataFrame) -> tuple[Spend, ...]:
-    """Dearest first. A gang's cost is shared evenly by its nodes, for each gives as many GPUs."""
+    """The cost by node, the most expensive first. The nodes of a gang share its cost equally, as they share GPUs."""
     num_nodes = runs.nodes.map(len).astype(float)
     shares = runs.assign(run_usd=runs.run_usd / num_nodes, gpu_hours=runs.gpu_hours / num_nodes)
     return _dearest(shares.explode("nodes"), "nodes")
@@ -65,7 +67,7 @@ def _dearest(runs: DataFrame, column: str) -> tuple[Spend, ...]:
 
 
 def _unknown(runs: DataFrame) -> tuple[str, ...]:
-    """Reasons why these runs have no known cost."""
+    """The reasons why runs have no known cost, with their numbers."""
     unpriced = runs[runs.usd_per_gpu_hour.isna()]
     gpus = unpriced.gpu_name.fillna(NO_GPU).value_counts().sort_index()
     reasons = [f"{count(int(number), 'run')} on {gpu}: no price" for gpu, number in gpus.items()]

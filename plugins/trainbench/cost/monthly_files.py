@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
-    """File name -> content. `campaign_ids`: those whose results are still in the store; only these are linked."""
+    """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
     links = _links(report, campaign_ids)
     return {
         "COST_REPORT.md": as_markdown(report, links),

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_MOVERS = 3
-MOVED_PCT = 0.5  # of the cost of 1K samples; less is not worth a sentence
+MOVED_PCT = 0.5  # percent of the cost of 1K samples; smaller changes get no sentence
 
 
 class Energy(Frozen):
-    """Of the measured windows only, as far as the GPUs have a counter; `usd` is None without a tariff."""
+    """Energy of the measured windows, from GPUs with a counter; `usd` None: no tariff."""
 
     kwh: float
     usd: float | None
@@ -131,7 +131,7 @@ def _spent(report: SpendReport, this: Spend, last: Spend) -> str:
 
 
 def _moves(report: SpendReport) -> list[str]:
-    """Works whose cost of 1K samples changed, furthest first, each with its reason."""
+    """Sentences on works whose cost of 1K samples changed, the largest change first, with reasons."""
     moved = [(work.change.pct, work) for work in report.works if work.change and abs(work.change.pct) >= MOVED_PCT]
     compared = sum(work.change is not None for work in report.works)
     if not compared:
@@ -145,8 +145,8 @@ def _moves(report: SpendReport) -> list[str]:
 
 
 def _tried(report: SpendReport) -> list[str]:
-    """Cost of the month at the price given by hand or owned, and at the cheapest of the table; and the GPUs without
-    such a price.
+    """Sentences on the month's cost at the given or owned price and at the table's cheapest, and on GPUs without such a
+    price.
     """
     sentences = []
     priced, params = {price.gpu_name for price in report.prices if price.basis}, report.params

@@ -42,7 +42,7 @@ FILES = "costs.csv and costs.json have all of them."
 
 
 def tables(report: SpendReport) -> tuple[Table, ...]:
-    """Those that have rows, in the report's order."""
+    """The tables with rows, in the report's order."""
     every = (_months, _nodes, _works, _trend, _prices, _what_if, _energy)
     return tuple(made for make in every if (made := make(report)).rows)
 
@@ -124,7 +124,7 @@ def _of_cheapest_pct(work: WorkCost, now: WorkMonth, cheapest: Mapping[str, floa
 
 
 def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
-    """Fingerprint -> USD per 1K samples on the cheapest of several kinds of GPU that did it."""
+    """Fingerprint -> USD per 1K samples on the cheapest kind of GPU, for works on several kinds."""
     costs_of: dict[str, list[float]] = {}
     for work in works:
         if work.this and work.this.usd_per_1000_samples:
@@ -187,7 +187,7 @@ def _first_prices(prices: Sequence[OtherPrice]) -> Iterator[OtherPrice]:
 
 
 def _what_if(report: SpendReport) -> Table:
-    """The price given by hand and the cheapest of the others, for each work."""
+    """For each work the price given by hand and the cheapest other price."""
     by_work: dict[tuple[str, str | None], list[WhatIf]] = {}
     paid = {(w.fingerprint, w.gpu_name): w.this.usd_per_1000_samples for w in report.works if w.this}
     given = {(price.gpu_name, price.label) for price in report.prices if price.basis is None}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OtherPrice(Frozen):
-    """One price to try on a kind of GPU, and what the month's GPU-hours on it would have cost. Paid: their mean."""
+    """Another price of a kind of GPU, with the cost of the month's GPU-hours at it. The paid price is their mean."""
 
     gpu_name: str | None
     label: str
@@ -43,7 +43,7 @@ class WhatIf(Frozen):
 def other_prices(
     works: Sequence[WorkCost], runs: DataFrame, table: Sequence[Price], params: SpendParams
 ) -> tuple[OtherPrice, ...]:
-    """For each kind of GPU that did a valid run this month, cheapest first. `runs` are those of this month."""
+    """Other prices for each kind of GPU with a valid run this month, cheapest first. `runs`: this month's."""
     prices = []
     for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
         of_gpu = runs[runs.gpu_name.isna() if gpu is None else runs.gpu_name == gpu]
@@ -65,7 +65,7 @@ def other_prices(
 
 
 def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[WhatIf, ...]:
-    """Each work that ran this month at each price of its own kind of GPU."""
+    """The cost of each of this month's works at each price of its kind of GPU."""
     return tuple(
         WhatIf(
             work=work.work,
@@ -109,6 +109,6 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
 
 
 def _paid(runs: DataFrame) -> float | None:
-    """USD per GPU-hour over the runs with a known cost, each weighed with its GPU-hours."""
+    """Mean USD per GPU-hour of the runs with a known cost, weighted by GPU-hours."""
     priced = runs[(runs.run_usd > 0) & (runs.gpu_hours > 0)]
     return float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None

@@ -33,7 +33,7 @@ RECORDED = (
 
 
 def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
-    """Runs that began in [since, until), oldest first, drills and failed ones included: they were paid for, too.
+    """Runs that began in [since, until), oldest first, with drills and failed runs, which cost money too.
 
     Raises HistoryError.
     """
@@ -57,7 +57,7 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """One row for each run, its `month` in UTC. NaN: the amount is unknown, as one that is negative or infinite.
+    """One row for each run, its `month` in UTC. NaN: the amount is unknown, negative or infinite.
 
     `nodes`: all of the gang; `work`: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"; `gpu_name`: None
     on a CPU or where the run never reported one; `is_measured`: it ended well and was no drill, so its throughput

@@ -16,7 +16,7 @@ from trainbench.settings.environment import read_settings
 
 
 def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:
-    """On `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our own table."""
+    """The report on `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our table."""
     month = params.month or f"{now:%Y-%m}"
     months = months_until(month, params.months)
     runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
@@ -28,5 +28,5 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
 
 
 def publish(report: SpendReport, store: Store) -> Mapping[str, str]:
-    """File name -> address. The same report id again replaces."""
+    """Write the report's files; file name -> address. An earlier report with this id is replaced."""
     return store.write_cost_report(report.report_id, files(report, store.campaign_ids()))

@@ -1,4 +1,4 @@
-"""A result without the names of its owner's machines; all measurements stay."""
+"""Removes the names of the owner's machines from a result; all measurements stay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f-]{8,}\b", re.IGNORECASE)
 
 
 def anonymised(result: RunResult) -> RunResult:
-    """Nodes are numbered; pod, host, UUIDs, the image's registry and folders go; their names go from every text too."""
+    """The result with numbered nodes, without pod, host, UUIDs, registry and folders, in fields and in texts."""
     names = _names(result)
     spec = _spec(result.spec, names)
     missing = dict(result.missing)
@@ -83,14 +83,14 @@ def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
             "node": node,
             "pod": None,
             "hostname": HOST,
-            "image": context.image and context.image.rpartition("/")[2],  # a registry's address is its owner's
+            "image": context.image and context.image.rpartition("/")[2],  # the registry's address identifies its owner
             "gpus": tuple(gpu.model_copy(update={"uuid": None}) for gpu in context.gpus),
         }
     )
 
 
 def _folder(path: str) -> str:
-    """The last name of a path, so that results of different weights stay different."""
+    """The last part of a path, so that results of different weights stay different."""
     return f"/{HOST}/{PurePosixPath(path).name}"
 
 
@@ -108,7 +108,7 @@ def _without_names(result: RunResult, secrets: Mapping[str, str]) -> RunResult:
 
 
 def _plain(text: str, secrets: Mapping[str, str]) -> str:
-    """Every secret that stands alone in `text` replaced, the longest first: a pod's name holds its node's."""
+    """`text` with each secret word replaced, the longest first, since a pod's name contains its node's."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])", secrets[secret], text)
     return _UUID.sub(HOST, _ADDRESS.sub("x.x.x.x", text))

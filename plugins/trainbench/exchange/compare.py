@@ -1,4 +1,4 @@
-"""Comparison rows -> tables: jobs apart, each row against its baseline, what it costs and what may not be ranked."""
+"""Compares rows by job: speed and cost of each against its baseline, without a rank where work differs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RankedRow(Frozen):
     baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
     """
 
-    number: int  # from 1, in the order of the sources: --cost counts so
+    number: int  # from 1, in the order of the sources and of --cost
     measured: ComparisonRow
     usd_per_gpu_hour: float | None
     price_source: str | None
@@ -57,7 +57,7 @@ class RankedRow(Frozen):
 
 @dataclass(frozen=True)
 class Job:
-    """Rows that did one job; `rows[0]` of the order, or the one asked for, is the baseline."""
+    """Rows of one job. The baseline is the chosen row, else the first."""
 
     rows: tuple[RankedRow, ...]
     base: RankedRow
@@ -66,8 +66,9 @@ class Job:
 def compare(
     rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
 ) -> tuple[Job, ...]:
-    """`costs`: USD per GPU-hour of each row in order, or none: then the price stored with the run, else the price
-    table's. `baseline`: a row's number; it is the baseline of its job, of others the first row is. Raises CompareError.
+    """The jobs of the rows. `costs`: USD per GPU-hour of each row in order; empty: the price stored with the run, else
+    the price table's. `baseline`: number of the row that is its job's baseline; other jobs use their first row. Raises
+    CompareError.
     """
     if costs and len(costs) != len(rows):
         listed = listing(f"{number} {row.name} ({row.hardware})" for number, row in enumerate(rows, 1))
@@ -82,7 +83,7 @@ def compare(
 
 
 def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
-    """For each job its speed and its cost."""
+    """Tables of speed and cost for each job."""
     made = []
     for job in jobs[:MAX_JOBS]:
         title = _title(job, jobs)
@@ -219,7 +220,7 @@ COST: tuple[Column[RankedRow], ...] = (
 
 
 def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Sequence[str]) -> Table:
-    """Columns that no row fills, and settings that all rows share, become notes."""
+    """A job's table. Notes replace columns that no row fills and settings that all rows share."""
     values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
     absent = [name for name, cells in values.items() if cells == {NA}]
@@ -238,7 +239,7 @@ def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Se
 
 
 def _price_notes(job: Job) -> tuple[str, ...]:
-    """Where each price comes from, once."""
+    """Notes on the source of each price, each once."""
     rows: dict[str, list[str]] = {}
     for row in job.rows:
         source = row.price_source or f"none is known for {row.measured.hardware}, give --cost"
@@ -287,7 +288,7 @@ def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
 
 
 def _fastest(rows: Sequence[RankedRow]) -> str:
-    """Two rates that lie within what both are known to are not ranked."""
+    """A sentence on the fastest row. Rates that differ less than their half-widths are not ranked."""
     first, second = sorted(rows, key=lambda row: -row.measured.samples_per_s)[:2]
     rate, other = first.measured.samples_per_s, second.measured.samples_per_s
     ahead_pct = 100 * (rate / other - 1)

@@ -1,4 +1,4 @@
-"""The comparison as one page: readable on a phone, in print and in the dark, without a script or anything from afar."""
+"""The comparison as one HTML page, for phone, print and dark mode, without scripts or requests to the network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_BROKEN = 50
 
 
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
-    """`folder`: where the page will lie; the rows link to their raw files from there."""
+    """The page. `folder`: the page's folder, from which rows link to their raw files."""
     rows = [row for job in jobs for row in job.rows]
     made = tables(jobs)
     template = environment().get_template("compare.html.j2")
@@ -38,7 +38,7 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
 
 
 def _bars(job: Job) -> list[dict[str, Any]]:
-    """Samples/s of each row on one scale from 0, in percent of the longest; of one row there is nothing to see."""
+    """Bars of samples/s from 0, in percent of the longest; empty for a single row."""
     most = max(row.measured.samples_per_s for row in job.rows)
     if len(job.rows) < 2:
         return []
@@ -61,7 +61,7 @@ def _size(row: RankedRow) -> str:
 
 
 def _links(rows: Sequence[RankedRow], folder: Path) -> Mapping[str, str]:
-    """Row number -> its raw file; of several runs the first. What is not on this machine is linked by its URL."""
+    """Row number -> link to the raw file, of several runs the first; by URL where it is not on this machine."""
     return {str(row.number): _link(row.measured.addresses[0], folder) for row in rows}
 
 

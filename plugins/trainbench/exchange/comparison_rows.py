@@ -30,7 +30,8 @@ COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMO
 
 
 class ComparisonRow(Frozen):
-    """One row of a comparison: medians over `num_runs` runs of one kind. `job`: all that must be equal but the batch.
+    """One row of a comparison: medians over `num_runs` runs of one kind. `job`: the settings that must be equal to
+    rank.
 
     `apart_pct`: half of the range of the runs' samples/s over their median; of a single run its own 95 % half-width, or
     half of the range of its epochs.
@@ -51,7 +52,7 @@ class ComparisonRow(Frozen):
     figures: Mapping[str, float | None]  # of COMPARED, by their names in the catalogue; samples/s is always known
     epoch_s: float | None  # of the whole data set
     apart_pct: float | None
-    apart_from: str | None  # what `apart_pct` comes from
+    apart_from: str | None  # the source of `apart_pct`
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
 
@@ -78,9 +79,7 @@ class Collector:
     _order: list[ComparisonRow | _Runs] = field(default_factory=list)
 
     def add_result(self, source: str, address: str, result: RunResult) -> None:
-        """A run that measured something. Runs of one source and campaign that did the same on the same hardware become
-        one row.
-        """
+        """Add a measured run. Runs of one source and campaign with equal work and hardware become one row."""
         key = (source, result.spec.identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "")
         if key not in self._runs:
             self._runs[key] = _Runs(_of_run(source, address, result), source)
@@ -103,7 +102,7 @@ class Collector:
 
 @dataclass
 class _Runs:
-    """Runs of one kind: the first one's row, and of each the compared figures."""
+    """Runs of one kind: the first run's row, and the compared figures of each."""
 
     first: ComparisonRow
     name: str
@@ -165,7 +164,7 @@ def same_job(one: ComparisonRow, other: ComparisonRow) -> bool:
 
 
 def differences(one: ComparisonRow, other: ComparisonRow) -> tuple[str, ...]:
-    """What makes two jobs unequal: "seq_length 512 vs 1024"."""
+    """The differences of two jobs: "seq_length 512 vs 1024"."""
     sentences = [
         f"{name} {one_line(one.job.get(name, 'none'), 60)} vs {one_line(other.job.get(name, 'none'), 60)}"
         for name in dict.fromkeys((*one.job, *other.job))
@@ -216,9 +215,7 @@ def _of_old(name: str, address: str, file: OldFile) -> ComparisonRow:
 
 
 def _job(work: Work) -> dict[str, str]:
-    """Each setting of the work as text, except the batch, which machines of other sizes may share out, and the folder
-    of the data.
-    """
+    """Each setting of the work as text, except the batch, which depends on the number of GPUs, and the data folder."""
     fields = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
     if fields["data"] != "memory":
         fields["data"] = "disk"

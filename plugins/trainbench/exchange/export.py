@@ -1,4 +1,4 @@
-"""One stored result as the files that publish it."""
+"""Exports one stored result as files for publication."""
 
 from __future__ import annotations
 

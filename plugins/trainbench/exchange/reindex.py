@@ -1,7 +1,7 @@
-"""The history rebuilt from the artefacts: every campaign of a store recorded again, oldest first, one at a time.
+"""Rebuilds the history from the artefacts: records every campaign of a store again, one at a time, oldest first.
 
-It may run while Airflow does: a campaign is one transaction that replaces what was said of it, so that whoever records
-it last says the same, and what is recorded out of order puts its breaches where they belong.
+It may run beside Airflow. Recording is one transaction that replaces the campaign's rows, so the last writer's result
+is the same, and campaigns recorded out of order open and close breaches at their own times.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from trainbench.results.store_files import StoreError
 from trainbench.results.stored_results import BrokenFile
 
 HEAD_BYTES = 65_536
-# A verdict's own dates stand at its beginning; within a text a line cannot begin so.
+# A verdict's own dates are at the start of the file; no line within a text begins this way.
 _FINISHED_AT = re.compile(rb'^ ?"finished_at": ?"([^"]{10,40})"', re.MULTILINE)
 
 
 class Recorder(Protocol):
-    """The history."""
+    """The part of the history that records."""
 
     def record(self, campaign: Campaign) -> None: ...
 
 
 @dataclass(frozen=True)
 class Reindexed:
-    """Ids of what was recorded, and of what was not and need not be; `broken`: what should have been."""
+    """Ids of recorded campaigns, of those left out on purpose, and of the `broken` ones."""
 
     recorded: tuple[str, ...]
-    unpublished: tuple[str, ...]  # stopped before their verdict: nothing was said that could be recorded
-    imported: tuple[str, ...]  # other people's nodes have no past here
+    unpublished: tuple[str, ...]  # stopped before their verdict
+    imported: tuple[str, ...]  # other installations' nodes have no history here
     broken: tuple[BrokenFile, ...]
 
 
 def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambda: None) -> Reindexed:
-    """Rows whose artefacts are gone stay as they are. `advance` is called after each campaign. Raises StoreError when
-    the store or the history itself fails: running it again goes on where that matters.
+    """Record every campaign again. Rows whose artefacts are gone stay. Calls `advance` after each campaign. Raises
+    StoreError when store or history fail; it can be repeated then.
     """
     ids = store.campaign_ids()
     imported = tuple(name for name in ids if name.startswith(IMPORTED))
@@ -63,7 +63,7 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
 
 
 def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
-    """Campaign ids by their end; those without a readable end come last, and are reported when they are read."""
+    """Campaign ids by their end; those without a readable end come last and are reported later."""
     dated = {name: _finished_at(store, name) for name in ids}
     known = {name: at for name, at in dated.items() if at is not None}
     yield from sorted(known, key=lambda name: known[name])

@@ -1,4 +1,4 @@
-"""Result files of any kind become the rows of a comparison; a note names every file that is left out."""
+"""Reads result files of any kind into rows of a comparison; notes name every file that is left out."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from upath import UPath
 
 BENCH_FILES = "bench_*.json"
-MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole result, indented
+MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole indented result
 SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*\d{1,9}\b')
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """`notes`: what was read and is not a row, and what a reader should know of the rows; one sentence each."""
+    """The rows. `notes`: sentences on files that are no row, and on the rows."""
 
     rows: tuple[ComparisonRow, ...]
     notes: tuple[str, ...]
@@ -40,14 +40,14 @@ class Gathered:
 
 @dataclass(frozen=True)
 class ResultFile:
-    source: str  # as the user would call it
+    source: str  # as the user named it
     path: UPath
     root: UPath | None = None  # the folder below which no link is followed; None: a person named the file
 
 
 def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
-    """The files of each source in turn: a file, a folder with files at any depth, or the id of a campaign in `store`.
-    Raises StoreError for a source that is none of these or holds no result.
+    """The files of each source: a file, a folder with files at any depth, or the id of a campaign in `store`. Raises
+    StoreError for another source or one without results.
     """
     from upath import UPath
 
@@ -71,7 +71,7 @@ def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
 
 
 def _name(source: str, sources: Sequence[str]) -> str:
-    """The last name of its path; as it was given where another source ends with the same: they are two rows."""
+    """The name of a source: the last part of its path, or the whole path where another has the same."""
     path = _resolved(source)
     has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
     return source if has_namesake else path.name or source
@@ -82,7 +82,7 @@ def _resolved(source: str) -> Path:
 
 
 def gather(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
-    """Reads every file once; `on_read` is called after each."""
+    """Read every file once and call `on_read` after each."""
     reader = _Reader()
     for item in files:
         reader.read(item)
@@ -94,7 +94,7 @@ class _Reader:
     def __init__(self) -> None:
         self.collector = Collector()
         self.broken: list[BrokenFile] = []
-        self._seen: dict[str, str] = {}  # identity of a run -> where it was first
+        self._seen: dict[str, str] = {}  # identity of a run -> its first file
         self._twice: list[tuple[str, str]] = []
         self._failed: Counter[str] = Counter()
         self._num_drills = 0
@@ -149,12 +149,12 @@ class _Reader:
 
 
 def _files_below(folder: UPath) -> list[UPath]:
-    """bench_ files first: one of ours lies beside the result that it holds, and says more."""
+    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures."""
     return [path for name in (BENCH_FILES, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
 
 
 def _identity(result: RunResult) -> str:
-    """A key of the run: its ids and figures, because ids are unique within one installation only."""
+    """A key of the run from its ids and figures, because ids are unique within one installation only."""
     spec, rate = result.spec, result.performance.samples_per_second
     ids = f"{spec.identity.campaign_id} {spec.identity.run_id} {spec.identity.node} {result.started_at.timestamp()}"
     return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"

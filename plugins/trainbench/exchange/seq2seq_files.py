@@ -1,7 +1,7 @@
-"""Files `bench_{GPU}_{N}gpu_{TIMESTAMP}.json` of encoder-decoder benchmarks: read, whoever wrote them, and written.
+"""Reads and writes files `bench_{GPU}_{N}gpu_{TIMESTAMP}.json` of encoder-decoder benchmarks.
 
 Two formats are known: `trainbench-encoder-decoder`, version 1, which holds a whole RunResult (docs/encoder-decoder.md),
-and the older one of `benchmark.py`: metadata, config, summary and epochs, memory in MB, and nothing else of a result.
+and that of `benchmark.py`: metadata, config, summary and epochs, memory in MB, without the other parts of a result.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BATCH = ("batch_size", "batch-size")
 
 
 class BenchFileError(UserError, ValueError):
-    """The file is not one of the two formats, or a figure in it cannot be; the message names it."""
+    """The file has neither format, or an impossible figure; the message names it."""
 
 
 class _Outside(BaseModel):
-    """Of a file from elsewhere: what we do not know may stand beside, but what we read must be a number."""
+    """A part of another program's file: further fields are allowed, but the fields read here must be valid."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
 
@@ -58,7 +58,7 @@ class _OldSummary(_Outside):
 
 
 class OldFile(_Outside):
-    """What `benchmark.py` wrote. Memory is MB = 1e6 bytes."""
+    """A file of `benchmark.py`. Memory in MB = 1e6 bytes."""
 
     metadata: _Metadata
     config: dict[str, Any] = Field(max_length=200)
@@ -72,7 +72,7 @@ class OldFile(_Outside):
 
     @property
     def job(self) -> dict[str, str]:
-        """The configuration but for the batch, as text."""
+        """The configuration without the batch, as text."""
         return {name: json.dumps(value, sort_keys=True) for name, value in self.config.items() if name not in _BATCH}
 
 
@@ -95,7 +95,7 @@ class _OwnFile(_Outside):
 
 
 class OwnFile(_Outside):
-    """What the encoder-decoder benchmark of trainbench wrote."""
+    """A file of trainbench's encoder-decoder benchmark."""
 
     result: RunResult
     samples_per_epoch: int
@@ -105,7 +105,7 @@ class OwnFile(_Outside):
 
 
 def parse_bench_file(content: bytes) -> OwnFile | OldFile:
-    """Raises BenchFileError, whatever the content is. The caller has bounded its size."""
+    """Parse a file of either format. Raises only BenchFileError, for any content. The caller bounds the size."""
     try:
         document = json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -135,8 +135,8 @@ def _own(document: Mapping[str, Any]) -> OwnFile:
 
 
 def exported(result: RunResult) -> dict[str, Any]:
-    """A run of the encoder-decoder model in the format of its own program; each window is an epoch. Figures that a
-    result does not hold are null, and `not_known` says why. Raises BenchFileError for any other run.
+    """A run of the encoder-decoder model in the format of its own program, each window as an epoch. Figures that the
+    result lacks are null, with the reason in `not_known`. Raises BenchFileError for another model's run.
     """
     spec, windows = result.effective_spec, result.performance.windows
     if not isinstance(spec.work.shape, EncoderDecoderShape):

@@ -1,14 +1,14 @@
-"""One result with everything that is needed to publish it, as a JSON document; and the way back.
+"""One result as a JSON document for publication, and the import of such a document.
 
     format, format_version    "trainbench-submission", 1
     exported_at               UTC
-    is_anonymised             whether names of nodes, pods, hosts and GPUs, addresses and folders were taken out
+    is_anonymised             whether names of nodes, pods, hosts and GPUs, addresses and folders were removed
     summary                   GPU and its memory, model and size, recipe, batch, sequence, versions; the figures under
                               their names in docs/figures.md; null: `result.missing` says why
     repeat_with               the commands that measure the same again; the spec is `result.spec`
-    result                    the whole RunResult (bench_image/contract/schemas), from which the summary was made
+    result                    the whole RunResult (bench_image/contract/schemas), the source of the summary
 
-What comes from outside is data: its size is bounded, each field is checked, and no path or command in it is ever used.
+A document from outside is data: its size is bounded, each field is checked, and no path or command in it is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REPEAT = (
 
 
 class SubmissionError(UserError, ValueError):
-    """The document cannot be made or read; the message says why and what to do."""
+    """The document cannot be made or read; the message has the cause and the remedy."""
 
 
 class Submission(Frozen):
@@ -59,7 +59,7 @@ class Submission(Frozen):
 
 
 def submission(result: RunResult, exported_at: datetime, with_names: bool = False) -> Submission:
-    """Raises SubmissionError for a run that measured nothing, and for a drill."""
+    """The document of a result. Raises SubmissionError for a run without figures and for a drill."""
     run_id = result.spec.identity.run_id
     if result.status is not Status.OK:
         raise SubmissionError(f"run {run_id} ended as {result.status.value}: there is nothing to publish")
@@ -71,14 +71,14 @@ def submission(result: RunResult, exported_at: datetime, with_names: bool = Fals
 
 
 def without_price(result: RunResult) -> RunResult:
-    """The result without its price, which is confidential and holds for its owner only."""
+    """The result without its price, which is confidential and applies to its owner only."""
     cost = Cost(**dict.fromkeys(Cost.model_fields))
     missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
     return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
 
 
 def parse_submission(content: bytes) -> Submission:
-    """Parse a submission. Raises SubmissionError and nothing else, whatever the content is."""
+    """Parse a submission. Raises only SubmissionError, for any content."""
     if len(content) > MAX_SUBMISSION_BYTES:
         raise SubmissionError(f"larger than the {MAX_SUBMISSION_BYTES:,} bytes allowed")
     try:
@@ -106,7 +106,7 @@ def parse_submission(content: bytes) -> Submission:
 
 
 def imported(content: Submission) -> RunResult:
-    """The result under a campaign of its own, whose id is the same for the same document."""
+    """The result in a campaign of its own, whose id depends on the document alone."""
     result = content.result
     text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -125,7 +125,7 @@ def file_name(content: Submission) -> str:
 
 
 def summarise(result: RunResult) -> dict[str, Any]:
-    """Where and what, then every figure of a run under its name in docs/figures.md; start-up and prices left out."""
+    """The run's setup, then each of its figures under its name in docs/figures.md, without start-up and prices."""
     spec, context = result.effective_spec, result.context
     sizes = [gpu.memory_total_bytes for gpu in context.gpus if gpu.memory_total_bytes] if context else []
     return {

@@ -1,4 +1,4 @@
-"""A submission as Markdown that people read: the summary with units, what it ran with, and how to repeat it."""
+"""A submission as Markdown: the summary with units, the setup, and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainbench.exchange.submission import PUBLISHED, Submission
 
 
 def markdown(content: Submission, json_name: str) -> str:
-    """`json_name`: the document's file, beside this one."""
+    """The Markdown text. `json_name`: the document's file, beside this one."""
     summary = content.summary
     hardware = f"{summary['num_gpus']} x {summary['gpu'] or 'GPU unknown'}" if summary["num_gpus"] else "the CPU"
     title = f"{summary['model']} {summary['recipe']} on {hardware}"
@@ -57,7 +57,7 @@ def _settings(content: Submission) -> Table:
 
 
 def _figures(content: Submission) -> Table:
-    """Those that are known; the others stand below, with the reason."""
+    """The table of known figures; the others follow it with the reason."""
     known = ((each, each.value(content.result)) for each in PUBLISHED)
     return _pairs(((each.label, each.write(value)) for each, value in known if value is not None), "figure")
 

@@ -1,6 +1,6 @@
-"""Results as they arrive: the task of each pod stores its own, so that nothing that happens later loses it.
+"""Stores each pod's result as soon as its task has it, so that no later failure loses it.
 
-    {root}/campaigns/{campaign_id}/plan.json                      what was to run
+    {root}/campaigns/{campaign_id}/plan.json                      the planned runs
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json      of a run on one node
     {root}/campaigns/{campaign_id}/runs/{run_id}/rank-{k}.json    of the pod of node rank k, until the gang's are joined
 
@@ -29,7 +29,7 @@ from trainbench.results.stored_results import latest_try, rank_file
 
 
 class PlannedCampaign(Frozen):
-    """What a DAG run was to measure, and when it was planned. `suite`: the DAG's id."""
+    """The plan of a DAG run with its time. `suite`: the DAG's id."""
 
     plan: Plan
     suite: str
@@ -38,8 +38,8 @@ class PlannedCampaign(Frozen):
 
 
 def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) -> str | None:
-    """Stores what the pod of this manifest handed over; returns the file's address. None: it is no result of the run
-    that the manifest asks for, so that only the judgement learns of it. Raises StoreError.
+    """Store the result of this manifest's pod; return the file's address. None: it is not the result of the manifest's
+    run, so it is left to the judgement. Raises StoreError.
     """
     if (run := _run_of(manifest)) is None:
         return None
@@ -54,19 +54,19 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) ->
 
 
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
-    """The text of what the pod of this run and rank measured, as it was stored; None: nothing was."""
+    """The stored result text of this run and rank; None: none is stored."""
     name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
     try:
         text = store.read_run_file(spec.identity.campaign_id, spec.identity.run_id, name).decode()
         result = parse_payload(text)
     except (StoreError, ContractError, UnicodeDecodeError):
         return None
-    # What the judgement stored for a pod that handed over nothing is no measurement.
+    # The judgement's substitute for a pod without a result is no measurement.
     return None if result.error and result.error.phase is Phase.LAUNCH else text
 
 
 def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> str | None:
-    """The text of what this pod measured, as it was stored; None: nothing was, or by another pod of the run."""
+    """The stored result text of this pod; None: none is stored, or another pod's of the run."""
     if (run := _run_of(manifest)) is None or (text := arrived(store, *run)) is None:
         return None
     context = parse_payload(text).context
@@ -76,8 +76,8 @@ def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> 
 def completed(
     store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
 ) -> list[object | None]:
-    """The payloads, and where Airflow has neither a result nor an end of a pod, what its task stored. Of a gang, whose
-    pods are the specs' ranks, only ranks of one try count together.
+    """The payloads; where Airflow has neither a pod's result nor its end, the stored result. Of a gang, whose pods are
+    the specs' ranks, only the ranks of one try count together.
     """
     with_stored = [
         arrived(store, spec, index) if payload is None and end is None else payload
@@ -98,7 +98,7 @@ def _read(payload: object | None) -> RunResult | None:
 
 
 def _run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
-    """The run that the pod is for and its node rank; None for a pod that another program described."""
+    """The pod's run and node rank; None for another program's pod."""
     base: Mapping[str, Any] = next((c for c in manifest["spec"]["containers"] if c["name"] == CONTAINER), {})
     env = {variable["name"]: variable.get("value") for variable in base.get("env") or ()}
     if env.get(SPEC_ENV) is None:

@@ -1,4 +1,4 @@
-"""The files in one store: of a campaign its results, itself, and the summary that people read; cost reports.
+"""The files of a store: of each campaign its plan, results and summary; cost reports.
 
     {root}/campaigns/{campaign_id}/plan.json
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json, and rank-0.json, ... of a gang's pods
@@ -66,7 +66,7 @@ def open_store(url: str | None = None) -> Store:
 
 @dataclass(frozen=True)
 class Store:
-    """Verbs over one root. Writing a key again replaces it; a reader sees the old file or the new one, never half."""
+    """Reads and writes below one root. A write replaces the file atomically: a reader sees the old or the new one."""
 
     root: UPath
 
@@ -95,11 +95,11 @@ class Store:
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_plan(self, campaign_id: str, text: str) -> str:
-        """What the campaign is to measure; returns the file's address."""
+        """Write the campaign's plan; return the file's address."""
         return self._write(self._campaign(campaign_id) / PLAN_FILE, text.encode())
 
     def read_plan(self, campaign_id: str) -> bytes | None:
-        """None: the campaign has none. Raises StoreError."""
+        """The campaign's plan; None: it has none. Raises StoreError."""
         path = self._campaign(campaign_id) / PLAN_FILE
         with explained(path, "read"):
             is_there = path.is_file()
@@ -117,11 +117,11 @@ class Store:
                 pass
 
     def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
-        """One run's result as it was stored. Raises StoreError."""
+        """The stored text of a run's result. Raises StoreError."""
         return self.read_run_file(campaign_id, run_id, RESULT_FILE)
 
     def read_run_file(self, campaign_id: str, run_id: str, name: str) -> bytes:
-        """A result of the run, or of one rank of it. Raises StoreError."""
+        """A stored file of the run or of one of its ranks. Raises StoreError."""
         path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
         return self._read(path, MAX_RESULT_BYTES)
 
@@ -134,11 +134,11 @@ class Store:
         return self._write(path, campaign_json(campaign))
 
     def read_campaign(self, campaign_id: str) -> Campaign:
-        """Raises StoreError when there is none or it cannot be read."""
+        """The campaign. Raises StoreError when it is missing or cannot be read."""
         return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE, self.root)
 
     def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
-        """Relative name -> content in; relative name -> address out. All names are checked before one is written."""
+        """Write the files (relative name -> content) after checking all names; return relative name -> address."""
         paths = {name: self._summary_file(campaign_id, name) for name in files}
         return {
             name: self._write(paths[name], content.encode() if isinstance(content, str) else content)
@@ -146,12 +146,12 @@ class Store:
         }
 
     def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
-        """Of many campaigns together: relative name -> content in; relative name -> address out."""
+        """Write a cost report's files (relative name -> content); return relative name -> address."""
         paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
         return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
 
     def read_summary(self, campaign_id: str, name: str) -> bytes:
-        """One file of the summary. Raises StoreError when it is not there."""
+        """One file of the summary. Raises StoreError when it is missing."""
         return self._read(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
 
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
@@ -174,22 +174,22 @@ class Store:
             return bool(path.is_file())
 
     def summary_address(self, campaign_id: str, name: str) -> str:
-        """Where a person finds a file of the summary."""
+        """The address of a file of the summary."""
         return address(self._summary_file(campaign_id, name))
 
     def campaign_ids(self) -> tuple[str, ...]:
-        """Of all campaigns that hold anything, sorted."""
+        """Sorted ids of all campaigns with files."""
         return self.names(Shelf.CAMPAIGNS)
 
     def names(self, shelf: Shelf) -> tuple[str, ...]:
-        """What stands on the shelf, sorted."""
+        """Sorted names of the shelf's folders."""
         folder = self.root / shelf
         with explained(folder, "read"):
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
 
     def usage(self, shelf: Shelf, name: str) -> Usage:
-        """Every file is looked at, none is read."""
+        """The usage of each folder, from file status only."""
         folder = self.root / shelf / _identifier(name)
         with explained(folder, "read"):
             files: Mapping[str, StatResultType]
@@ -197,7 +197,7 @@ class Store:
                 files = local_files.sizes_and_times(Path(folder.path))
             else:
                 files = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
-        # Some object stores only say when an object was made: it is never changed, but replaced.
+        # Some object stores only have the creation time: objects are replaced, never changed.
         times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files.values()]
         return Usage(
             shelf=shelf,
@@ -209,7 +209,7 @@ class Store:
         )
 
     def delete(self, shelf: Shelf, name: str) -> Usage:
-        """Files, folder and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
+        """Delete a folder with its files; return its usage. Raises StoreError if it holds files of other programs."""
         usage = self.usage(shelf, name)
         folder = self.root / shelf / _identifier(name)
         if usage.foreign:
@@ -257,7 +257,7 @@ class Store:
 
 
 def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
-    """`root`: of the store. Raises StoreError when the file is not there, too large, or not a campaign."""
+    """The campaign of a file. `root`: of the store. Raises StoreError when it is missing, too large or no campaign."""
     try:
         return parse_campaign(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A campaign: one execution of the whole flow, with everything that its report needs to say."""
+"""A campaign: one execution of the whole flow, with all data of its report."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainbench.planning.skipped import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices.run_cost import RunCost
 
-IMPORTED = "imported-"  # how the ids of campaigns begin that others measured
+IMPORTED = "imported-"  # prefix of the ids of campaigns that others measured
 
 
 def _checked_once(value: object, validate: Callable[[object], RunResult]) -> RunResult:
-    """A value that is a RunResult was checked when it was read."""
+    """Accept a RunResult without validating it again: it was checked when it was read."""
     return value if isinstance(value, RunResult) else validate(value)
 
 
@@ -44,9 +44,9 @@ class Campaign(Frozen):
     findings: tuple[Finding, ...]
     costs: tuple[RunCost, ...]  # one for each result, in the same order
     campaign_kind: CampaignKind = CampaignKind.NODES
-    labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+    labels: Mapping[str, str] = {}  # group id -> its work's name in the form
     dag_run_id: str | None = None  # None: not made by a DAG run
-    known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
+    known: tuple[GpuNode, ...] = ()  # the facts about the plan's nodes before the first run
     marks_are_known: bool = False  # the findings name every node that other work is kept away from, and no other
     baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: measurements before them do not count
 
@@ -64,8 +64,8 @@ class Campaign(Frozen):
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
-        """Failed runs that no node is judged by. What does not fit the memory is a row of the table, and a free node
-        that was not to be had is nobody's fault.
+        """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, and
+        runs without a free node.
         """
         judged = {group.group_id for group in self.groups}
         return tuple(
@@ -79,14 +79,14 @@ class Campaign(Frozen):
 
     @property
     def alarms(self) -> tuple[Finding, ...]:
-        """What turns the run red beside its nodes: a part of the judgement failed, peers computed other things, no
-        run gave a figure, or a drill was not detected.
+        """Findings that turn the run red, besides red nodes: a part of the judgement failed, runs computed other work,
+        no run gave a figure, or a drill was not detected.
         """
         return tuple(finding for finding in self.findings if finding.category in ALARMS)
 
     @property
     def is_imported(self) -> bool:
-        """Others measured it on their nodes: those have no past here, and nobody here paid for it."""
+        """Whether others measured it on nodes without history here and at no cost here."""
         return self.campaign_id.startswith(IMPORTED)
 
     @property

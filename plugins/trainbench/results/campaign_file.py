@@ -1,4 +1,4 @@
-"""A campaign as the text of verdict.json, and back: read one result at a time, so that equal parts are held once."""
+"""Writes and reads verdict.json, one result at a time, so that equal parts are held in memory once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from bench_image.contract.result import RunResult
 from trainbench.results.campaign import Campaign
 from trainbench.results.shared_parts import SharedParts
 
-# As it is written, with one space for each level: no other line begins so, for a text holds no line break.
+# One space of indentation for each level. No other line begins this way, because texts have no line breaks.
 RESULTS, NONE = b'\n "results": [\n', b'\n "results": [],\n'
 FIRST, LAST = b"  {\n", b"\n  }"
 
 
 def campaign_json(campaign: Campaign) -> bytes:
-    """The same as `model_dump_json` encodes, without a second copy of what may be hundreds of megabytes."""
+    """The text of `model_dump_json`, without a second copy in memory of hundreds of megabytes."""
     return campaign.__pydantic_serializer__.to_json(campaign, indent=1)
 
 
 def parse_campaign(text: bytes) -> Campaign:
-    """Raises ValidationError."""
+    """Parse a campaign. Raises ValidationError."""
     begin = text.find(RESULTS)
     end = text.find(b"\n ]", begin)
     blocks = tuple(_blocks(text, begin + len(RESULTS), end)) if 0 <= begin < end else ()
@@ -32,7 +32,7 @@ def parse_campaign(text: bytes) -> Campaign:
 
 
 def _blocks(text: bytes, position: int, end: int) -> Iterator[slice]:
-    """Where each result stands."""
+    """The slice of each result in the text."""
     while text.startswith(FIRST, position) and (close := text.find(LAST, position, end + len(LAST))) >= 0:
         close += len(LAST)
         yield slice(position, close)

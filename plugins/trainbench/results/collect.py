@@ -1,4 +1,4 @@
-"""Payloads of pods -> one `RunResult` for each planned run, in the plan's order. Nothing is ever dropped."""
+"""Collects one `RunResult` for each planned run from the pods' payloads, in the plan's order. None is dropped."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def collect(
     states: Sequence[str | None] = (),
     ends: Sequence[PodEnd | None] = (),
 ) -> tuple[RunResult, ...]:
-    """Payload i belongs to spec i: a mapping, JSON text, or None. A payload that is missing, broken or another run's
-    becomes a failed sample at time `at`; so does every spec that `payloads` is too short for. `states` are the pods'
-    task states, for the message; `ends`: how the pods ended that did not end well. What a pod wrote while the cluster
-    took its node away is not counted. Raises ValueError when there are more payloads than specs: they would be lost.
+    """One result for each spec. Payload i belongs to spec i: a mapping, JSON text, or None.
+
+    A payload that is missing, broken or of another run becomes a failed result at time `at`. `states`: task states of
+    the pods, for the message; `ends`: the ends of failed pods. A result written while the cluster took the node away
+    does not count. Raises ValueError when there are more payloads than specs, which would be lost.
     """
     if len(payloads) > len(specs):
         raise ValueError(f"{len(payloads)} payloads for {len(specs)} planned runs: pass one payload for each run")
@@ -51,7 +52,7 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
         return failed_result(
             spec, status=Status.ERROR, kind="foreign_result", message=foreign, phase=Phase.REPORT, at=at
         )
-    if end and end.kind is EndKind.OUT_OF_MEMORY and result.error:  # the program saw a SIGKILL and can only guess
+    if end and end.kind is EndKind.OUT_OF_MEMORY and result.error:  # the program saw only a SIGKILL
         return result.model_copy(
             update={"error": result.error.model_copy(update={"kind": end.kind.value, "message": end.message})}
         )
@@ -59,7 +60,7 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
 
 
 def parse_payload(payload: object) -> RunResult:
-    """A result as XCom, a pod's last line or a file gives it. Raises ContractError, whatever the payload is."""
+    """Parse a result from an XCom, a pod's last line or a file. Raises only ContractError, for any payload."""
     try:
         text = payload if isinstance(payload, str | bytes) else json.dumps(payload)
         return parse_result(text)
@@ -70,7 +71,7 @@ def parse_payload(payload: object) -> RunResult:
 
 
 def mismatch(spec: RunSpec, result: RunResult) -> str | None:
-    """Why `result` is not the result of `spec`, naming both; None when it is. The echoed spec must be equal."""
+    """Why `result` is not the result of `spec`; None when it is. The result's own spec must be equal."""
     if result.spec.identity.run_id != spec.identity.run_id:
         run_id, planned_id = result.spec.identity.run_id, spec.identity.run_id
         return f"this is the result of run '{run_id}', not of '{planned_id}': it is not counted"

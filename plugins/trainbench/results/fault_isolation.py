@@ -1,7 +1,7 @@
-"""One run's failure stays its own: what nobody foresaw becomes an error finding or a failed run, the rest goes on.
+"""Isolates unexpected errors: each becomes an error finding or a failed run, and the other runs go on.
 
-The contract keeps out figures that cannot be, so nothing here is expected to happen. When it does, the traceback goes
-to the log and the finding is red: a defect is shown, not hidden, and costs no other node its verdict.
+The contract rejects impossible figures, so no error is expected here. If one occurs, the log has the traceback and the
+finding is red: the defect is visible and costs no other node its verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class FaultIsolation:
         self.failures: list[Finding] = []
 
     def attempt(self, part: str, subject: str, work: Callable[[], Made]) -> Made | None:
-        """None where `work` raises. `part`: what is done, "pricing"; `subject`: the run or campaign it is of."""
+        """The result of `work`; None where it raises. `part`: its name, such as "pricing"; `subject`: its run or
+        campaign.
+        """
         try:
             return work()
         except Exception as error:
@@ -45,13 +47,14 @@ class FaultIsolation:
 def apart(
     results: Sequence[RunResult], work: Callable[[Sequence[RunResult]], Made]
 ) -> tuple[Made, tuple[RunResult, ...]]:
-    """What `work` makes of the results, and these. Where it raises, the results that it fails for by themselves are
-    failed runs instead; all of them, where it fails only for several together. Raises what `work` raises without any.
+    """The value of `work` for the results, and the results. Where it raises, each result for which it raises alone
+    becomes a failed run; all of them, where it raises only for several together. Raises the error of `work` without
+    results.
     """
     try:
         return work(results), tuple(results)
     except Exception:
-        work(())  # what fails without results is not their fault
+        work(())  # an error without any result is not theirs
         _LOG.exception("judging %d results together failed", len(results))
     sound = tuple(_examined(result, work) for result in results)
     try:

@@ -1,7 +1,7 @@
-"""Files of a store on a local disk: below its root no link is followed, and only regular files are read.
+"""Files of a store on a local disk. Below its root no link is followed, and only regular files are read.
 
-Pods, users and archives write into a store, so a name in it may be a link to any file of this machine, or a FIFO that
-never ends. Each folder on the way is opened by itself, relative to the one above it.
+Pods, users and archives write into a store, so a name in it may be a link to any file of this machine, or an endless
+FIFO. Each folder of a path is opened relative to its parent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_file(path: Path, content: bytes, root: Path) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())  # else a crash may leave the new name with no content
+                os.fsync(file.fileno())  # otherwise a crash may leave an empty file under the new name
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with suppress(FileNotFoundError):
@@ -49,12 +49,12 @@ def write_file(path: Path, content: bytes, root: Path) -> None:
 
 
 def draft_name(name: str) -> str:
-    """The file that is written before it takes the name `name`; a killed writer leaves it."""
+    """Name of the file that is written before it is renamed to `name`; a killed writer leaves it."""
     return f".{name}.{secrets.token_hex(4)}.tmp"
 
 
 def final_name(name: str) -> str:
-    """The name that a draft was to take; `name` itself where it is no draft."""
+    """The final name of a draft; `name` itself where it is no draft."""
     return _DRAFT.sub(r"\1\2", name)
 
 
@@ -82,7 +82,7 @@ def _regular(descriptor: int, path: Path) -> BinaryIO:
 
 @contextmanager
 def _folder(root: Path, folder: Path, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of `folder`, which is `root` or lies below it. `root` itself may be a link: who set it chose it."""
+    """A descriptor of `folder`, which is `root` or lies below it. `root` itself may be a link, as its owner set it."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for name in folder.relative_to(root).parts:

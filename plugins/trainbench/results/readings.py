@@ -1,4 +1,4 @@
-"""One number for all GPUs of a run; None where no GPU reported it."""
+"""Figures over all GPUs of a run; None where no GPU reported the figure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainbench.core.known_values import known_max
 
 
 def is_measured(result: RunResult) -> bool:
-    """Whether its throughput counts: it ended well and was no drill. A run that failed after its first window (NaN
-    loss, SIGTERM, time-out) has a rate too, of work that was not done.
+    """Whether the run's throughput counts: it ended well and was no drill. A run that failed after its first window
+    (NaN loss, SIGTERM, time-out) has a rate too, of unfinished work.
     """
     return result.status is Status.OK and result.spec.drill is None
 
 
 def mfu_bf16_pct(result: RunResult) -> float | None:
-    """MFU against the bf16 peak of the run's GPU, whatever its precision: rates of several precisions compare by it."""
+    """MFU in percent of the GPU's bf16 peak whatever the precision, so that precisions can be compared."""
     name, precision = gpu_name(result), result.spec.work.precision
     own, bf16 = (peak_tflops(name, each) if name else None for each in (precision, Precision.BF16))
     mfu_pct = result.performance.mfu_pct
@@ -31,13 +31,13 @@ def throttle_pct(result: RunResult, reason: str) -> float | None:
 
 
 def peak_reserved_gb(result: RunResult) -> float | None:
-    """Most bytes that torch's allocator held, in 1e9 bytes."""
+    """Peak of the bytes reserved by torch's allocator, in 1e9 bytes."""
     reserved = result.memory.peak_reserved_bytes
     return None if reserved is None else reserved / 1e9
 
 
 def startup_s(result: RunResult) -> float | None:
-    """Process start to the end of the run, without the measured windows."""
+    """Seconds from process start to the end of the run, without the measured windows."""
     total_s, measure_s = result.startup.total_s, result.startup.measure_s
     return None if total_s is None or measure_s is None else total_s - measure_s
 

@@ -1,4 +1,4 @@
-"""Which runs ran on one machine: by node name and by GPU UUID, for a name alone may be given to several machines."""
+"""Identifies runs of one machine by node name and GPU UUID, since several machines may share a name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench_image.contract.result import RunResult
 
 
 def gpu_uuids(result: RunResult) -> frozenset[str]:
-    """Of all GPUs of all nodes of the run; empty where not every one was reported."""
+    """UUIDs of all GPUs of the run; empty where one was not reported."""
     own = [gpu.uuid for gpu in result.context.gpus] if result.context else []
     known = frozenset(filter(None, (*own, *(rank.gpu_uuid for rank in result.ranks))))
     return known if len(known) >= result.spec.placement.world_size else frozenset()
@@ -25,8 +25,8 @@ class Machines:
                     self._parents[self._root(uuid)] = self._root(uuids[0])
 
     def beside(self, runs: Iterable[RunResult]) -> Callable[[RunResult], list[RunResult]]:
-        """A run -> those of `runs` that used a machine of its own. Node names decide only where the GPUs of one of
-        the two are not known. Indexed, so that a fleet's runs are not compared each with each.
+        """A function from a run to those of `runs` on one of its machines. Node names decide only where the GPUs of
+        either are unknown. An index avoids comparing each pair of a fleet's runs.
         """
         by_machine: dict[str, list[RunResult]] = {}
         by_node: dict[str, list[tuple[RunResult, bool]]] = {}
@@ -47,7 +47,7 @@ class Machines:
         return of
 
     def _machines(self, result: RunResult) -> frozenset[str]:
-        """By one GPU of each; empty where its GPUs are not known."""
+        """The run's machines, each as the UUID of one GPU; empty where the GPUs are unknown."""
         return frozenset(map(self._root, gpu_uuids(result)))
 
     def _root(self, uuid: str) -> str:

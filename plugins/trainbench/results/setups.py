@@ -1,4 +1,4 @@
-"""With what a run was done: versions of driver, image, kernel, VBIOS and libraries, power limit and GPUs."""
+"""The setup of a run: versions of driver, image, kernel, VBIOS and libraries, power limit and GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench_image.contract.result_sections import Context
 
 
 class Setup(Frozen):
-    """None: not recorded, which is no change to anything."""
+    """The setup of a run. None: not recorded; that is never a change."""
 
     driver: str | None = None
     image: str | None = None
@@ -36,7 +36,7 @@ def setup_of(context: Context | None) -> Setup:
 
 
 def versions(setup: Setup) -> dict[str, str]:
-    """Name -> value of everything known that has a name of its own; not which GPUs they are."""
+    """Name -> value of each known version and limit, without the GPUs' UUIDs."""
     own: dict[str, str | None] = {
         "driver": setup.driver,
         "image": setup.image,
@@ -48,8 +48,8 @@ def versions(setup: Setup) -> dict[str, str]:
 
 
 def changes(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
-    """What is other `after` than it was: "the driver went from 575.1 to 580.95". `before`: newest last; of each thing
-    the value that was recorded last counts, so that one run that could not tell it hides no change.
+    """Phrases on the changes: "the driver went from 575.1 to 580.95". `before`: newest last; of each item the last
+    recorded value counts, so that a run without it hides no change.
     """
     known: dict[str, str] = {}
     for setup in before:
@@ -61,7 +61,7 @@ def changes(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
 
 
 def new_gpus(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
-    """UUIDs that had not been seen there. A pod on a node with many GPUs may get another one each night."""
+    """UUIDs that are new on the node. A pod on a node with many GPUs may get another GPU each night."""
     seen = frozenset[str]().union(*(setup.gpu_uuids for setup in before))
     return tuple(sorted(after.gpu_uuids - seen)) if seen else ()
 

@@ -1,7 +1,7 @@
-"""Equal parts of many results held once: a campaign's runs differ in their figures, and in little that describes them.
+"""Holds equal parts of many results once in memory.
 
-A parsed result takes 20 kB, of which most repeats from run to run: its work, libraries, reasons, and for each of its
-sections the set of fields that pydantic keeps.
+A parsed result takes 20 kB, most of which repeats from run to run: its work, libraries, reasons, and of each section
+the set of fields that pydantic keeps.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from bench_image.contract.spec import Identity, RunSpec
 Model = TypeVar("Model", bound=BaseModel)
 OWN = (
     RunResult, RunSpec, Identity, RankSummary, Performance, StepTime, Window, Telemetry, GpuTelemetry, HostTelemetry,
-)  # fmt: skip  # never equal: looking for another one would cost more than it saves
+)  # fmt: skip  # never equal, so not worth a lookup
 
 
 class SharedParts:
-    """For one campaign: it keeps every part that it has seen. Results are frozen, so nobody sees the difference."""
+    """The parts of one campaign's results. Sharing them is safe because results are frozen."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
     def share(self, model: Model) -> Model:
-        """The same model, or an equal one seen before, made of parts that are shared."""
+        """An equal model made of shared parts."""
         fields = model.__dict__
         for name, value in fields.items():
             fields[name] = self._part(value)
@@ -54,5 +54,5 @@ class SharedParts:
 
 
 def _key(part: Any) -> Hashable:
-    """Shared parts are kept, so the address of one stands for it; 1, 1.0 and True are not the same figure."""
+    """A key for equality that distinguishes 1, 1.0 and True. Parts are kept, so an address identifies one."""
     return (type(part), part) if isinstance(part, int | float) else id(part)

@@ -1,4 +1,4 @@
-"""One file of a store: its address, its content up to a size, and errors that say which file, why and what to do."""
+"""Reads one file of a store up to a size, with errors that name the file, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 
 
 class StoreError(UserError, RuntimeError):
-    """The store cannot be read or written; the message says which address, why, and what to do."""
+    """The store cannot be read or written; the message has the address, the cause and the remedy."""
 
 
 def address(path: UPath) -> str:
-    """What a person can open: an absolute path, or a URL."""
+    """The address of a file for people: an absolute path, or a URL."""
     return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
 
 

@@ -1,4 +1,4 @@
-"""The two shelves of a store: which files belong on each, and what one folder of a shelf takes."""
+"""The two shelves of a store: the files of each, and the usage of a folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Shelf(StrEnum):
-    """A folder of the root. What stands on it is written and deleted whole."""
+    """A folder below the root whose subfolders are written and deleted as a whole."""
 
     CAMPAIGNS = "campaigns"
     COST = "cost"
 
 
 NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
-# The files of each shelf, relative to their folder: anything else is somebody else's and is never deleted.
+# The files of each shelf, relative to their folder. Other files belong to others and are never deleted.
 KNOWN_FILES = {
     Shelf.CAMPAIGNS: re.compile(
         r"plan\.json|runs/[^/]+/(result|rank-[0-9]{1,6})\.json"
@@ -36,8 +36,8 @@ KNOWN_FILES = {
 
 @dataclass(frozen=True)
 class Usage:
-    """What a campaign or a cost report takes in the store. `changed_at` is None where the store does not tell;
-    `foreign` names files that this program has not put there.
+    """The files of a campaign or cost report in the store. `changed_at` None: the store does not have it. `foreign`:
+    names of files from other programs.
     """
 
     shelf: Shelf
@@ -49,7 +49,7 @@ class Usage:
 
 
 def foreign_files(shelf: Shelf, files: Mapping[str, StatResultType]) -> Iterator[str]:
-    """Names of the `files` of one folder that this program has not written, links included."""
+    """Names of `files` that another program wrote, and of links."""
     for name, file in files.items():
         is_known = KNOWN_FILES[shelf].fullmatch(final_name(name))
         if not is_known or stat.S_ISLNK(file.st_mode):

@@ -1,4 +1,4 @@
-"""All results below a folder of the store: of each run its file, of a gang that nobody has joined its ranks' files."""
+"""Reads all results below a folder of the store, and joins the rank files of unfinished gangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from upath import UPath
 
 RANK_FILE = re.compile(r"rank-[0-9]{1,6}\.json")
-Progress = Callable[[int, int], None]  # how many files are read, of how many
+Progress = Callable[[int, int], None]  # (files read, files in all)
 
 
 def no_progress(_: int, __: int) -> None:
@@ -28,7 +28,7 @@ def no_progress(_: int, __: int) -> None:
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A stored result that cannot be read, and why; it is reported, and the others are read all the same."""
+    """A stored result that cannot be read, with the reason. It is reported, and the others are read."""
 
     address: str
     reason: str
@@ -74,14 +74,14 @@ def rank_file(rank: int) -> str:
 
 
 def latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
-    """Those that were still running when the last one began: ranks of an earlier try had ended by then."""
+    """The ranks of the latest try: those that still ran when the last one began."""
     began = max(result.started_at for result in by_rank.values())
     return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
 
 
 def join_gangs(files: Sequence[UPath], root: UPath) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
-    """The rank files of gangs whose results nobody has joined yet, as one result for each run. A rank that handed over
-    nothing makes its run a failed one. `root`: the folder below which no link is followed.
+    """One result for each gang with unjoined rank files. A rank without a result makes its run a failed one. `root`:
+    the folder below which no link is followed.
     """
     broken: list[BrokenFile] = []
     ranks: dict[str, dict[int, RunResult]] = {}
