@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import suppress
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -36,8 +36,7 @@ def parse_result(text: str | bytes) -> RunResult:
         with suppress(ValidationError, RecursionError):
             return RunResult.model_validate_json(text)
     try:
-        # parse_constant: Python's json takes NaN and Infinity, which are not JSON
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise ContractError(f"result is not JSON (truncated?): {error}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
@@ -52,8 +51,15 @@ def parse_result(text: str | bytes) -> RunResult:
         raise ContractError(f"result breaks the contract: {problem}") from None
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
+def strict_json(text: str | bytes, **hooks: Any) -> Any:
+    """JSON as the standard has it: without NaN and Infinity, which Python's parser takes. `hooks`: those of json.loads.
+    Raises ValueError and RecursionError.
+    """
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    return json.loads(text, parse_constant=refuse, **hooks)
 
 
 def explain(error: ValidationError) -> str:

@@ -14,7 +14,7 @@ from trainbench.cluster.kubernetes_api import Permission
 from trainbench.cluster.mark_checks import MarkFacts, mark_checks
 from trainbench.cluster.probe_pod import ProbeFacts
 from trainbench.core.formats import count, listing
-from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.nodes import Fleet
 from trainbench.pods.gangs import PORT
 from trainbench.pods.manifests import RENDEZVOUS
 from trainbench.pods.node_rules import MAKE_IT_WELCOME
@@ -69,7 +69,8 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
     if cluster is None:
         return
     if isinstance(cluster, Unknown):
-        way = "KUBECONFIG or --kubeconfig" if facts.airflow is None else f"the connection '{_connection(facts)}'"
+        connection = facts.settings.kubernetes_connection
+        way = "KUBECONFIG or --kubeconfig" if facts.airflow is None else f"the connection '{connection}'"
         yield fail("cluster", cluster.reason, f"check {way}, the network and the API server")
         return
     who = f", as {cluster.identity}" if cluster.identity else ""
@@ -93,10 +94,6 @@ def _template(facts: Facts) -> Iterator[Check]:
         yield fail("pod template", facts.template_fault, "put right what it names: docs/pod-template.md")
     elif facts.settings.pod_template:
         yield ok("pod template", f"{facts.settings.pod_template} is merged into every pod")
-
-
-def _connection(facts: Facts) -> str:
-    return facts.settings.kubernetes_connection
 
 
 def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Check:
@@ -224,7 +221,8 @@ def _gpus(gpu_fleet: Fleet | Refusal, facts: Facts) -> Check:
     summary = (
         f"{count(len(gpu_fleet.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in gpu_fleet.nodes), 'GPU')}"
     )
-    summary += f": {listing(_kinds(gpu_fleet.nodes))}"
+    kinds = Counter((n.num_gpus, n.gpu_product or "GPUs of an unknown product") for n in gpu_fleet.nodes)
+    summary += f": {listing(f'{number} x {num_gpus} {product}' for (num_gpus, product), number in kinds.items())}"
     if others := [f"{n.name}: {listing(n.other_gpu_resources)}" for n in gpu_fleet.nodes if n.other_gpu_resources]:
         advice = "of each node the first of TRAINBENCH_GPU_RESOURCES is benchmarked: put another one first, if you like"
         return warn(GPUS, f"{summary}; also offered, and not benchmarked: {listing(others)}", advice)
@@ -238,11 +236,6 @@ def _gpus(gpu_fleet: Fleet | Refusal, facts: Facts) -> Check:
         advice = "nodes are compared with nodes of the same GPU only: such a node is compared with its own past alone"
         return warn(GPUS, f"{summary}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
     return ok(GPUS, summary + (f"; left out: {away}{more}" if away else ""))
-
-
-def _kinds(nodes: tuple[GpuNode, ...]) -> Iterator[str]:
-    for (product, num_gpus), number in Counter((n.gpu_product, n.num_gpus) for n in nodes).items():
-        yield f"{number} x {num_gpus} {product or 'GPUs of an unknown product'}"
 
 
 def _image(cluster: ClusterFacts, facts: Facts) -> Check:

@@ -85,6 +85,12 @@ def work_names(groups: Sequence[WorkGroup]) -> tuple[str, ...]:
     return tuple(_name_among(group, by_name[_plain_name(group)]) for group in groups)
 
 
+def named_work_groups(results: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
+    """The groups of equal work, each with its name among them."""
+    groups = work_groups(results)
+    return list(zip(work_names(groups), groups, strict=True))
+
+
 def _plain_name(group: WorkGroup) -> str:
     work = group.spec.work
     steps = work.gradient_accumulation_steps

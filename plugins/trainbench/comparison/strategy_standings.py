@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from trainbench.comparison.comparable import work_groups, work_names
+from trainbench.comparison.comparable import named_work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_sentences
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, share
@@ -114,9 +114,8 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work, at the largest number of GPUs on which three strategies ran."""
     if len({result.spec.placement.strategy for result in campaign.results}) < MIN_STRATEGIES:
         return ()
-    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
-    tables_of_sizes = []
-    for group, name in zip(groups, work_names(groups), strict=True):
+    scaling, tables_of_sizes = entry_scaling(campaign.results), []
+    for name, group in named_work_groups(campaign.results):
         for size in reversed(sizes(group)):
             peers = entries(group, size)
             if rows := traits_of(peers, [scaling(entry) for entry in peers]):

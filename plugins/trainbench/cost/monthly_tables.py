@@ -106,7 +106,9 @@ def _works(report: SpendReport) -> Table:
             integer("GPUs", lambda row: row[0].num_gpus),
             integer("runs", lambda row: row[1].num_runs),
             SAMPLES_PER_SECOND.column(lambda row: row[1].samples_per_s),
-            MEDIAN_INTERVAL.column(lambda row: _interval(row[1].samples_per_s_interval)),
+            MEDIAN_INTERVAL.column(
+                lambda r: " to ".join(map(figure, r[1].samples_per_s_interval or ())) or NO_INTERVAL
+            ),
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
@@ -241,10 +243,6 @@ def _energy(report: SpendReport) -> Table:
         title="Energy",
         notes=_cut(report, (note,)),
     )
-
-
-def _interval(interval: tuple[float, float] | None) -> str:
-    return NO_INTERVAL if interval is None else " to ".join(map(figure, interval))
 
 
 def _cut(report: SpendReport, notes: Sequence[str]) -> tuple[str, ...]:

@@ -184,10 +184,6 @@ def _batch(measured: ComparisonRow) -> str:
     return f"{measured.batch_per_rank} x {measured.num_ranks} = {measured.global_batch}"
 
 
-def _apart(measured: ComparisonRow) -> str:
-    return NA if measured.apart_pct is None else f"±{share(measured.apart_pct, 2)}"
-
-
 HEAD: tuple[Column[RankedRow], ...] = (
     text("row", lambda row: str(row.number)),
     text("result", lambda row: row.measured.name),
@@ -199,7 +195,9 @@ SPEED: tuple[Column[RankedRow], ...] = (
     text("strategy", lambda row: row.measured.strategy or NA),
     text("batch", lambda row: _batch(row.measured), is_number=True),
     SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
-    HALF_WIDTH_PCT.column(lambda row: _apart(row.measured), "known to"),
+    HALF_WIDTH_PCT.column(
+        lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "known to"
+    ),
     RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
     TOKENS_PER_SECOND.own(row=attrgetter("measured")),
     MEDIAN_STEP_TIME_S.own("step", attrgetter("measured"), write=duration),

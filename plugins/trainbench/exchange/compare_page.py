@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +30,8 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
             for job, speed, cost in zip(jobs[:MAX_JOBS], made[::2], made[1::2], strict=True)
         ],
         num_left_out=max(0, len(jobs) - MAX_JOBS),
-        links=_links(rows, folder),
+        # Row number -> its raw file; of several runs the first.
+        links={str(row.number): _link(row.measured.addresses[0], folder) for row in rows},
         notes=gathered.notes,
         broken=gathered.broken[:MAX_BROKEN],
         num_broken=len(gathered.broken),
@@ -60,10 +61,6 @@ def _size(row: RankedRow) -> str:
     return ", ".join(filter(None, [measured.strategy, count(measured.num_gpus, "GPU")]))
 
 
-def _links(rows: Sequence[RankedRow], folder: Path) -> Mapping[str, str]:
-    """Row number -> link to the raw file, of several runs the first; by URL where it is not on this machine."""
-    return {str(row.number): _link(row.measured.addresses[0], folder) for row in rows}
-
-
 def _link(address: str, folder: Path) -> str:
+    """What is not on this machine is linked by its URL."""
     return address if "://" in address else quote(os.path.relpath(address, folder))

@@ -135,20 +135,20 @@ class _Runs:
 def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
     spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
     figures = {each.name: each.value(result) for each in COMPARED}
-    data, rate = spec.work.data, figures[SAMPLES_PER_SECOND.name]
+    work, rate = spec.work, figures[SAMPLES_PER_SECOND.name]
     return ComparisonRow(
         name=name,
         addresses=(address,),
         program="trainbench",
-        label=_label(spec.work),
-        job=_job(spec.work),
+        label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
+        job=_job(work),
         strategy=spec.placement.strategy.value,
         hardware=hardware(spec, gpu_name(result)),
-        num_gpus=0 if spec.work.device is Device.CPU else spec.placement.world_size,
+        num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
         num_ranks=spec.placement.world_size,
-        batch_per_rank=spec.work.samples_per_micro_step * spec.work.gradient_accumulation_steps,
+        batch_per_rank=work.samples_per_micro_step * work.gradient_accumulation_steps,
         figures=figures,
-        epoch_s=data.num_samples / rate if rate and isinstance(data, DiskData) else None,
+        epoch_s=work.data.num_samples / rate if rate and isinstance(work.data, DiskData) else None,
         apart_pct=half_width_pct,
         apart_from=None if half_width_pct is None else "95 % interval of the mean step",
         usd_per_gpu_hour=result.cost.usd_per_gpu_hour,
@@ -220,10 +220,6 @@ def _job(work: Work) -> dict[str, str]:
     if fields["data"] != "memory":
         fields["data"] = "disk"
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
-
-
-def _label(work: Work) -> str:
-    return f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}"
 
 
 def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | None]:

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
-from bench_image.contract.parse import explain
+from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.seq2seq_file import FORMAT, FORMAT_VERSION, BeyondResult, bench_document
 from trainbench.core.user_error import UserError
@@ -107,7 +107,7 @@ class OwnFile(_Outside):
 def parse_bench_file(content: bytes) -> OwnFile | OldFile:
     """Parse a file of either format. Raises only BenchFileError, for any content. The caller bounds the size."""
     try:
-        document = json.loads(content, parse_constant=_refuse)
+        document = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise BenchFileError(f"no JSON (truncated?): {error}") from None
     if not isinstance(document, dict):
@@ -156,7 +156,3 @@ def exported(result: RunResult) -> dict[str, Any]:
     )
     not_known = {"epochs.mean_loss": NOT_IN_A_RESULT, "epochs.loader_wait_s": NOT_IN_A_RESULT}
     return bench_document(result, beyond, f"runs/{spec.identity.run_id}/result.json") | {"not_known": not_known}
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")

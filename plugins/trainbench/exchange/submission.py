@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, ValidationError
 
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.parse import explain
+from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
@@ -82,7 +82,7 @@ def parse_submission(content: bytes) -> Submission:
     if len(content) > MAX_SUBMISSION_BYTES:
         raise SubmissionError(f"larger than the {MAX_SUBMISSION_BYTES:,} bytes allowed")
     try:
-        document = json.loads(content, parse_constant=_refuse)
+        document = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise SubmissionError(f"no JSON (truncated?): {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -160,7 +160,3 @@ def _first_difference(submission: Submission) -> str:
     stated, computed = submission.summary, summarise(submission.result)
     name = next(name for name in computed | stated if stated.get(name, NOTHING) != computed.get(name, NOTHING))
     return f"{name} is {stated.get(name, NOTHING)!r:.60}, its result says {computed.get(name, NOTHING)!r:.60}"
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")

@@ -16,6 +16,7 @@ def markdown(content: Submission, json_name: str) -> str:
     hardware = f"{summary['num_gpus']} x {summary['gpu'] or 'GPU unknown'}" if summary["num_gpus"] else "the CPU"
     title = f"{summary['model']} {summary['recipe']} on {hardware}"
     commands = "\n".join(content.repeat_with)
+    unknown = [f"{path}: {why}" for path, why in content.result.missing.items()]
     parts = [
         f"# {escape(title)}",
         f"**{figure(summary['samples_per_second'])} samples/s, {figure(summary['tokens_per_second'])} tokens/s**, "
@@ -25,7 +26,7 @@ def markdown(content: Submission, json_name: str) -> str:
         f"## Software\n\n{table(_software(content))}",
         f"## Measure it again\n\n```console\n{commands}\n```\n\n"
         f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
-        f"## What is not known\n\n{bullets(_unknown(content))}",
+        f"## What is not known\n\n{bullets(unknown or ['Nothing.'])}",
         escape(_anonymity(content)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -70,10 +71,6 @@ def _software(content: Submission) -> Table:
 
 def _pairs(rows: Iterable[tuple[str, str]], heading: str) -> Table:
     return make_table(rows, text_columns("what", heading))
-
-
-def _unknown(content: Submission) -> list[str]:
-    return [f"{path}: {why}" for path, why in content.result.missing.items()] or ["Nothing."]
 
 
 def _anonymity(content: Submission) -> str:

@@ -41,7 +41,8 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
     """
     nodes = _of_each_kind(params, fleet)
     specs, skipped, labels = [], [], {}
-    for model, recipe in _works(params):
+    works = [(model, recipe) for model in params.models for recipe in recipes_of(model, params.recipes)]
+    for model, recipe in works:
         label, of_work = f"{model} {recipe}", params.changed(model=model, dimensions=None, recipe=recipe)
         if reason := impossible(Strategy.SINGLE, of_work):
             skipped.append(Skipped(what=label, reason=reason, label=label, model=model, recipe=recipe))
@@ -82,10 +83,6 @@ def kind_of(product: str | None, device: Device = Device.CUDA) -> str:
 def recipes_of(model: str, recipes: Sequence[Recipe]) -> tuple[Recipe, ...]:
     """The recipes for a model. An encoder-decoder is trained from scratch, so it has no adapters."""
     return (Recipe.FULL,) if isinstance(MODELS[model], EncoderDecoderShape) else tuple(recipes)
-
-
-def _works(params: BenchmarkParams) -> list[tuple[str, Recipe]]:
-    return [(model, recipe) for model in params.models for recipe in recipes_of(model, params.recipes)]
 
 
 def _of_each_kind(params: BenchmarkParams, fleet: Fleet) -> dict[str, list[GpuNode]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from bench_image.contract.parse import strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 
 Number = TypeVar("Number", int, float)
@@ -23,7 +24,7 @@ def decoded(text: str) -> Any:
             "does the image fit this version?"
         )
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_bounded_float, parse_int=_bounded_int)
+        return strict_json(text, parse_float=_bounded(float), parse_int=_bounded(int))
     except ResultTextError:
         raise
     except RecursionError:
@@ -32,21 +33,13 @@ def decoded(text: str) -> Any:
         raise ResultTextError(f"the pod's result is not JSON ({error}): was its volume full?") from None
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+def _bounded(kind: Callable[[str], Number]) -> Callable[[str], Number]:
+    def number(text: str) -> Number:
+        value = kind(text)
+        if abs(value) >= MAX_NUMBER:
+            raise ResultTextError(
+                f"the pod's result holds the number {text[:30]}, larger than any figure of a run, so it was not stored"
+            )
+        return value
 
-
-def _bounded_float(text: str) -> float:
-    return _bounded(float(text), text)
-
-
-def _bounded_int(text: str) -> int:
-    return _bounded(int(text), text)
-
-
-def _bounded(value: Number, text: str) -> Number:
-    if abs(value) >= MAX_NUMBER:
-        raise ResultTextError(
-            f"the pod's result holds the number {text[:30]}, larger than any figure of a run, so it was not stored"
-        )
-    return value
+    return number

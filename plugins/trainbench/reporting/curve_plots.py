@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
-from trainbench.comparison.entries import entries, sizes
+from trainbench.comparison.comparable import named_work_groups, work_groups
+from trainbench.comparison.entries import all_entries
 from trainbench.comparison.scaling import entry_scaling
 from trainbench.core.formats import listing
 from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, TOKENS_PER_SECOND
@@ -91,9 +91,9 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
     """Each strategy's throughput per GPU in percent of its base's; the noise includes the base's."""
     scaling = entry_scaling(measured)
     facets, bases, is_elsewhere = [], set[int](), False
-    for name, group in _named_groups(measured):
+    for name, group in named_work_groups(measured):
         points: dict[str, dict[int, Point]] = {}
-        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+        for entry in all_entries(group):
             if scaled := scaling(entry):
                 base = scaled.efficiency
                 bases.add(base.base_world_size)
@@ -114,25 +114,18 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
 def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
     """A plot of one figure over the number of GPUs, with axes for each work."""
     facets = []
-    groups = _named_groups(measured) if curve.depends_on_work else _by_hardware(measured)
+    groups = named_work_groups(measured)
+    if not curve.depends_on_work:
+        groups = [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
     for name, group in groups:
         points: dict[str, dict[int, Point]] = {}
-        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+        for entry in all_entries(group):
             if (number := entry.median(curve.value)) is not None:
                 # the noise of the throughput does not apply to a probe
                 noise_pct = entry.noise_pct if curve.depends_on_work else None
                 points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
         facets.append(Facet(title=name, points=points))
     return _facets(facets, curve.title, curve.label)
-
-
-def _named_groups(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
-    groups = work_groups(measured)
-    return list(zip(work_names(groups), groups, strict=True))
-
-
-def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
-    return [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
 
 
 def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
-from trainbench.comparison.entries import Entry, entries, level_with, sizes
+from trainbench.comparison.comparable import WorkGroup, named_work_groups
+from trainbench.comparison.entries import Entry, all_entries, level_with, sizes
 from trainbench.comparison.scaling import Scaling, base_size, entry_scaling
 from trainbench.comparison.scaling_cost import (
     Point,
@@ -38,20 +38,14 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     """Tables, one for each work that was measured on several numbers of GPUs."""
     if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
-    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
-    named = zip(groups, work_names(groups), strict=True)
-    return tuple(_table(name, points(campaign, group), scaling) for group, name in named if len(sizes(group)) > 1)
+    named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
+    return tuple(_table(name, points(campaign, group), scaling) for name, group in named if len(sizes(group)) > 1)
 
 
 def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
     """Points of all strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
-    points_of_work = [
-        point(entry, lambda result: prices.get(result.spec.identity.run_id))
-        for size in sizes(group)
-        for entry in entries(group, size)
-    ]
-    return comparable(points_of_work)
+    return comparable([point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)])
 
 
 def base_of(larger: Point, among: Sequence[Point]) -> Point | None:

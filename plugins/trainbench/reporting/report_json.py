@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainbench.core.csv_cells import Cell
-from trainbench.core.tables import RESULT_LINK, Row, Table
+from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.reporting import cost_report, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.reporting.metrics_csv import metric_rows
@@ -52,7 +52,7 @@ def report_json(
         **head,
         "verdict": verdict,
         **judged,
-        "runs": [_with_link(row) for row in rows],
+        "runs": [{**row, "result": _link(row.get("run_id"))} for row in rows],
         "comparisons": [
             {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
             for section in sections
@@ -63,10 +63,9 @@ def report_json(
     return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """A row with the link to its raw result; a skipped run has none."""
-    run_id = row.get("run_id")
-    return {**row, "result": RESULT_LINK.format(run_id=run_id) if run_id else None}
+def _link(run_id: object) -> str | None:
+    """The link to the raw result of a run; a skipped run has none."""
+    return RESULT_LINK.format(run_id=run_id) if run_id else None
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -76,11 +75,6 @@ def _table(table: Table) -> dict[str, Any]:
             {"name": column.name, "is_number": column.is_number, "unit": column.unit, "field": column.field}
             for column in table.columns
         ],
-        "rows": [_row(row) for row in table.rows],
+        "rows": [{"cells": list(row.texts), "tone": row.tone.value, "result": _link(row.run_id)} for row in table.rows],
         "notes": list(table.notes),
     }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    result = RESULT_LINK.format(run_id=row.run_id) if row.run_id else None
-    return {"cells": list(row.texts), "tone": row.tone.value, "result": result}

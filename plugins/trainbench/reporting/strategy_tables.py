@@ -8,8 +8,8 @@ from operator import attrgetter
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
-from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_sentences
+from trainbench.comparison.comparable import WorkGroup, differences, named_work_groups, nearest
+from trainbench.comparison.entries import Entry, all_entries, entries, level_with, sizes, tie_sentences
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import traits_of
 from trainbench.core.formats import NA, count, figure, listing, share
@@ -36,39 +36,37 @@ class _Comparison:
     """One campaign's groups of equal work; `usd_per_1m_tokens` is by run id."""
 
     campaign: Campaign
-    groups: Sequence[WorkGroup]
-    names: Sequence[str]
+    named: Sequence[tuple[str, WorkGroup]]
     scaling: Callable[[Entry], Scaling | None]
     usd_per_1m_tokens: Mapping[str, float | None]
 
     def name(self, group: WorkGroup) -> str:
-        return next(name for other, name in zip(self.groups, self.names, strict=True) if other is group)
+        return next(name for name, other in self.named if other is group)
 
 
 def strategies(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each work; none where a single strategy at a single size was measured."""
-    groups = work_groups(campaign.results)
-    if len({(r.spec.placement.strategy, r.spec.placement.world_size) for group in groups for r in group.results}) < 2:
+    named = named_work_groups(campaign.results)
+    placements = (run.spec.placement for _, group in named for run in group.results)
+    if len({(placement.strategy, placement.world_size) for placement in placements}) < 2:
         return ()
     comparison = _Comparison(
         campaign=campaign,
-        groups=groups,
-        names=work_names(groups),
+        named=named,
         scaling=entry_scaling(campaign.results),
         usd_per_1m_tokens={cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs},
     )
-    return tuple(_table(comparison, group) for group in groups)
+    return tuple(_table(comparison, group) for _, group in named)
 
 
 def leaders(campaign: Campaign) -> tuple[str, ...]:
     """Sentences on the strategy with the most tokens/s at the largest size, one for each work with a choice."""
-    sentences = []
-    groups = work_groups(campaign.results)
-    for group, name in zip(groups, work_names(groups), strict=True):
-        size = max(result.spec.placement.world_size for result in group.results)
+    sentences, named = [], named_work_groups(campaign.results)
+    for name, group in named:
+        size = sizes(group)[-1]
         first, *others = entries(group, size)
         if others:
-            what = f" of {name}" if len(groups) > 1 else ""
+            what = f" of {name}" if len(named) > 1 else ""
             level = level_with(first, others)
             who = listing(entry.strategy.value for entry in (first, *level))
             place = "share the first place" if level else "is first"
@@ -145,8 +143,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
     for size in sizes(group):
         notes += tie_sentences(entries(group, size))
-    of_group = [entry for size in sizes(group) for entry in entries(group, size)]
-    known = [scaled.efficiency for entry in of_group if (scaled := comparison.scaling(entry))]
+    known = [scaled.efficiency for entry in all_entries(group) if (scaled := comparison.scaling(entry))]
     if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in known}):
         smallest = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
         notes.append(f"Scaling: throughput per GPU against that at {smallest}, the smallest size measured.")
@@ -156,7 +153,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
         )
     if not known and (other := _base_on_other_gpu(comparison, group)):
         notes.append(other)
-    if near := nearest(group, comparison.groups):
+    if near := nearest(group, [other for _, other in comparison.named]):
         fields = listing(differences(group, near), most=8)
         notes.append(f"Other work is not ranked here. Nearest is {comparison.name(near)}; it differs in: {fields}.")
     return tuple(notes)
@@ -165,7 +162,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
 def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
     """A note where fewer GPUs did the same work but are of another kind, so that there is no scaling efficiency."""
     key, smallest = fingerprint(group.spec.work), min(sizes(group))
-    for other in comparison.groups:
+    for _, other in comparison.named:
         if fingerprint(other.spec.work) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
             size = count(min(sizes(other)), "GPU")
             return f"No scaling: {size} did this work only as {other.hardware}, which says nothing of {group.hardware}."

@@ -26,7 +26,7 @@ def test_json_up_to_the_limit_is_passed_on() -> None:
         ('"' + "\N{EURO SIGN}" * (MAX_RESULT_BYTES // 3) + '"', "larger than the 4,000,000 bytes allowed"),
         ('{"status": "ok"', "is not JSON"),
         ("", "is not JSON"),
-        ('{"mean_loss": NaN}', "NaN is no number of JSON"),
+        ('{"mean_loss": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )

@@ -9,7 +9,7 @@ The share of samples/s that a clue explains is an upper bound:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
@@ -43,7 +43,9 @@ FULL_MEMORY_PCT = 95.0
 def slow_clues(case: Case) -> tuple[Clue, ...]:
     """All clues for a slow node, the best explanation first."""
     clues = [clue for look in _LOOKS for clue in look(case)]
-    return ranked([clue for clue in clues if not _is_consequence(clue, clues)], case.off_pct)
+    categories = {clue.category for clue in clues}
+    causes = [clue for clue in clues if not _CONSEQUENCES.get(clue.category, set()) & categories]
+    return ranked(causes, case.off_pct)
 
 
 def waited_pct(own_pct: float, peers_pct: float) -> float:
@@ -57,10 +59,6 @@ _CONSEQUENCES = {
     "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
     "slow_host_to_device": {"pcie_degraded"},
 }
-
-
-def _is_consequence(clue: Clue, clues: Sequence[Clue]) -> bool:
-    return bool(_CONSEQUENCES.get(clue.category, set()) & {other.category for other in clues})
 
 
 def _drill(case: Case) -> Iterator[Clue]:

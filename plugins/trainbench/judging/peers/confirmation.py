@@ -104,14 +104,17 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
     state = next(s for s in _WORST_FIRST if s in {metric.state for metric in metrics})
     rate = judged.metric(Metric.SAMPLES_PER_SECOND)
     rerun_deviation_pct = _deviation_pct(rate, rerun)
+    # Remarks on the first verdict hold while it stands.
+    remarks: tuple[str, ...] = judged.remarks if state is State.BREACH else ()
+    reasons: tuple[str, ...] = tuple(dict.fromkeys(metric.reason for metric in metrics if metric.state is state))
     return judged.model_copy(
         update={
             "state": state,
             "metrics": metrics,
             "confirmation": _CONFIRMATION[answer],
             "confirm_deviation_pct": rerun_deviation_pct,
-            "reason": _reason(metrics, state, _remarks(judged, state)),
-            "remarks": _remarks(judged, state),
+            "reason": "; ".join(reasons + remarks),
+            "remarks": remarks,
             "is_watched": state is State.NOTICE and _is_slow_twice(rate, rerun_deviation_pct),
         }
     )
@@ -124,15 +127,6 @@ def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
     if group.choice and choice_of(rerun) != group.choice:
         return f"chose other work ({choice_of(rerun)}) and tells nothing"
     return None
-
-
-def _remarks(judged: NodeVerdict | GpuVerdict, state: State) -> tuple[str, ...]:
-    """Remarks on the first verdict, while it stands."""
-    return judged.remarks if state is State.BREACH else ()
-
-
-def _reason(metrics: Sequence[MetricVerdict], state: State, remarks: Sequence[str]) -> str:
-    return "; ".join((*dict.fromkeys(metric.reason for metric in metrics if metric.state is state), *remarks))
 
 
 def _deviation_pct(rate: MetricVerdict | None, rerun: RunResult) -> float | None:

@@ -192,7 +192,8 @@ class _Group:
         own = metric is Metric.SAMPLES_PER_SECOND and self.tolerances.reference in OWN_REFERENCE
         reference = self._own_reference(member.node) if own else self.references[metric].of(member.key)
         if reference is None and own:
-            return self._not_compared(metric, value, State.NO_BASELINE, self._no_past())
+            reason = f"no baseline yet: {self.tolerances.history_min_points} past runs of this node are needed"
+            return self._not_compared(metric, value, State.NO_BASELINE, reason)
         if reference is None:
             return self._not_compared(metric, value, State.INSUFFICIENT, self._too_few(metric))
         return self._compared(member, metric, value, reference)
@@ -222,9 +223,6 @@ class _Group:
         if self.tolerances.reference is ReferenceMode.FIXED:
             return self.tolerances.fixed_samples_per_second
         return self.history.get(node)
-
-    def _no_past(self) -> str:
-        return f"no baseline yet: {self.tolerances.history_min_points} past runs of this node are needed"
 
     def _too_few(self, metric: Metric) -> str:
         ordered = self.references[metric].ordered
