@@ -480,3 +480,7 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
         "costs": tuple(make_cost(r, SURVEY_PRICES[r.context.gpus[0].name]) for r in results if r.context),
     }
     return make_campaign(results, **defaults | fields)
+
+
+# One of each kind whose reports are golden files.
+REPORTED = (healthy, slow_node, cpu_drill, all_failed, two_nodes, strategies, configurations, survey)

@@ -11,6 +11,7 @@ from sqlalchemy import Table, select
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.verdicts import behind_its_past
 from trainbench.core.verdicts import HistoryVerdict, State
 from trainbench.history.history import History
 from trainbench.results.campaign import Campaign
@@ -46,14 +47,4 @@ def stored(history: History, table: Table) -> list[dict[str, Any]]:
 
 
 def _slower(node: str, group_id: str) -> HistoryVerdict:
-    return HistoryVerdict(
-        node=node,
-        group_id=group_id,
-        state=State.BREACH,
-        samples_per_second=9.0,
-        baseline_median=9.5,
-        deviation_pct=-5.3,
-        limit_pct=1.5,
-        num_points=9,
-        reason="slower than last week",
-    )
+    return behind_its_past(node, group_id, median=9.5)

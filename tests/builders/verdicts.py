@@ -8,13 +8,17 @@ from typing import Any
 
 from trainbench.core.verdicts import (
     Confirmation,
+    Finding,
     GroupVerdict,
+    HistoryVerdict,
+    Level,
     Metric,
     MetricVerdict,
     NodeVerdict,
     ReferenceMode,
     State,
 )
+from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 
 
 def make_metric(value: float | None, reference: float | None, **fields: Any) -> MetricVerdict:
@@ -48,6 +52,37 @@ def make_node(node: str, metrics: Sequence[MetricVerdict] = (), **fields: Any) -
         "reason": "all metrics within their limits",
     }
     return NodeVerdict(**defaults | fields)
+
+
+def behind_its_past(
+    node: str, group_id: str = "g", rate: float = 9.0, median: float = 10.0, **fields: Any
+) -> HistoryVerdict:
+    """A breach of the limit around the node's own history."""
+    defaults = {
+        "node": node,
+        "group_id": group_id,
+        "state": State.BREACH,
+        "samples_per_second": rate,
+        "baseline_median": median,
+        "deviation_pct": 100 * (rate / median - 1),
+        "limit_pct": 1.5,
+        "num_points": 9,
+        "reason": "slower than last week",
+    }
+    return HistoryVerdict(**defaults | fields)
+
+
+def slower_than_it_was(node: str) -> Finding:
+    """The warning of a node that is slower than its own history."""
+    return Finding(
+        level=Level.WARNING,
+        category=HISTORY_SLOWER,
+        nodes=(node,),
+        measured="9.6",
+        expected="10",
+        summary="is slower than it was",
+        resolution="look",
+    )
 
 
 def make_group(nodes: Sequence[NodeVerdict], group_id: str, **fields: Any) -> GroupVerdict:

@@ -15,12 +15,12 @@ import pytest
 
 from tests.builders import campaigns
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.verdicts import slower_than_it_was
 from trainbench.alerting.notice_text import Message
 from trainbench.alerting.notify import send_due
 from trainbench.alerting.outbox import Outbox
-from trainbench.core.verdicts import Finding, Level, State
+from trainbench.core.verdicts import State
 from trainbench.history.history import open_history
-from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.pages.banners import banners
 from trainbench.pages.banners.cache import BannerCache
 from trainbench.settings.channels import Mail
@@ -132,15 +132,7 @@ def test_a_breach_from_its_night_to_recovery(client: Any, history: Any) -> None:
 
 
 def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client: Any, history: Any) -> None:
-    slower = Finding(
-        level=Level.WARNING,
-        category=HISTORY_SLOWER,
-        nodes=("node-1",),
-        measured="9.6",
-        expected="10",
-        summary="is slower than it was",
-        resolution="look",
-    )
+    slower = slower_than_it_was("node-1")
     history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"nodes": ("node-3",)}),)))
     rates = RATES | {f"node-{i}": 9.0 for i in range(10, 14)}
     history.record(night(TODAY, rates, dict.fromkeys(list(rates)[3:], State.BREACH), findings=(slower,)))

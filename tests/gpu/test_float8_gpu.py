@@ -7,6 +7,7 @@ import torch
 
 from bench_image.kernels import float8_linear
 from bench_image.kernels.float8_linear import Float8Linear
+from tests.builders.linear_layers import products
 
 pytestmark = [
     pytest.mark.gpu,
@@ -53,17 +54,9 @@ def test_products_are_those_of_bf16_within_the_formats_rounding(compiled: bool) 
     x = torch.randn(8, 2048, 4096, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     grad = torch.randn(8, 2048, 1024, device="cuda", dtype=torch.bfloat16)
 
-    def made() -> list[torch.Tensor]:
-        x.grad = linear.weight.grad = None
-        out = linear(x)
-        out.backward(grad)
-        assert x.grad is not None
-        assert linear.weight.grad is not None
-        return [out.detach().float(), x.grad.float(), linear.weight.grad.float()]
-
-    wanted = made()
+    wanted = products(linear, x, grad)
     linear.__class__ = Float8Linear
     if compiled:
         linear.compile(dynamic=False)
-    for ours, theirs in zip(made(), wanted, strict=True):
+    for ours, theirs in zip(products(linear, x, grad), wanted, strict=True):
         assert 0.01 < float((ours - theirs).norm() / theirs.norm()) < 0.05

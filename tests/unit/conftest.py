@@ -1,7 +1,8 @@
-"""Fixtures of the history's tests."""
+"""Empty histories, and a process without settings."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def history(url: str) -> History:
     return open_history(url)
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def own_folder(no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with a store of its own."""
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -14,6 +14,7 @@ from bench_image.kernels.float8_linear import Float8Linear, cast_both, cast_colu
 from bench_image.model.build import BuiltModel, build
 from bench_image.model.float8_layers import check_8bit_units, with_8bit_products
 from tests.builders.image_processes import make_spec
+from tests.builders.linear_layers import products
 
 CPU = torch.device("cpu")
 
@@ -46,17 +47,9 @@ def test_products_are_those_of_bf16_within_the_formats_rounding() -> None:
     x = torch.randn(4, 32, 256, dtype=torch.bfloat16, requires_grad=True)
     grad = torch.randn(4, 32, 64, dtype=torch.bfloat16)
 
-    def made() -> list[torch.Tensor]:
-        x.grad = linear.weight.grad = None
-        out = linear(x)
-        out.backward(grad)
-        assert x.grad is not None
-        assert linear.weight.grad is not None
-        return [out.detach().float(), x.grad.float(), linear.weight.grad.float()]
-
-    wide = made()
+    wide = products(linear, x, grad)
     linear.__class__ = Float8Linear
-    for narrow, wanted in zip(made(), wide, strict=True):
+    for narrow, wanted in zip(products(linear, x, grad), wide, strict=True):
         assert 0.01 < float((narrow - wanted).norm() / wanted.norm()) < 0.05
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
+from tests.builders.verdicts import behind_its_past
 from trainbench.alerting.alerts import alerts
-from trainbench.core.verdicts import HistoryVerdict, Level, State
+from trainbench.core.verdicts import HistoryVerdict, Level
 from trainbench.judging.checks.missing_nodes import absentees
 from trainbench.judging.over_time.baseline_deviation import trend_findings
 from trainbench.params.campaign_kind import CampaignKind
@@ -37,17 +38,8 @@ def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:
 
 
 def behind(node: str) -> HistoryVerdict:
-    return HistoryVerdict(
-        node=node,
-        group_id="g",
-        state=State.BREACH,
-        samples_per_second=1.40,
-        baseline_median=1.45,
-        deviation_pct=-3.4,
-        limit_pct=1.5,
-        num_points=14,
-        reason="−3.4 % against the median of its 14 past runs, limit 1.5 %",
-    )
+    reason = "−3.4 % against the median of its 14 past runs, limit 1.5 %"
+    return behind_its_past(node, rate=1.40, median=1.45, reason=reason)
 
 
 def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import insert, select
 
 from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.verdicts import slower_than_it_was
 from trainbench.alerting.notice_text import Event, Message, Notice
 from trainbench.alerting.notify import Sent, send_due
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
@@ -21,7 +22,6 @@ from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.settings.channels import Channel, Mail, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
@@ -154,15 +154,7 @@ def test_each_dag_tells_its_own(history: History, post: Post) -> None:
 
 
 def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -> None:
-    slower = Finding(
-        level=Level.WARNING,
-        category=HISTORY_SLOWER,
-        nodes=("node-3",),
-        measured="9.6",
-        expected="10",
-        summary="is slower than it was",
-        resolution="look",
-    )
+    slower = slower_than_it_was("node-3")
     for day, findings in enumerate([[slower], [slower], []], start=1):
         history.record(night(day, RATES, findings=tuple(findings)))
         tell(history, post, day, MAIL, HOOK)

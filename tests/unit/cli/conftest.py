@@ -43,10 +43,8 @@ print(text)
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, four nodes, and the stand-in program as the image's interpreter."""
-    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
-        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "image" / "program.py"
     program.parent.mkdir()

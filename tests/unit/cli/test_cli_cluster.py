@@ -36,12 +36,8 @@ def pod(name: str, owned: bool = True, **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def home(own_folder: Path) -> Path:
+    return own_folder
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import date
 from pathlib import Path
 
@@ -20,13 +19,9 @@ A10 = "NVIDIA A10"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
+def home(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(money, "_today", lambda: date(2026, 11, 21))
-    return tmp_path
+    return own_folder
 
 
 @pytest.fixture

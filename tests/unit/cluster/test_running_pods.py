@@ -182,10 +182,8 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No pods of this machine, no settings."""
-    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,8 @@ NODE = "gpu-secret-7.corp.example"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def home(own_folder: Path) -> Path:
+    return own_folder
 
 
 def named() -> RunResult:

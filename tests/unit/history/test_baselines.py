@@ -13,8 +13,9 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.verdicts import behind_its_past
 from trainbench.core.baselines import BaselineError, UnknownBaselineError
-from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
@@ -42,17 +43,7 @@ def history(blank: History) -> History:
 
 
 def breach(node: str) -> HistoryVerdict:
-    return HistoryVerdict(
-        node=node,
-        group_id=make_result().spec.identity.group_id,
-        state=State.BREACH,
-        samples_per_second=9.0,
-        baseline_median=10.0,
-        deviation_pct=-10.0,
-        limit_pct=1.5,
-        num_points=4,
-        reason="-10 %",
-    )
+    return behind_its_past(node, make_result().spec.identity.group_id)
 
 
 def found(past: HistoryVerdict) -> Finding:

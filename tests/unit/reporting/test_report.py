@@ -15,19 +15,7 @@ from trainbench.results.campaign import Campaign
 FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_variance.png", "report.html")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        campaigns.healthy,
-        campaigns.slow_node,
-        campaigns.cpu_drill,
-        campaigns.all_failed,
-        campaigns.two_nodes,
-        campaigns.strategies,
-        campaigns.configurations,
-        campaigns.survey,
-    ],
-)
+@pytest.mark.parametrize("make", campaigns.REPORTED)
 def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
     golden(f"report-{make.__name__.replace('_', '-')}.md", benchmark_report(make(), FILES))
 

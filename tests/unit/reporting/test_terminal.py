@@ -19,19 +19,7 @@ def printed(campaign: Campaign) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        campaigns.healthy,
-        campaigns.slow_node,
-        campaigns.cpu_drill,
-        campaigns.all_failed,
-        campaigns.two_nodes,
-        campaigns.strategies,
-        campaigns.configurations,
-        campaigns.survey,
-    ],
-)
+@pytest.mark.parametrize("make", campaigns.REPORTED)
 def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
     text = printed(make())
     assert max(len(line) for line in text.splitlines()) <= 100

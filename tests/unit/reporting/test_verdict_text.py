@@ -7,7 +7,7 @@ import pytest
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
+from trainbench.core.verdicts import State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import history_tables, verdict_text, work_names
@@ -40,17 +40,7 @@ def test_the_tone_follows_the_worst_state() -> None:
 
 def test_a_node_that_fell_behind_its_own_history_is_amber_until_a_re_run_confirms_it() -> None:
     healthy = campaigns.healthy()
-    slower = HistoryVerdict(
-        node="node-2",
-        group_id="g",
-        state=State.BREACH,
-        samples_per_second=1.40,
-        baseline_median=1.45,
-        deviation_pct=-3.45,
-        limit_pct=1.5,
-        num_points=14,
-        reason="slower than before",
-    )
+    slower = verdicts.behind_its_past("node-2", rate=1.40, median=1.45, deviation_pct=-3.45)
     campaign = healthy.model_copy(update={"history": (slower,)})
     assert verdict_text.tone(campaign) is Tone.WARN
     assert verdict_text.verdict(campaign) == (

@@ -9,8 +9,8 @@ import pytest
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
-from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, State
+from tests.builders.verdicts import behind_its_past, make_group, make_metric, make_node
+from trainbench.core.verdicts import Finding, Level, Metric, State
 from trainbench.history.history import History
 from trainbench.judging.mark_findings import MARKED
 from trainbench.judging.node_condition import Condition
@@ -66,17 +66,7 @@ def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
 
 def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: History) -> None:
     result = make_result("node-1", 9.7)
-    past = HistoryVerdict(
-        node="node-1",
-        group_id=result.spec.identity.group_id,
-        state=State.BREACH,
-        samples_per_second=9.7,
-        baseline_median=10.0,
-        deviation_pct=-3.0,
-        limit_pct=1.5,
-        num_points=9,
-        reason="slower than last week",
-    )
+    past = behind_its_past("node-1", result.spec.identity.group_id, rate=9.7, deviation_pct=-3.0)
     history.record(night(1, [result], history=(past,)))
     pages = Pages(history.engine, {SEEN})
     found = pages.node("node-1", ALL)
