@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize
 from chromium import NoChromium, chromium
 from local_airflow import ROOT, LocalAirflow, LocalAirflowError
 from made_history import DAG_ID, NODES, SCALING, record_nights
-from tests.browser.site import free_port
+from tests.builders.ports import free_port
 from tests.dag.standin_image import as_python
 from trainbench.history.history import open_history
 

@@ -35,7 +35,7 @@ import psutil
 from local_airflow import LocalAirflow, stop_descendants
 from made_history import record_nights
 from measure_pages import GPUS, SEEN, forget, machine
-from tests.browser.site import free_port
+from tests.builders.ports import free_port
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages

@@ -28,8 +28,9 @@ import psutil
 
 from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
 from local_airflow import LocalAirflow
-from studies.measure_overhead import DAG, IMAGE, SCHEDULES, _free_port
+from studies.measure_overhead import DAG, IMAGE, SCHEDULES
 from tests.builders import fields_of, make_result
+from tests.builders.ports import free_port
 from tests.builders.postgres import server
 from tests.kube.clusters import SHELL, connection, start_standin
 from tests.standin import python_image, shell_image
@@ -84,7 +85,7 @@ def night(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         os.environ["CI"] = "true"
         environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = server()
     try:
-        with LocalAirflow(_free_port(), True, state=folder / "state", environment=environment) as airflow:
+        with LocalAirflow(free_port(), True, state=folder / "state", environment=environment) as airflow:
             airflow.wait_until_healthy(DAG)
             return _measured(airflow, folder, options)
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import socket
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from local_airflow import LocalAirflow
+from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, SHELL, connection, start_standin
 from tests.standin import scripted_image, shell_image, unavailable
 
@@ -83,7 +83,7 @@ def run(folder: Path, pods: int, program_s: float, is_sync: bool) -> tuple[list[
         **SCHEDULES,
     }
     try:
-        with LocalAirflow(_free_port(), True, state=folder / "state", environment=environment) as airflow:
+        with LocalAirflow(free_port(), True, state=folder / "state", environment=environment) as airflow:
             airflow.wait_until_healthy(DAG)
             rounds_s = program_s * (pods if is_sync else 1)
             return _watch(airflow, PATIENCE_S + rounds_s), cluster.requests()
@@ -145,12 +145,6 @@ def _print_table(rows: Sequence[Sequence[float]]) -> None:
     print("seconds".ljust(12), *(column.rjust(20) for column in COLUMNS))
     for name, choose in (("median", statistics.median), ("worst", max)):
         print(name.ljust(12), *(f"{choose(values):20.1f}" for values in zip(*rows, strict=True)))
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 
 from local_airflow import ROOT, LocalAirflow
+from tests.builders.ports import free_port
 from tests.dag.standin_image import as_python
 
 USERS = {"ada": "admin", "vera": "viewer"}
@@ -76,10 +76,3 @@ class Site(LocalAirflow):
                 return run_id, str(dag_run["state"])
             time.sleep(0.5)
         raise AssertionError(f"{run_id} did not end within {PATIENCE_S} s. {self.cause(DAG_ID, run_id)}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number

@@ -1,7 +1,7 @@
 """Builders of the tests. Specs and results are imported from here, all else from its module:
 
 verdicts, campaigns, nights, paid_runs, pipelines       judged nights and months, made up
-databases, postgres                                    empty databases
+databases, postgres, ports                             empty databases, and a port for a server
 image_processes, distributed_runs, equal_work_program  the benchmark program as real processes
 """
 

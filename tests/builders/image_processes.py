@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -47,13 +46,6 @@ def make_spec(**changes: Any) -> RunSpec:
 def environment(**changes: str) -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return os.environ | {"PYTHONPATH": path} | changes
-
-
-def free_port() -> str:
-    """A port of the loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:

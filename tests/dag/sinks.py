@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from aiosmtpd.controller import Controller
+
+from tests.builders.ports import free_port
 
 
 @contextmanager
@@ -27,9 +28,7 @@ def smtp_sink() -> Iterator[tuple[int, list[EmailMessage]]]:
             mails.append(mail)
             return "250 kept"
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     controller = Controller(Keep(), hostname="127.0.0.1", port=port)
     controller.start()
     try:

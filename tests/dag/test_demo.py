@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.builders.ports import free_port
 from trainbench.alerting.links import report_tab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    return free_port()
 
 
 @pytest.fixture

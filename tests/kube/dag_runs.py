@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from local_airflow import LocalAirflow
+from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, connection
 from tests.kube.e2e import E2E, INSTANCE
 from tests.kube.real_cluster import e2e_settings
@@ -147,9 +147,7 @@ def started(
     standin: Any, state: Path, changes: Mapping[str, str] | None = None, workers: Sequence[Path] = ()
 ) -> Iterator[Runs]:
     """Airflow with our settings and `changes`, its files in `state`. `workers`: the home of each Celery worker."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     path = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "scripts"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     environment |= SETTINGS | {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(standin)} | (changes or {})

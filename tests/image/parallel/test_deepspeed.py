@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.builders.image_processes import environment, free_port
+from tests.builders.image_processes import environment
+from tests.builders.ports import free_port
 
 HALVES = """
 import deepspeed, torch, torch.distributed as dist
@@ -25,7 +26,7 @@ def test_deepspeeds_fp16_turns_fp32_weights_into_fp16_ones() -> None:
     gang_of_one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", HALVES],
-        env=environment(DS_ACCELERATOR="cpu", MASTER_PORT=free_port(), **gang_of_one),
+        env=environment(DS_ACCELERATOR="cpu", MASTER_PORT=str(free_port()), **gang_of_one),
         capture_output=True,
         text=True,
         check=False,

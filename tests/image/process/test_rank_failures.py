@@ -15,7 +15,8 @@ from bench_image.contract.spec import RunSpec
 from bench_image.process.exit_codes import ProcessExits, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.rank_report import read_reports
-from tests.builders.image_processes import environment, finish, free_port, make_spec, run_rank, start
+from tests.builders.image_processes import environment, finish, make_spec, run_rank, start
+from tests.builders.ports import free_port
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -82,7 +83,7 @@ def test_an_absent_deepspeed_is_named_with_the_strategy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("node_rank", ["0", "1"])
 def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_rank: str) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, nodes=2, gpus_per_node=1, timeout_s=8)
-    meeting = {"NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    meeting = {"NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     result = finish(start(spec, tmp_path, **meeting), tmp_path)
 
     assert result.status is Status.TIMEOUT
@@ -97,7 +98,7 @@ def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -
         [sys.executable, "-m", "bench_image.process.worker"],
         env=environment(
             TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(tmp_path), RANK="0", LOCAL_RANK="0",
-            WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), HF_HUB_OFFLINE="1",
+            WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), HF_HUB_OFFLINE="1",
         ),
         capture_output=True,
         check=False,

@@ -20,6 +20,7 @@ import pytest
 
 from bench_image.process.parent_death import die_with_parent
 from debian import NoPackage, install
+from tests.builders.ports import free_port
 from tests.builders.postgres import NoPostgres, start_debian
 from trainbench.history.database import connect
 
@@ -123,12 +124,6 @@ def _s3() -> Iterator[str]:
         yield endpoint
     finally:
         server.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
