@@ -32,6 +32,13 @@ def test_ready_schedulable_nodes_with_gpus_count() -> None:
     assert [(n.name, n.num_gpus) for n in fleet(nodes).nodes] == [("gpu-a", 8), ("gpu-b", 8), ("small", 1)]
 
 
+def test_a_node_that_other_work_is_kept_away_from_stays_in_the_fleet() -> None:
+    kept_away = node("gpu-a", **{"trainbench.io/breach": "night-1"})
+    kept_away["spec"]["taints"] = [{"key": "trainbench.io/breach", "value": "night-1", "effect": "NoSchedule"}]
+
+    assert [usable.name for usable in fleet([kept_away]).nodes] == ["gpu-a"]
+
+
 def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
     (result,) = fleet([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
 
