@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-TIMEOUT_S = 20.0  # neighbours do the same work from the same moment: a rank later than this is not waited for
+TIMEOUT_S = 20.0  # the ranks do equal work from the same moment; a later rank is not waited for
 POLL_S = 0.02
 ARRIVED_FILE = "arrived-{}"
 
 
 def arrive(folder: Path, rank: int) -> None:
-    """Marks this rank as arrived, or as one that will never arrive."""
+    """Marks a rank as arrived, or as one that will never arrive."""
     (folder / ARRIVED_FILE.format(rank)).touch()
 
 

@@ -18,11 +18,11 @@ from bench_image.model.build import BuiltModel
 from bench_image.parallel import file_barrier
 from bench_image.parallel.optimizer_step import OptimizerStep
 
-PEER_TIMEOUT_S = 120.0  # a rank that does not answer for longer is taken for dead
+PEER_TIMEOUT_S = 120.0  # a rank that does not answer for longer counts as dead
 
 
 class ProcessGroup:
-    """A group of one rank, and the interface of all groups: what concerns other ranks is the identity here."""
+    """A group of one rank, and the interface of all groups. Operations between ranks are the identity here."""
 
     rank = 0
     local_rank = 0

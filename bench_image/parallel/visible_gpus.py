@@ -1,6 +1,6 @@
-"""Which GPUs a process may use (CUDA_VISIBLE_DEVICES): counted, and given one by one to independent ranks.
+"""Counts the GPUs that a process may use (CUDA_VISIBLE_DEVICES), and assigns one to each independent rank.
 
-An independent rank sees its own GPU and no other. So each rank compiles the same code, and all share one cache.
+An independent rank sees only its own GPU, so each rank compiles the same code, and all share one cache.
 It needs no torch, whose import takes seconds.
 """
 
@@ -18,7 +18,7 @@ from bench_image.telemetry import nvml as nvml_api
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPU_UUID_ENV = "TRAINBENCH_GPU_UUID"
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
-NONE = "-1"  # as CUDA reads it: no GPU
+NONE = "-1"  # no GPU, for CUDA
 
 
 def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = None) -> list[dict[str, str]]:

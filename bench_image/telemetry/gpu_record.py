@@ -63,7 +63,7 @@ class GpuRecord:
     def summary(self, missing: dict[str, str]) -> GpuTelemetry:
         """The summary over all windows. Adds a reason for each null field to `missing`."""
         if "energy_mj" in self._reasons:
-            self._values["energy_mj"].clear()  # without that of every window it is not the energy of the run
+            self._values["energy_mj"].clear()  # energy of some windows only is not the run's energy
         fields: dict[str, Any] = {}
         for field, (reading, combine) in _FIELDS.items():
             values = self._values[reading]

@@ -1,4 +1,4 @@
-"""GPUs that NVML does not measure: MIG slices and AMD's. Name and memory are torch's; the rest is missing, in words."""
+"""GPUs that NVML does not measure: MIG slices and AMD's. torch gives name and memory; the rest is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bench_image.contract.result_sections import Gpu
 
-MIG, AMD = "MIG-", "ROCM-"  # how their ids begin; NVML writes the first itself
+MIG, AMD = "MIG-", "ROCM-"  # prefixes of their ids; the first is NVML's own
 REASONS = {
     MIG: "a MIG slice: NVML measures the whole GPU, which others use too",
     AMD: "an AMD GPU: telemetry is read from NVIDIA's NVML only",
@@ -35,12 +35,12 @@ def torch_gpus(torch: Any, num_gpus: int) -> tuple[TorchGpu, ...]:
 
 
 def unmeasured(gpus: Sequence[TorchGpu]) -> str | None:
-    """Why NVML measures none of them; None: it does."""
+    """Why NVML cannot measure these GPUs; None: it can."""
     return next((reason for gpu in gpus for prefix, reason in REASONS.items() if gpu.uuid.startswith(prefix)), None)
 
 
 def described(gpus: Sequence[TorchGpu], reason: str, missing: dict[str, str]) -> tuple[Gpu, ...]:
-    """What torch tells of them; `reason` stands for all else."""
+    """The facts that torch has; `reason` explains all missing ones."""
     known = {"index", "name", "uuid", "memory_total_bytes"}
     unknown = dict.fromkeys(Gpu.model_fields.keys() - known)
     missing |= {f"gpus.{index}.{field}": reason for index in range(len(gpus)) for field in sorted(unknown)}

@@ -1,4 +1,4 @@
-"""Warm-up and measured windows: what is timed, where a window begins and ends, and when it is long enough."""
+"""Warm-up and measured windows: their timing, borders and length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.stopwatch import seconds, stopwatch, synchronize
 from bench_image.training.train_step import TrainStep
 
-CHECK_EVERY = 10  # steps between two checks of how well the mean step time is known
+CHECK_EVERY = 10  # steps between two checks of the mean step time's half-width
 MIN_STEPS = 2  # of a window: one step shows no spread
 
 
@@ -46,8 +46,8 @@ def warm_up(
 ) -> list[float]:
     """Runs `num_steps` steps, each waited for; returns the seconds of each by the device's clock.
 
-    `log` gets the number of steps done and the last one's seconds. The number of steps does not depend on how long they
-    take: so the first measured loss is that of the same training step on every GPU, and peers can be compared by it.
+    `log` gets the number of steps done and the last one's seconds. The number of steps does not depend on their
+    duration, so the first measured loss belongs to the same training step on every GPU, and peers are compared by it.
     Independent neighbours wait for each other once they have compiled, and warm up together from there on.
     """
     step_times_s = []
@@ -70,9 +70,9 @@ def settled_step_s(warm_up_s: Sequence[float]) -> float | None:
 def measure_window(step: TrainStep, group: ProcessGroup, spec: RunSpec, expected_step_s: float | None = None) -> Timing:
     """Runs contiguous steps until the mean step time is known well enough or time is up; see `steps_to_do`.
 
-    Nothing in here waits for the GPU, except the steps of `as_users_run` themselves: whether to go on is decided from
-    the steps that the GPU has finished by then, and rank 0's decision travels between the hosts while the GPUs still
-    have work queued.
+    Nothing in here waits for the GPU, except the steps of `as_users_run` themselves: the decision to go on uses the
+    steps that the GPU has finished by then, and rank 0 sends it to the other hosts while the GPUs still have queued
+    work.
     """
     # The window begins on idle GPUs: the first step then holds the launch of its first kernels, as the wall time does,
     # and the step times add up to the wall time.

@@ -22,10 +22,10 @@ from trainbench.pods.pod_requests import MAKE_IT_FIT
 
 GPUS = "GPUs"
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
-EXEC_CREATE_SINCE = (1, 35)  # before it, the get of pods/exec was enough
-MIN_PEERS = 3  # fewer nodes of one kind cannot say which of them is wrong
+EXEC_CREATE_SINCE = (1, 35)  # earlier versions need only `get` of pods/exec
+MIN_PEERS = 3  # with fewer nodes of one kind the wrong one cannot be identified
 
-# (what the API server's refusal says, the check that it belongs to, what to do)
+# (pattern of the API server's refusal, the check that it fails, the remedy)
 REFUSALS: tuple[tuple[str, str, str], ...] = (
     (r"namespaces? \S+ not found", "namespace", f"{APPLY}, or set TRAINBENCH_NAMESPACE to one that exists"),
     (
@@ -75,7 +75,7 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
         return
     who = f", as {cluster.identity}" if cluster.identity else ""
     yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.namespace}{who}")
-    if cluster.namespace:  # rights, pod and Service would only say the same in other words
+    if cluster.namespace:  # rights, pod and Service would fail for the same reason
         yield _no_namespace(cluster.namespace, cluster, facts)
     else:
         yield _permissions(cluster, facts)
@@ -148,8 +148,8 @@ def _admissions(cluster: ClusterFacts, facts: Facts) -> Iterator[Check]:
 
 
 def _room(cluster: ClusterFacts) -> Iterator[Check]:
-    """Whether the nodes could take the pods when nothing else ran there: a pod that waits for more waits for ever. One
-    node that is too small is no reason not to check the others.
+    """Check that the empty nodes could take the pods; a pod that needs more would wait for ever. One node that is too
+    small does not stop the check of the others.
     """
     if isinstance(cluster.fleet, Refusal) or not cluster.fleet.nodes:
         return

@@ -31,8 +31,8 @@ class Refusal(Frozen):
 
 
 class Misfit(Frozen):
-    """A node that could not take the pod even when it is empty. `short`: which resource, request and allocatable;
-    `is_refused`: or the rule of the node that keeps it out.
+    """A node that could not take the pod even if it were empty. `short`: (resource, request, allocatable);
+    `is_refused`: the node's rule that rejects the pod.
     """
 
     node: str
@@ -41,8 +41,8 @@ class Misfit(Frozen):
 
 
 class Admission(Frozen):
-    """The API server's answer to a dry run of a pod. `refusal` None: it would have taken it. `misfits`:
-    of the usable nodes, by what the containers request together in the API server's answer.
+    """The API server's answer to a dry run of a pod. `refusal` None: the server accepts it. `misfits`: usable nodes
+    that cannot take it, by the sum of its containers' requests in the answer.
     """
 
     pod: str
@@ -63,9 +63,9 @@ class ClusterFacts(Frozen):
     version: str
     identity: str | None
     missing: tuple[Permission, ...] | Refusal
-    namespace: Refusal | None = None  # why it cannot be read; asked only where nothing in it is allowed
+    namespace: Refusal | None = None  # why it cannot be read; only read where no right exists in it
     fleet: Fleet | Refusal
-    num_with_image: int | None = None  # usable nodes that say they hold the bench image
+    num_with_image: int | None = None  # usable nodes that report the bench image
     service: ServiceFacts | Refusal
     admissions: tuple[Admission, ...]
     marks: MarkFacts | Refusal | None = None  # None: the nodes could not be listed
@@ -81,8 +81,8 @@ class Sidecar(Frozen):
 def gather_cluster(
     cluster: Cluster, settings: Settings, manifests: Callable[[Fleet], Sequence[Mapping[str, Any]]], sidecar: Sidecar
 ) -> ClusterFacts:
-    """`manifests`: the pods to try, for the ready GPU nodes. Raises Unreachable."""
-    version = cluster.version()  # first: if nobody answers, nothing else is asked
+    """The cluster's facts. `manifests`: makes the pods to try for the ready GPU nodes. Raises Unreachable."""
+    version = cluster.version()  # first, to stop early where no server answers
     nodes = _or_refusal(cluster.nodes)
     gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine, settings.gpu_resources)
     known = Fleet() if isinstance(gpu_fleet, Refusal) else gpu_fleet
@@ -118,8 +118,9 @@ def _missing(cluster: Cluster) -> tuple[Permission, ...]:
 
 
 def _namespace(cluster: Cluster, missing: tuple[Permission, ...] | Refusal) -> Refusal | None:
-    """The API server looks at rights before it looks for the namespace: without any right in a namespace, all its
-    answers are about rights, even where there is no such namespace."""
+    """Why the namespace cannot be read. The API server checks rights before existence: without any right, its answers
+    are about rights even where the namespace does not exist.
+    """
     is_nothing_allowed = not isinstance(missing, Refusal) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
     answer = _or_refusal(cluster.read_namespace) if is_nothing_allowed else None
     return answer if isinstance(answer, Refusal) else None
@@ -136,7 +137,7 @@ def _service(service: Mapping[str, Any]) -> ServiceFacts:
 
 
 def _usable(nodes: Sequence[Node], known: Fleet, gpu_resource: str | None = None) -> list[tuple[str, Node]]:
-    """Name and node of those that can be benchmarked, all or those with this resource."""
+    """Name and node of the nodes that can be benchmarked, all or those with this resource."""
     usable = {node.name for node in known.nodes if gpu_resource in (None, node.gpu_resource)}
     by_name = [((node["metadata"].get("labels") or {}).get(HOSTNAME, node["metadata"]["name"]), node) for node in nodes]
     return [(name, node) for name, node in by_name if name in usable]
@@ -153,8 +154,8 @@ def _num_with_image(nodes: Sequence[Node], known: Fleet, image: str) -> int:
 def _one_of_each_kind(
     manifests: Sequence[Mapping[str, Any]], settings: Settings
 ) -> dict[tuple[bool, str | None], Mapping[str, Any]]:
-    """(of a gang?, GPU resource) -> a pod. A gang's pods have a host name and more labels than others; else the pods of
-    a plan differ in their work only.
+    """(is of a gang, GPU resource) -> a pod. Only pods of gangs have a host name and further labels; other pods of a
+    plan differ only in their work.
     """
     kinds = {(is_of_gang(pod), _gpu_resource(pod, settings)): pod for pod in reversed(manifests)}
     return {kind: kinds[kind] for kind in sorted(kinds, key=str)}
@@ -171,7 +172,7 @@ def is_of_gang(pod: Mapping[str, Any]) -> bool:
 
 
 def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
-    """The pod as the operator sends it, with the sidecar and a random name."""
+    """The pod as the operator creates it, with the sidecar and a random name."""
     sent: dict[str, Any] = copy.deepcopy(dict(pod))
     sent["metadata"]["name"] = f"tb-doctor-{secrets.token_hex(4)}"
     base = next(container for container in sent["spec"]["containers"] if container["name"] == CONTAINER)
@@ -182,7 +183,7 @@ def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
 
 
 def _misfits(pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]], gpu_resource: str | None) -> Iterator[Misfit]:
-    """How many GPUs a pod takes is chosen for its own node: on the others they are not compared."""
+    """Nodes that cannot take the pod. GPUs count only on the pod's own node, for which their number was chosen."""
     own = node_of(pod)
     for name, node in nodes:
         if rule := refused_by(node, pod):

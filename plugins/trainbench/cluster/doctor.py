@@ -1,6 +1,6 @@
-"""`trainbench doctor`: is everything ready for a benchmark, and if not, what is wrong and how to fix it.
+"""`trainbench doctor`: checks that everything is ready for a benchmark, and names each fault with its remedy.
 
-The checks are pure: facts in, one `Check` for each thing out. `examine` asks for the facts first.
+The checks are pure functions from facts to `Check`s. `examine` gathers the facts first.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def examine(
     opened: Callable[[], Cluster] | None = None,
     with_probe: bool = False,
 ) -> tuple[Check, ...]:
-    """Takes seconds (`with_probe`: minutes) and never raises. `manifests`: the pods of a plan; without them a pod like
-    them is tried. `opened`: another way to the cluster than the Airflow connection, which is then not looked at.
+    """The checks' outcomes, in seconds (`with_probe`: minutes). Never raises. `manifests`: the pods of a plan; without
+    them a sample pod is tried. `opened`: opens the cluster without the Airflow connection, which is not checked then.
     """
     try:
         way = opened or partial(open_cluster, settings)
@@ -45,12 +45,12 @@ def examine(
 
 
 def checks(facts: Facts) -> tuple[Check, ...]:
-    """All checks, in the order in which a person should mend them."""
+    """All checks, in the order in which their faults should be fixed."""
     return (*cluster_checks(facts), *airflow_checks(facts), *site_checks(facts))
 
 
 def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
-    """One sentence on why nothing can run; None when it can. A trial on CPUs does not need the check of the GPUs."""
+    """A sentence on why no run is possible; None: runs are possible. A trial on CPUs ignores the check of GPUs."""
     failed = [check for check in checks if check.state is CheckState.FAIL and (uses_gpus or check.name != GPUS)]
     if not failed:
         return None

@@ -1,4 +1,4 @@
-"""The outcome of one check of `doctor`: its state, one sentence, and what to do about it."""
+"""The outcome of one check of `doctor`: its state, one sentence, and the remedy."""
 
 from __future__ import annotations
 

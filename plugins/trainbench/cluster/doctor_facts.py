@@ -49,7 +49,7 @@ class Facts(Frozen):
     """All facts that the checks judge; None: not gathered, because no check needs it."""
 
     settings: Settings
-    has_plan: bool = False  # the pods of a plan are tried: its nodes are known
+    has_plan: bool = False  # the pods of a plan are tried, so its nodes are known
     needs_service: bool = True
     kubeconfig_env: str | None = None
     template_fault: str | None = None  # why the installation's Pod template cannot be used
@@ -70,14 +70,14 @@ def gather(
     asks_airflow: bool,
     deadline_s: float = DEADLINE_S,
 ) -> Facts:
-    """`planned`: the pods that are to run; without any, a pod as the nightly check would make it is tried."""
+    """Gather the facts. `planned`: the pods to run; without any, a sample pod of the nightly check is tried."""
     reads: dict[str, Read] = {
         "store": lambda: store_facts(settings),
         "history": lambda: history_facts(settings),
     }
     if settings.notify:
         reads["unsent"] = lambda: unsent_facts(settings)
-    # In this thread: a task asks its supervisor for a connection.
+    # In this thread, because a task requests a connection from its supervisor.
     channels = _answer(lambda: channel_facts(settings)) if settings.notify and asks_airflow else None
     airflow: Any = None
     template_fault = _template_fault(settings)
@@ -101,7 +101,7 @@ def gather(
 
 
 def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
-    """The facts with those of a real pod; unchanged where there is no cluster or no usable template."""
+    """The facts with those of a real probe pod; unchanged without a cluster or a usable template."""
     if not isinstance(facts.cluster, ClusterFacts) or facts.template_fault:
         return facts
     gpu_fleet = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()

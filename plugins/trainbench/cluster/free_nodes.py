@@ -1,4 +1,4 @@
-"""The marks on a cluster's nodes for people: listed, and taken off by hand."""
+"""Lists the marks on a cluster's nodes, and removes them by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class NodeOutcome(Frozen):
-    """A marked node, and what was done. `fault`: why it could not be freed."""
+    """A marked node with the outcome. `fault`: why it could not be freed."""
 
     listed: ListedNode
     outcome: Outcome
@@ -41,7 +41,7 @@ class NodeOutcome(Frozen):
 
 
 def marked_nodes(cluster: Cluster, settings: Settings) -> tuple[NodeOutcome, ...]:
-    """All nodes of the cluster that work is kept away from. Raises ClusterError."""
+    """All marked nodes of the cluster. Raises ClusterError."""
     return tuple(
         NodeOutcome(listed=each, outcome=Outcome.MARKED) for each, _ in _nodes(cluster, settings) if each.shape
     )
@@ -50,7 +50,7 @@ def marked_nodes(cluster: Cluster, settings: Settings) -> tuple[NodeOutcome, ...
 def free_nodes(
     cluster: Cluster, settings: Settings, names: Collection[str] | None, dry_run: bool = False
 ) -> Iterator[NodeOutcome]:
-    """Takes the marks off the nodes with these names, whoever set them; None: off all nodes that this installation
+    """Remove the marks from the nodes with these names, whoever set them; None: from all nodes that this installation
     marked. Raises UserError for a name that the cluster does not list, ClusterError where it lists none.
     """
     nodes = _nodes(cluster, settings)
@@ -76,7 +76,7 @@ def outcomes_table(outcomes: Collection[NodeOutcome]) -> Table:
 
 
 def _nodes(cluster: Cluster, settings: Settings) -> list[tuple[ListedNode, Node]]:
-    """Of the whole cluster: the installation's selector may have changed since a node was marked."""
+    """All nodes of the cluster, since the installation's selector may have changed after a node was marked."""
     nodes = replace(cluster, node_selector=None).nodes()
     return sorted(((listed_node(node, settings), node) for node in nodes), key=lambda item: natural(item[0].node))
 

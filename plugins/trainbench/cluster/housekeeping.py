@@ -27,7 +27,7 @@ class Swept(Frozen):
     name: str
     is_leaked: bool
     is_deleted: bool = False
-    is_notable: bool = False  # not to be deleted, but somebody should know
+    is_notable: bool = False  # kept, but reported
     fault: str | None = None
     num_bytes: int = 0
     cells: tuple[str, ...]
@@ -50,13 +50,13 @@ def sweep_pods(
     mode: Housekeeping,
     now: datetime,
 ) -> tuple[Swept, ...]:
-    """Raises ClusterError when the pods cannot be listed. A pod that cannot be deleted is reported."""
+    """Sweep the pods. Raises ClusterError when they cannot be listed; a pod that cannot be deleted is reported."""
     verdicts = leaked.pod_verdicts(cluster.pods(labels), labels, liveness, rules, now)
     return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
 
 
 def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
-    """Raises StoreError when the store cannot be read. The history's rows stay: trends need them."""
+    """Sweep the artefacts; the history's rows stay for trends. Raises StoreError when the store cannot be read."""
     usages = [store.usage(shelf, name) for shelf in Shelf for name in store.names(shelf)]
     return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.expiries(usages, retention_days, now))
 
@@ -70,7 +70,7 @@ def artefacts_table(swept: Sequence[Swept]) -> Table:
 
 
 def summary(swept: Sequence[Swept], noun: str) -> str:
-    """One sentence: "5 pods: 1 deleted, 1 to be looked at"."""
+    """A summary: "5 pods: 1 deleted, 1 to be looked at"."""
     due = [item for item in swept if item.is_leaked]
     parts = [
         (sum(item.is_deleted for item in due), "deleted"),
@@ -96,7 +96,7 @@ def document(swept: Sequence[Swept]) -> dict[str, Any]:
 
 
 def faults(swept: Sequence[Swept]) -> str | None:
-    """Why something that should be deleted is still there; None: everything is deleted."""
+    """A sentence on items that should be deleted and are left; None: all are deleted."""
     reasons = [f"{item.name}: {item.fault}" for item in swept if item.fault]
     return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
 
@@ -143,7 +143,7 @@ def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
 
 
 def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
-    """The table without kept items, of which there may be a year's worth."""
+    """The table without kept items, which may span a year."""
     rows = tuple(
         text_row(
             *(*item.cells, item.outcome, item.reason),

@@ -102,7 +102,7 @@ def _history(facts: Facts) -> Check:
 
 
 def _notifications(facts: Facts) -> Check:
-    """The check of the notice channels; at worst a warning: a night without a message still judges its nodes."""
+    """The check of the notice channels; at worst a warning, because a night without messages still judges its nodes."""
     names = ", ".join(channel.name for channel in facts.settings.notify)
     if isinstance(facts.channels, Unknown):
         return warn("notifications", f"{names}: {facts.channels.reason}", f"check {NOTIFY_ENV}")

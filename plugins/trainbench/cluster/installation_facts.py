@@ -26,7 +26,7 @@ PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
 INTERPRETER_TIMEOUT_S = 20
 POSTGRES_TIMEOUT_S = "4"
-SENDING_MINUTES = 15  # a notice may be under way for so long
+SENDING_MINUTES = 15  # time that sending a notice may take
 
 
 class Unknown(Frozen):
@@ -36,7 +36,7 @@ class Unknown(Frozen):
 
 
 class AirflowFacts(Frozen):
-    """`sidecar`: what the connection makes of the container that fetches the results."""
+    """Facts of Airflow. `sidecar`: the container that fetches results, as the connection sets it."""
 
     version: str | None
     provider: str | None
@@ -48,12 +48,12 @@ class AirflowFacts(Frozen):
 class StoreFacts(Frozen):
     address: str
     is_local: bool
-    is_chosen: bool  # by a setting; else it is a folder wherever the process happens to run
+    is_chosen: bool  # by a setting; otherwise a folder in the working directory
     free_bytes: int | None  # None: an object store
 
 
 class HistoryFacts(Frozen):
-    """`revision` None: the database is empty, or not there yet."""
+    """Facts of the history. `revision` None: the database is empty or does not exist yet."""
 
     where: str
     revision: str | None
@@ -64,17 +64,17 @@ class ChannelFacts(Frozen):
     """A channel for notices of breaches."""
 
     name: str
-    problem: str | None  # None: its connection is there, and of the right type
+    problem: str | None  # None: its connection exists and has the right type
 
 
 class UnsentFacts(Frozen):
-    """Notices of the last days that did not go out: one sentence each."""
+    """Unsent notices of the last days, one sentence each."""
 
     notices: tuple[str, ...]
 
 
 class ImageFacts(Frozen):
-    """The interpreter that stands for the image with the local launcher. `missing`: modules that it does not have."""
+    """The interpreter that replaces the image with the local launcher. `missing`: modules that it lacks."""
 
     python: str
     version: str | None
@@ -82,7 +82,7 @@ class ImageFacts(Frozen):
 
 
 def airflow_facts(settings: Settings) -> AirflowFacts:
-    """Raises what Airflow raises when a connection cannot be read."""
+    """The facts of Airflow. Raises Airflow's errors when a connection cannot be read."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
     hook: Any = KubernetesHook(conn_id=settings.kubernetes_connection)
@@ -103,7 +103,7 @@ def airflow_facts(settings: Settings) -> AirflowFacts:
 
 
 def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
-    """As our operator adds it: our image under our pods' security, but for what the connection says of it."""
+    """The sidecar as our operator adds it: our image with our pods' security, unless the connection sets others."""
     from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
     from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
@@ -114,7 +114,7 @@ def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
 
 
 def channel_facts(settings: Settings) -> tuple[ChannelFacts, ...]:
-    """Reads each connection and sends nothing."""
+    """The facts of each channel, by reading its connection; sends no message."""
     return tuple(ChannelFacts(name=channel.name, problem=_channel_problem(channel)) for channel in settings.notify)
 
 
@@ -126,7 +126,7 @@ def _channel_problem(channel: Channel) -> str | None:
         return f"{package} is not installed"
     try:
         connection = Connection.get(channel.connection)
-    except Exception as error:  # Airflow has several for a connection that is not there
+    except Exception as error:  # Airflow has several errors for a missing connection
         return f"the connection '{channel.connection}' cannot be read: {one_line(str(error))}"
     if connection.conn_type != wanted:
         return f"the connection '{channel.connection}' is of type {connection.conn_type}, not {wanted}"
@@ -134,7 +134,9 @@ def _channel_problem(channel: Channel) -> str | None:
 
 
 def store_facts(settings: Settings) -> StoreFacts:
-    """Writes, reads and deletes a small object. Raises StoreError, or what the object store's client raises."""
+    """The facts of the store, by writing, reading and deleting a small object. Raises StoreError or the client's
+    errors.
+    """
     store = open_store(settings.store)
     address = store.probe()
     free_bytes = shutil.disk_usage(address).free if store.is_local else None
@@ -156,7 +158,7 @@ def history_facts(settings: Settings) -> HistoryFacts:
 
 
 def unsent_facts(settings: Settings) -> UnsentFacts:
-    """Notices that did not go out; none where the history has another schema. Raises HistoryError."""
+    """Unsent notices; none where the history has another schema. Raises HistoryError."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
 
@@ -175,7 +177,7 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
 
 
 def image_facts(image: LocalImage) -> ImageFacts:
-    """Ask the interpreter which modules it can find, without importing them."""
+    """The facts of the interpreter: the modules that it can find, without importing them."""
     if not os.access(image.python, os.X_OK):
         return ImageFacts(python=image.python, version=None)
     program = (

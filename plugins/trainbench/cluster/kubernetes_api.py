@@ -1,7 +1,7 @@
-"""Kubernetes API: the few verbs that trainbench needs in one namespace, with short timeouts and errors of one sentence.
+"""Kubernetes API: the verbs that trainbench needs in one namespace, with short timeouts and one-sentence errors.
 
 The official client sends the requests. Objects stay plain dicts, as the API writes them: building the client's models
-takes a hundred times as long, which counts for a thousand nodes.
+takes a hundred times as long, which matters for a thousand nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import one_line
 from trainbench.settings.environment import Settings
 
-# Somebody waits for the answer: the provider's own client tries a dead address for 15 s, and a slow one for 60 s.
+# Short, because a person waits: the provider's client tries a dead address for 15 s and a slow one for 60 s.
 TIMEOUTS_S = (3.0, 10.0)  # to connect, to read
 RETRY_AFTER_S = 0.3
 PAGE = 500  # objects in one answer
@@ -32,7 +32,7 @@ class ClusterError(RuntimeError):
 
 
 class Unreachable(ClusterError):
-    """There is no API server to talk to: not configured, not found, not answering, not trusted."""
+    """No API server answers: not configured, not found, not answering, or not trusted."""
 
 
 class Refused(ClusterError):
@@ -46,7 +46,7 @@ class Refused(ClusterError):
 
 
 class Permission(Frozen):
-    """One verb on one resource. A missing one that is not `is_required` costs what `purpose` says, and no more."""
+    """One verb on one resource. Without one that is not `is_required`, only its `purpose` is lost."""
 
     verb: str
     resource: str
@@ -80,7 +80,7 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """Verbs over one namespace. Every one raises Unreachable or Refused, nothing else."""
+    """Requests in one namespace. Each raises only Unreachable or Refused."""
 
     api: Any  # kubernetes.client.ApiClient, which has no types
     namespace: str
@@ -90,7 +90,7 @@ class Cluster:
         return str(self._object("VersionApi", "get_code").get("gitVersion", "of an unknown version"))
 
     def identity(self) -> str | None:
-        """Our user name on the API server; None where it does not say (before Kubernetes 1.28)."""
+        """Our user name on the API server; None where the server does not report it (before Kubernetes 1.28)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
             review = self._object("AuthenticationV1Api", "create_self_subject_review", body)
@@ -111,18 +111,18 @@ class Cluster:
         return bool(review.get("status", {}).get("allowed"))
 
     def nodes(self) -> tuple[dict[str, Any], ...]:
-        """Those that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
+        """The nodes that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
         return self._list("list_node", **({"label_selector": self.node_selector} if self.node_selector else {}))
 
     def node(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_node", name)
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
-        """`patch`: a strategic merge; with a `resourceVersion` that is not the latest it is refused with 409."""
+        """Patch a node. `patch`: a strategic merge; the server refuses an outdated `resourceVersion` with 409."""
         return self._object(CORE, "patch_node", name, patch)
 
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-        """Those that carry all of `labels`."""
+        """The pods with all of `labels`."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         return self._list("list_namespaced_pod", self.namespace, label_selector=selector)
 
@@ -133,7 +133,7 @@ class Cluster:
         return self._object(CORE, "read_namespaced_service", name, self.namespace)
 
     def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod as the API server would have stored it; every admission check is passed, and nothing is created."""
+        """The pod as the API server would store it after all admission checks; none is created."""
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All")
 
     def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Cluster:
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def delete_pod(self, name: str, uid: str) -> None:
-        """Delete the pod with this UID; a new pod of the same name stays. A pod that is gone already is no error."""
+        """Delete the pod with this UID; a new pod of the same name stays. A missing pod is no error."""
         try:
             self._object(CORE, "delete_namespaced_pod", name, self.namespace, body={"preconditions": {"uid": uid}})
         except Refused as refused:
@@ -155,7 +155,7 @@ class Cluster:
                 raise
 
     def _list(self, method: str, *args: str, **options: Any) -> tuple[dict[str, Any], ...]:
-        """All objects, page by page."""
+        """All objects of a list, read page by page."""
         objects: list[dict[str, Any]] = []
         while True:
             page = self._object(CORE, method, *args, limit=PAGE, **options)
@@ -187,7 +187,7 @@ class Cluster:
         except HTTPError as error:
             raise Unreachable(f"no Kubernetes API at {host}: {_cause(error)}") from None
         except (client.ApiException, AttributeError, UnicodeDecodeError) as error:
-            # The client decodes the body of each error, and fails where it has none or is no text: TLS errors, proxies.
+            # The client decodes the body of each error and fails without a text, as with TLS errors and proxies.
             failure = error if isinstance(error, client.ApiException) else error.__context__
             if not isinstance(failure, client.ApiException):
                 raise
@@ -198,26 +198,26 @@ class Cluster:
 
 
 def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
-    """By `kubeconfig` and its `context` if one of them is given, else by the Airflow connection, as the DAGs do it.
-    Nothing is asked yet. Raises Unreachable.
+    """Open the cluster by `kubeconfig` and its `context` if one is given, else by the Airflow connection, as the DAGs
+    do. Sends no request. Raises Unreachable.
     """
     from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
     try:
         configuration = _from_file(kubeconfig, context) if kubeconfig or context else _from_connection(settings)
-    except Exception as error:  # whatever a configuration file, an exec plugin or Airflow's secrets may raise
+    except Exception as error:  # any error of a configuration file, an exec plugin or Airflow's secrets
         raise Unreachable(
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
         ) from None
-    configuration.retries = False  # we do it: urllib3 would warn in the middle of what people read
+    configuration.retries = False  # retried here: urllib3 would print warnings into the command's output
     return Cluster(ApiClient(configuration), settings.namespace, settings.node_selector)
 
 
 def is_configured(settings: Settings) -> bool:
-    """Whether there is a way to a cluster: this is a pod of one, or there is a kubeconfig or the Airflow connection."""
+    """Whether a cluster is configured: this is a pod of one, or a kubeconfig or the Airflow connection exists."""
     from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION  # type: ignore[import-untyped]
 
-    files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home
+    files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home folder
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).expanduser().exists() for file in files):
         return True
 
@@ -225,7 +225,7 @@ def is_configured(settings: Settings) -> bool:
 
     try:
         Connection.get(settings.kubernetes_connection)
-    except Exception:  # no such connection, or no database of Airflow
+    except Exception:  # no such connection, or no Airflow database
         return False
     return True
 

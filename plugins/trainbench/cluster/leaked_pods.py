@@ -1,4 +1,4 @@
-"""Judge which of our pods leaked: their DAG run is over. Only those are deleted."""
+"""Judges which of our pods leaked: those whose DAG run is over. Only these are deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainbench.core.formats import duration
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner
 
 ENDED_PHASES = ("Succeeded", "Failed")
-STUCK_S = 600  # a pod that is still being deleted so long after its grace period: its node does not answer
+STUCK_S = 600  # a pod still being deleted so long after its grace period is on a node that does not answer
 
 
 class Liveness(StrEnum):
@@ -21,7 +21,7 @@ class Liveness(StrEnum):
     LIVE = "live"
     ENDED = "ended"
     NOT_FOUND = "not found"  # deleted, or another Airflow's
-    NOT_KNOWN = "not known"  # nobody could be asked
+    NOT_KNOWN = "not known"  # Airflow did not answer
 
 
 class Action(StrEnum):
@@ -32,10 +32,10 @@ class Action(StrEnum):
 
 
 class Rules(Frozen):
-    """`trust_age`: a pod whose run cannot be asked about counts as leaked by its age alone."""
+    """The rules of leaks. `trust_age`: a pod whose run is unknown counts as leaked by its age alone."""
 
-    min_age_s: float = 900.0  # younger pods are left alone: their run may only just have begun
-    keep_ended_s: float = 3 * 86_400.0  # a pod that has ended holds no GPU, and its log may still be read
+    min_age_s: float = 900.0  # younger pods stay, because their run may just have begun
+    keep_ended_s: float = 3 * 86_400.0  # an ended pod holds no GPU, and its log is useful
     trust_age: bool = False
 
 
@@ -57,13 +57,13 @@ def pod_verdicts(
     rules: Rules,
     now: datetime,
 ) -> tuple[PodVerdict, ...]:
-    """One verdict for each pod that carries all of `labels`, oldest first; other pods are not even named."""
+    """One verdict for each pod with all of `labels`, oldest first; other pods are ignored."""
     verdicts = [_verdict(pod, liveness, rules, now) for pod in pods if _is_ours(pod, labels)]
     return tuple(sorted(verdicts, key=lambda verdict: -verdict.age_s))
 
 
 def owner_of(pod: Mapping[str, Any]) -> Owner | None:
-    """The DAG run that made the pod; None: it was not made by one, or somebody took the annotations away."""
+    """The DAG run that made the pod; None: no DAG run made it, or its annotations are gone."""
     annotations = pod["metadata"].get("annotations") or {}
     if DAG_ID not in annotations or DAG_RUN_ID not in annotations:
         return None
@@ -99,7 +99,7 @@ def _verdict(pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], rule
 
 
 def _on_its_way_out(pod: Mapping[str, Any], now: datetime) -> tuple[Action, str] | None:
-    deadline = pod["metadata"].get("deletionTimestamp")  # the moment at which the grace period is over
+    deadline = pod["metadata"].get("deletionTimestamp")  # the end of the grace period
     if deadline is None:
         return None
     late_s = (now - _moment(deadline)).total_seconds()
@@ -116,7 +116,7 @@ def _too_young(age_s: float, rules: Rules) -> tuple[Action, str] | None:
 def _ended(
     pod: Mapping[str, Any], owner: Owner | None, liveness: Callable[[Owner], Liveness], rules: Rules, now: datetime
 ) -> tuple[Action, str]:
-    """An ended pod is kept for its log, whoever made it; then it goes, unless its run is still on."""
+    """The verdict on an ended pod: kept for its log, then deleted unless its run is still active."""
     ended_s = (now - _ended_at(pod)).total_seconds()
     if ended_s < rules.keep_ended_s:
         return Action.KEEP, f"has ended; its log is kept for {duration(rules.keep_ended_s)}"
@@ -128,7 +128,7 @@ def _ended(
 def _holding(
     pod: Mapping[str, Any], owner: Owner | None, liveness: Callable[[Owner], Liveness], rules: Rules, now: datetime
 ) -> tuple[Action, str]:
-    """A pod that holds its node's GPUs, or waits for them."""
+    """The verdict on a pod that holds GPUs or waits for them."""
     late = _past_deadline(pod, now)
     if owner is None:
         return Action.REPORT, f"names no DAG run: started by hand?{late} Delete it by hand if nobody needs it"
@@ -144,7 +144,7 @@ def _holding(
 
 
 def _past_deadline(pod: Mapping[str, Any], now: datetime) -> str:
-    """The kubelet ends a pod at its deadline. One that outlives it sits on a node that does not answer."""
+    """Whether a pod outlived the deadline at which its kubelet ends it, so that its node does not answer."""
     seconds, started = pod.get("spec", {}).get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
     if seconds is None or started is None:
         return ""
@@ -154,7 +154,7 @@ def _past_deadline(pod: Mapping[str, Any], now: datetime) -> str:
 
 
 def _ended_at(pod: Mapping[str, Any]) -> datetime:
-    """When its last container ended; a pod that was evicted has none, and counts from its creation."""
+    """End of its last container; of an evicted pod, which has none, its creation."""
     statuses = pod["status"].get("containerStatuses") or ()
     ends = [s.get("state", {}).get("terminated", {}).get("finishedAt") for s in statuses]
     return max([_moment(end) for end in ends if end], default=_moment(pod["metadata"]["creationTimestamp"]))

@@ -15,7 +15,7 @@ from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.settings.environment import Settings
 
-TRIAL_NODES = ("node-1", "node-2", "node-3", "node-4")  # without GPUs: enough to compare
+TRIAL_NODES = ("node-1", "node-2", "node-3", "node-4")  # without GPUs: enough nodes to compare
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
 TIMEOUT_S = 30.0
 
@@ -29,7 +29,7 @@ class LocalGpus(Frozen):
 
 
 def local_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """Each name is this machine. With GPUs and without names it is one node: several would share the same GPUs."""
+    """The fleet of names for this machine. With GPUs and without names it has one node: several would share them."""
     gpus = visible_gpus() if params.work.device is Device.CUDA else None
     usual = (machine_name(),) if params.work.device is Device.CUDA else TRIAL_NODES
     names = params.nodes or settings.local_nodes or usual
@@ -40,7 +40,7 @@ def local_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
 
 
 def machine_name() -> str:
-    """The host's name where it can be a node's."""
+    """The host's name where it is valid as a node's."""
     name = socket.gethostname().lower()
     return name if re.match(NODE_NAME, name) else "this-machine"
 
@@ -48,7 +48,7 @@ def machine_name() -> str:
 def visible_gpus(
     environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] = lambda: _query()
 ) -> LocalGpus | None:
-    """None where the driver's own tool lists none, or is not there: then the benchmark counts them itself."""
+    """The visible GPUs; None where the driver's tool is missing or lists none: the benchmark then counts them."""
     listed = [line.split(", ", 3) for line in (query() or "").splitlines()]
     gpus = [fields for fields in listed if len(fields) == 4 and fields[2].isdecimal()]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,4 +1,4 @@
-"""Whether nodes in breach can be marked: facts from the cluster, and the doctor's check of them."""
+"""Facts and the doctor's check on whether nodes in breach can be marked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "marks"
 
 
 class MarkFacts(Frozen):
-    """`missing`: rights, looked at only where nodes are to be marked. `marked`: by this installation."""
+    """Facts of marks. `missing`: missing rights, read only where marks are set up. `marked`: this installation's."""
 
     missing: tuple[Permission, ...] = ()
     num_nodes: int
@@ -26,7 +26,7 @@ class MarkFacts(Frozen):
 
 
 def mark_facts(cluster: Cluster, nodes: Sequence[Node], settings: Settings) -> MarkFacts:
-    """Raises ClusterError."""
+    """The facts of marks. Raises ClusterError."""
     known: Mapping[str, Node] = gpu_nodes(nodes, settings)
     needed = () if settings.keep_away is KeepAway.OFF else NEEDED_TO_MARK
     return MarkFacts(
@@ -37,7 +37,7 @@ def mark_facts(cluster: Cluster, nodes: Sequence[Node], settings: Settings) -> M
 
 
 def mark_checks(facts: MarkFacts, settings: Settings) -> Iterator[Check]:
-    """Nothing where no node is marked and none is to be."""
+    """The checks of marks; empty where no node is marked or to be marked."""
     marked = f"{count(len(facts.marked), 'node')} ({listing(facts.marked)})"
     if settings.keep_away is KeepAway.OFF:
         if facts.marked:

@@ -1,6 +1,6 @@
-"""One campaign's acts on nodes: frees those that are well again, marks those in confirmed breach, and tells of each.
+"""Frees nodes that are well again and marks nodes in confirmed breach, with a finding on each.
 
-Never fails: what the cluster refuses or does not answer is a finding, and the campaign stays judged.
+It never fails: a refusal or a missing answer of the cluster is a finding, and the campaign stays judged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_due(campaign: Campaign, settings: Settings, now: datetime, has_later: boo
 def mark_nodes(
     campaign: Campaign, settings: Settings, opened: Callable[[], Cluster], earlier: Sequence[Finding] = ()
 ) -> Campaign:
-    """The campaign with its acts as findings. `earlier`: those of an earlier try of the same task."""
+    """The campaign with findings on its acts. `earlier`: acts of an earlier try of the same task."""
     try:
         cluster = opened()
         nodes = gpu_nodes(cluster.nodes(), settings)
@@ -54,7 +54,7 @@ def mark_nodes(
 
 
 def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
-    """What an earlier try of the campaign's task reported that it did; nothing where there was none."""
+    """The acts that an earlier try of the campaign's task reported; empty without one."""
     try:
         findings = store.read_campaign(campaign_id).findings
     except StoreError:
@@ -64,7 +64,7 @@ def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
 
 @dataclass
 class _Acts:
-    """What is done on the nodes, in this order: `free`, `mark`, `stay_within_share`."""
+    """The acts on nodes, in this order: `free`, `mark`, `stay_within_share`."""
 
     campaign: Campaign
     settings: Settings
@@ -104,11 +104,11 @@ class _Acts:
                 self.listed[each.node] = each.model_copy(update=changed)
 
     def stay_within_share(self) -> None:
-        """Takes own marks back where another campaign marked nodes at the same time: the last one first."""
+        """Remove own marks, the last one first, where another campaign marked nodes at the same time."""
         try:
             now = gpu_nodes(self.cluster.nodes(), self.settings) if self.marked else {}
         except ClusterError:
-            return  # what was marked keeps to the share of what was listed
+            return  # the marked nodes are within the share of the listed ones
         num_marked = sum(listed_node(node, self.settings).shape is not None for node in now.values())
         for name in reversed(self.marked):
             if num_marked <= self.most or name not in now:
@@ -119,7 +119,7 @@ class _Acts:
                 self.refused.append(Refusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
 
     def shapes(self) -> dict[str, str]:
-        """Node -> what keeps work away from it now."""
+        """Node -> the kind of its present mark."""
         return {name: each.shape for name, each in self.listed.items() if each.shape}
 
     def findings(self) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ class _Acts:
     def _write(
         self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
     ) -> list[Refusal]:
-        """Why each change that was not made was not. Nothing more is tried without the right, or without an answer."""
+        """The reason of each change that failed. Stops without the right or without an answer."""
         not_done: list[Refusal] = []
         for number, (each, mark) in enumerate(changes):
             try:
@@ -161,7 +161,7 @@ class _Acts:
 
 
 def _explained(error: Exception) -> tuple[str, str, bool]:
-    """(reason, next step, whether the next node would fare no better)"""
+    """(reason, next step, whether further nodes would fail too)"""
     if isinstance(error, Unreachable):
         return f"it is not known whether the mark was written, the API server gave no answer: {error}", TRY_DOCTOR, True
     if isinstance(error, Refused) and error.status == FORBIDDEN:

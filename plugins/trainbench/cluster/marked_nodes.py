@@ -1,7 +1,7 @@
 """A node's mark in the Kubernetes API: read from its taints, label and annotation, and written by one PATCH.
 
-The taints of a node are one atomic list: a patch replaces all of them. Each patch therefore names the `resourceVersion`
-that its list was read from, and one that meets another writer's change is made anew from the node as it is then.
+The taints of a node are one atomic list that a patch replaces as a whole. Each patch therefore names the
+`resourceVersion` of its list, and one that meets another writer's change is made anew from the node's present state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet
 from trainbench.pods.manifests import label_value
 from trainbench.settings.environment import KeepAway, Settings
 
-MAX_TRIES = 5  # of one patch that others' changes come before
+MAX_TRIES = 5  # of one patch, when other writers change the node
 CONFLICT = 409
 NEEDED_TO_MARK = (
     Permission(verb="patch", resource="nodes", is_cluster_wide=True, purpose="mark a node in breach, and free it"),
@@ -29,7 +29,7 @@ Node = Mapping[str, Any]  # as the API's JSON
 
 
 class Replaced(RuntimeError):
-    """Another machine has the node's name now."""
+    """Another machine has taken the node's name."""
 
 
 def name_of(node: Node) -> str:
@@ -38,7 +38,7 @@ def name_of(node: Node) -> str:
 
 
 def gpu_nodes(nodes: Sequence[Node], settings: Settings) -> dict[str, Node]:
-    """Name -> node of the GPU nodes, usable or not; without names that several bear."""
+    """Name -> node of the GPU nodes, usable or not, without names of several nodes."""
     of_fleet = fleet(nodes, settings.quarantine, settings.gpu_resources)
     names = {each.name for each in of_fleet.nodes} | {each.name for each in of_fleet.absent}
     times = Counter(map(name_of, nodes))
@@ -60,15 +60,15 @@ def listed_node(node: Node, settings: Settings) -> ListedNode:
 
 
 def shape_of(settings: Settings) -> str:
-    """What the settings' mark is called."""
+    """The name of the settings' kind of mark."""
     if settings.keep_away is KeepAway.LABEL:
         return f"the label {KEPT_AWAY}"
     return f"the taint {KEPT_AWAY}:{settings.keep_away_effect}"
 
 
 def write_mark(cluster: Cluster, node: Node, mark: Mark | None, settings: Settings) -> None:
-    """Sets the mark as the settings say; None removes whatever stands under our key. Taints, labels and annotations of
-    others stay. Raises ClusterError, and Replaced.
+    """Set the settings' mark; None removes everything under our key. Others' taints, labels and annotations stay.
+    Raises ClusterError, and Replaced.
     """
     name, uid = node["metadata"]["name"], node["metadata"]["uid"]
     for number in range(1, MAX_TRIES + 1):
@@ -101,7 +101,7 @@ def patch(node: Node, mark: Mark | None, settings: Settings) -> dict[str, Any]:
 
 
 def _mark(node: Node) -> Mark | None:
-    """None: there is none, or another program's annotation."""
+    """The node's mark; None: it has none, or another program's annotation."""
     text = (node["metadata"].get("annotations") or {}).get(KEPT_AWAY)
     try:
         return Mark.model_validate_json(text) if text else None

@@ -1,4 +1,4 @@
-"""One real pod tests what no dry run can: the image is pulled, a GPU is there, the Service's names resolve."""
+"""Runs one real pod for the checks that a dry run cannot make: image pull, GPU, names of the Service."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, PodSettings
 from trainbench.pods.pod_end import EndKind, pod_end
 
-WAIT_S = 600.0  # an image of 10 GB takes its time
+WAIT_S = 600.0  # enough for an image of 10 GB
 PLACE_WAIT_S = 120.0  # on a busy cluster, a free GPU may take hours
 POLL_S = 2.0
 MARK = "trainbench-probe "
-# A headless Service tells of a new pod after a moment; the pod asks for its own name.
+# A headless Service lists a new pod after a moment; the pod resolves its own name.
 PROGRAM = f"""
 import json, shutil, socket, subprocess, sys, time
 address = "no answer"
@@ -39,7 +39,7 @@ print({MARK!r} + json.dumps({{"resolves": resolves, "address": address, "gpus": 
 
 
 class ProbeFacts(Frozen):
-    """`gpus`: as nvidia-smi lists them; `address`: the address of the name, or why it has none."""
+    """Facts of the probe pod. `gpus`: from nvidia-smi; `address`: the name's address, or why it has none."""
 
     node: str
     name: str
@@ -49,7 +49,7 @@ class ProbeFacts(Frozen):
 
 
 def probe_pod(pod: Mapping[str, Any], settings: PodSettings) -> dict[str, Any]:
-    """A benchmark's pod with another program, on whichever node has a GPU free, findable by the Service."""
+    """A benchmark's pod with another program, for any node with a free GPU, selected by the Service."""
     probing: dict[str, Any] = copy.deepcopy(dict(pod))
     name = f"tb-probe-{secrets.token_hex(4)}"
     probing["metadata"] |= {"name": name, "labels": {**probing["metadata"]["labels"], RENDEZVOUS: "true"}}
@@ -61,14 +61,14 @@ def probe_pod(pod: Mapping[str, Any], settings: PodSettings) -> dict[str, Any]:
 
 
 def run_probe(cluster: Cluster, pod: Mapping[str, Any], wait_s: float = WAIT_S) -> ProbeFacts | Unknown:
-    """Creates the pod, waits for its end and deletes it, whatever happens. Raises ClusterError."""
+    """Create the pod, wait for its end, and delete it in any case. Raises ClusterError."""
     name = pod["metadata"]["name"]
     uid = cluster.create_pod(pod)["metadata"]["uid"]
     try:
         ended = _ended(cluster, name, wait_s)
         log = cluster.log(name, CONTAINER) if ended["status"].get("phase") in ("Succeeded", "Failed") else ""
     finally:
-        with suppress(ClusterError):  # housekeeping finds what could not be deleted here
+        with suppress(ClusterError):  # housekeeping deletes a pod that could not be deleted here
             cluster.delete_pod(name, uid)
     line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
     if line is None:
@@ -78,7 +78,7 @@ def run_probe(cluster: Cluster, pod: Mapping[str, Any], wait_s: float = WAIT_S) 
 
 
 def _ended(cluster: Cluster, name: str, wait_s: float) -> dict[str, Any]:
-    """The pod's last state: ended, or as good as that, for it will not get an image or a place in useful time."""
+    """The pod's last state: ended, or without an image or a node in useful time."""
     started = time.monotonic()
     while True:
         pod = cluster.pod(name)

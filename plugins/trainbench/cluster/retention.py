@@ -22,7 +22,7 @@ class Expiry(Frozen):
 
 
 def expiries(usages: Iterable[Usage], retention_days: int, now: datetime) -> tuple[Expiry, ...]:
-    """Largest age first. `retention_days` 0 keeps all for ever; what cannot be dated, or is not all ours, stays."""
+    """Folders, oldest first. `retention_days` 0 keeps all; undated folders and those with others' files stay."""
     judged = [_expiry(usage, retention_days, now) for usage in usages]
     return tuple(sorted(judged, key=lambda expiry: -(expiry.age_days or 0)))
 

@@ -1,4 +1,4 @@
-"""Running pods of ours, in the cluster and of local launchers on this machine, with their progress."""
+"""Lists our running pods, in the cluster and of local launchers, with their progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TONES = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.WARN}
 
 
 class Progress(Frozen):
-    """Phase of the program and its last figures; None: not reported yet."""
+    """The program's phase and last figures; None: not reported yet."""
 
     phase: str | None = None
     step: str | None = None  # "10/20" warm-up steps, or "window 2/3"
@@ -44,13 +44,13 @@ class LivePod(Frozen):
     node: str
     work: str  # with its round or rank, as in Airflow's grid
     state: str
-    why: str | None  # what a pod waits for, or that its log cannot be read
+    why: str | None  # why a pod waits, or that its log cannot be read
     age_s: float | None
     progress: Progress = Progress()
 
 
 def parse_progress(lines: Iterable[str]) -> Progress:
-    """The program's lines `phase=warmup step=10/20 samples_per_s=9.5 ...`; others are passed over."""
+    """The program's lines `phase=warmup step=10/20 samples_per_s=9.5 ...`; other lines are ignored."""
     known: dict[str, str] = {}
     for line in lines:
         if not line.startswith(PROGRESS_MARK):
@@ -70,14 +70,14 @@ def parse_progress(lines: Iterable[str]) -> Progress:
 
 
 def cluster_pods(cluster: Cluster, labels: Mapping[str, str], now: datetime) -> tuple[LivePod, ...]:
-    """Ours, by their labels. Raises ClusterError when they cannot be listed; a log that cannot be read is noted."""
+    """Our pods, by their labels. Raises ClusterError when they cannot be listed; an unreadable log is noted."""
     pods = [_seen(pod, now) for pod in cluster.pods(labels)]
     with ThreadPoolExecutor(READERS) as readers:
         return _ordered(readers.map(lambda pod: _with_progress(cluster, pod), pods))
 
 
 def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]:
-    """Those that this user's local launchers run now; `folder`: where temporary files lie."""
+    """The pods that this user's local launchers run now. `folder`: of temporary files."""
     files = (folder or Path(tempfile.gettempdir())).glob(f"{FOLDER_PREFIX}*/{POD_FILE}")
     return _ordered(pod for path in files if (pod := _local(path, now)))
 
@@ -129,7 +129,7 @@ def _with_progress(cluster: Cluster, pod: LivePod) -> LivePod:
 
 
 def _waits_for(status: Mapping[str, Any]) -> str | None:
-    """Why a pending pod waits: the reason of a container, else that of the scheduler; None: neither gives one."""
+    """Why a pending pod waits, by a container or else by the scheduler; None: neither has a reason."""
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):

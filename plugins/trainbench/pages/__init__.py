@@ -1,4 +1,4 @@
 """The pages inside Airflow: bounded reads of the history, their rendering, routes and banners.
 
-`queries.Pages(engine, dag_ids)` holds every read; rows of DAGs that are not in `dag_ids` do not exist for it.
+`queries.Pages(engine, dag_ids)` has every read, restricted to the DAGs in `dag_ids`.
 """

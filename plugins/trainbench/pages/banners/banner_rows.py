@@ -12,13 +12,11 @@ from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
 
 MAX_ROWS = 500
-WARNING_DAYS = 3  # a weekend; later a warning stands on the reports only
+WARNING_DAYS = 3  # a weekend; older warnings stay in the reports only
 
 
 def open_banners(connection: Connection, now: datetime) -> tuple[Breach, ...]:
-    """Of all DAGs: breaches that nobody acknowledged, then new warnings; the newest first. A drill's breach is never
-    open.
-    """
+    """Unacknowledged breaches of all DAGs, then new warnings; the newest first. A drill's breach is never open."""
     return (*_breaches(connection), *_warnings(connection, now))
 
 
@@ -31,7 +29,7 @@ def _breaches(connection: Connection) -> list[Breach]:
 
 
 def _warnings(connection: Connection, now: datetime) -> list[Breach]:
-    """One for each finding, not of nodes that have an open breach: those are looked at already."""
+    """Warnings, one for each finding, without nodes that have an open breach, which has its own banner."""
     red = exists().where(breaches.c.node == warnings.c.node, breaches.c.closed_at.is_(None))
     is_new = and_(warnings.c.closed_at.is_(None), warnings.c.opened_at >= now - timedelta(days=WARNING_DAYS))
     query = select(warnings).where(is_new, ~red).order_by(warnings.c.opened_at.desc(), warnings.c.id.desc())

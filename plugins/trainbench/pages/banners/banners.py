@@ -1,7 +1,7 @@
 """Banners on Airflow's home page: open breaches and new warnings of the DAGs that the reader may see.
 
-A middleware that adds them to Airflow's own answer about what its home page should show. Whatever goes wrong here,
-Airflow's answer goes out as it was. Imported in the API server only.
+A middleware adds them to Airflow's own answer on its home page's alerts. If anything fails here, Airflow's answer goes
+out unchanged. Imported in the API server only.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class BreachBanners:
 
 
 def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
-    """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others, which is
-    the last of them where there is only one.
+    """The banners in Airflow's order: each once, at most MAX_BANNERS, and one that counts the others, or the last
+    itself where it is the only other.
     """
     num_shown = MAX_BANNERS if len(rows) > MAX_BANNERS + 1 else len(rows)
     shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:num_shown]]
@@ -78,7 +78,7 @@ def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
 
 
 def text(breach: Breach, prefix: str) -> str:
-    """Markdown: node, how far, since when, likely cause, links. Relative links hold behind a prefix."""
+    """The banner's Markdown: node, deviation, begin, likely cause, links. Relative links work behind a prefix."""
     is_breach = breach.kind is BreachKind.BREACH
     links = [
         f"[Breach]({breach_page(breach.id, prefix)})" if is_breach else "",
@@ -87,7 +87,7 @@ def text(breach: Breach, prefix: str) -> str:
     since, cause = f"{breach.opened_at:%d %b %H:%M} UTC", breach.finding.cause
     parts = [
         f"**{escape(breach.node)}**: {escape(phrase(breach))}, since {since}."
-        if is_breach  # a warning is a sentence with dates of its own, and may name several nodes
+        if is_breach  # a warning has dates of its own, and may name several nodes
         else f"**{escape(breach.finding.subject)}** {escape(phrase(breach))} (reported since {since}).",
         escape(sentence(one_line(cause, MAX_CAUSE))) if cause and is_breach else "",
         " · ".join(filter(None, links)),
@@ -96,7 +96,7 @@ def text(breach: Breach, prefix: str) -> str:
 
 
 async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Message]:
-    """Airflow's answer with ours in it; as it was where there is nothing to add, or something is not as expected."""
+    """Airflow's answer with our banners; unchanged without banners or where its form is unexpected."""
     try:
         start, body = answer[0], b"".join(message.get("body", b"") for message in answer[1:])
         if start["status"] != 200:
@@ -105,7 +105,7 @@ async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Mes
         if not isinstance(config.get(FIELD), list) or not (rows := await _visible(scope)):
             return answer
         ours = banners(rows, scope.get("root_path", ""))
-        # The page opens the first one and folds the others: what is red comes before other people's words.
+        # The page unfolds the first banner only, so red ones come before banners of others.
         first = [banner for banner in ours if banner["category"] == Level.ERROR.value]
         config[FIELD] = [*first, *config[FIELD], *(banner for banner in ours if banner not in first)]
         new = json.dumps(config, separators=(",", ":"), ensure_ascii=False).encode()
@@ -118,7 +118,7 @@ async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Mes
 
 
 async def _visible(scope: Scope) -> tuple[Breach, ...]:
-    """Of the DAGs that whoever asks may see."""
+    """The banners of the DAGs that the reader may see."""
     from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
     from starlette.concurrency import run_in_threadpool
     from starlette.requests import Request

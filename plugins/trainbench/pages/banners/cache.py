@@ -1,4 +1,4 @@
-"""The last read of the banners, cached. A slow or absent database delays no page; one thread asks it."""
+"""Caches the last read of the banners: a slow or absent database delays no page, and one thread reads it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from trainbench.history.breach import Breach
 
 log = logging.getLogger(__name__)
-KEEP_S = 3.0  # then it is read again
+KEEP_S = 3.0  # seconds until the next read
 KEEP_FAILURE_S = 15.0
-STALE_S = 120.0  # what is older is not shown while the database does not answer
-WAIT_S = 0.25  # at most, for a reading
+STALE_S = 120.0  # older banners are not shown while the database does not answer
+WAIT_S = 0.25  # longest wait for a read
 
 
 class BannerCache:
@@ -27,10 +27,10 @@ class BannerCache:
         self._lock = threading.Lock()
         self._known: tuple[Breach, ...] = ()
         self._read_at, self._until = -STALE_S, -STALE_S
-        self._reading: threading.Event | None = None  # set when that reading has ended
+        self._reading: threading.Event | None = None  # set when that read has ended
 
     def get(self) -> tuple[Breach, ...]:
-        """Never raises. Waits a moment for a reading that it began itself, and not at all for an older one."""
+        """The banners. Never raises. Waits at most WAIT_S for a read that it began itself, and not for an older one."""
         with self._lock:
             started = None
             if self._clock() >= self._until and self._reading is None:
@@ -42,7 +42,7 @@ class BannerCache:
             return self._known if self._clock() - self._read_at < STALE_S else ()
 
     def forget(self) -> None:
-        """Something was changed: the next one to ask reads anew."""
+        """Drop the cached read after a change."""
         with self._lock:
             self._until = -STALE_S
 
@@ -51,7 +51,7 @@ class BannerCache:
         try:
             rows, keep_s = self._read(), KEEP_S
         except Exception:
-            # Airflow's home page must load without our database; the log says why the banners are not there.
+            # Airflow's home page must load without our database; the log has the reason for missing banners.
             log.exception("trainbench: the open breaches cannot be read")
             rows, keep_s = None, KEEP_FAILURE_S
         with self._lock:

@@ -23,14 +23,14 @@ MAX_BODY_BYTES = 16_384
 
 @dataclass(frozen=True)
 class Reader:
-    """`dag_ids`: what this person may see; with the command line's campaigns for those who may see any DAG of ours."""
+    """The reader. `dag_ids`: readable DAGs; includes the command line's campaigns for readers of any DAG of ours."""
 
     user: BaseUser
     dag_ids: frozenset[str]
-    sees_ours: bool  # any DAG of ours
+    sees_ours: bool  # may see any DAG of ours
 
     def may_acknowledge(self, dag_id: str) -> bool:
-        """Whoever may change the DAG's runs; for campaigns without a DAG: those of any DAG of ours."""
+        """Whether the reader may change the DAG's runs; for campaigns without a DAG: those of any DAG of ours."""
         dag_ids = _ours(self.dag_ids) if dag_id in COMMAND_LINE_SUITES else {dag_id} & self.dag_ids
         return any(_may_change(self.user, each) for each in dag_ids)
 
@@ -42,7 +42,7 @@ def reader(user: BaseUser = Depends(get_user)) -> Reader:
 
 
 def own_page(request: Request) -> None:
-    """Writes come from our own page: other sites can neither set our header nor send JSON unasked."""
+    """Refuse a write from another site, which can neither set our header nor send JSON without a preflight."""
     headers = request.headers
     is_json = headers.get("content-type", "").split(";")[0].strip().lower() == "application/json"
     if headers.get("x-trainbench") != "1" or not is_json:
@@ -55,7 +55,9 @@ def own_page(request: Request) -> None:
 
 
 def _is_own_site(request: Request) -> bool:
-    """By the browser's own word where it gives it; else by the origin, which is this server or its public address."""
+    """Whether a request is from our site, by Sec-Fetch-Site if present, else by its origin: this server or its public
+    address.
+    """
     if site := request.headers.get("sec-fetch-site"):
         return site == "same-origin"
     origin = request.headers.get("origin")

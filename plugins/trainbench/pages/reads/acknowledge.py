@@ -1,4 +1,4 @@
-"""Acknowledge a breach: who, when and why are kept for ever."""
+"""Acknowledges a breach, and keeps who, when and why for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ID = 2**31 - 1
 
 
 class Problem(StrEnum):
-    UNKNOWN = "unknown"  # or of a DAG that this person may not see: the two must look alike
+    UNKNOWN = "unknown"  # also of a DAG that this person may not see, so that the answer does not reveal it
     CLOSED = "closed"
     ALREADY = "already"
     REASON = "reason"
@@ -27,7 +27,7 @@ class Problem(StrEnum):
 
 
 class AcknowledgeError(ValueError):
-    """The breach was not acknowledged; the message is for the person who tried."""
+    """The breach was not acknowledged; the message is for the reader."""
 
     def __init__(self, problem: Problem, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class AcknowledgeError(ValueError):
 
 
 def check_reason(reason: str) -> str:
-    """Without the white space around it. Raises AcknowledgeError."""
+    """The reason without surrounding white space. Raises AcknowledgeError."""
     text = reason.strip()
     if not text:
         raise AcknowledgeError(Problem.REASON, "the reason is empty: say in one sentence why the breach may stand")
@@ -51,7 +51,7 @@ def check_reason(reason: str) -> str:
 def acknowledge(
     connection: Connection, scope: Scope, breach_id: int, who: str, reason: str, at: datetime
 ) -> Acknowledgement:
-    """Raises AcknowledgeError."""
+    """Store the acknowledgement. Raises AcknowledgeError."""
     text = check_reason(reason)
     if not who.strip() or len(who) > MAX_WHO or not is_text(who):
         raise AcknowledgeError(Problem.WHO, f"the name of who acknowledges is not 1 to {MAX_WHO} characters of text")

@@ -1,4 +1,4 @@
-"""The breaches that a reader may see: open ones, and those closed of late."""
+"""The breaches that a reader may see: open ones, and recently closed ones."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _IS_OPEN = breaches.c.closed_at.is_(None)
 
 
 def open_breaches(connection: Connection, scope: Scope) -> Breaches:
-    """Those that nobody acknowledged first, the oldest first. The filters' time does not hide what is wrong now."""
+    """Open breaches, unacknowledged ones first, then the oldest. The filters' time does not hide open ones."""
     order = (acknowledgements.c.breach_id.is_not(None), breaches.c.opened_at, breaches.c.id)
     return _breaches(connection, scope.breaches & _IS_OPEN, *order)
 
 
 def closed_breaches(connection: Connection, scope: Scope, most: int | None = None) -> Breaches:
-    """Those that were closed within the filters' time, the last one first; at most `most` rows."""
+    """At most `most` breaches closed within the filters' time, the last one first."""
     closed = and_(breaches.c.closed_at.is_not(None), *scope.within(breaches.c.closed_at))
     order = (breaches.c.closed_at.desc(), breaches.c.id.desc())
     return _breaches(connection, scope.breaches & closed, *order, most=most)
 
 
 def breaches_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach, ...]:
-    """Of one node, open or closed; those opened last first."""
+    """The breaches of one node, open or closed, the last opened first."""
     of_node = scope.breaches & (breaches.c.node == node)
     return _breaches(connection, of_node, breaches.c.opened_at.desc(), breaches.c.id.desc()).rows
 
 
 def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach, ...]:
-    """Each time that other work was kept away from the node, the last one first."""
+    """The marks that kept other work away from the node, the last one first."""
     is_mark = and_(warnings.c.kind == Kind.MARKED.value, warnings.c.node == node, warnings.c.dag_id.in_(scope.suites))
     query = select(warnings).where(is_mark).order_by(warnings.c.opened_at.desc()).limit(MAX_BREACHES)
     return tuple(map(warning_of, connection.execute(query)))

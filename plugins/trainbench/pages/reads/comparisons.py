@@ -1,4 +1,4 @@
-"""Strategies side by side over many campaigns, and what the campaigns cost."""
+"""Strategies compared over many campaigns, and the cost of campaigns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMS = ("num_runs", "num_failed")
 
 
 def strategies(connection: Connection, scope: Scope) -> Strategies:
-    """Rows of equal work stand together, by GPUs, then fastest first. Runs are what makes a row: none, no row."""
+    """Rows of strategies with runs; equal work together, by GPUs, then the fastest first."""
     columns = [works.c[name] for name in (*_SAME, *_SUMS, *(each.name for each in STORED))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
@@ -33,7 +33,7 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
 
 
 def costs(connection: Connection, scope: Scope) -> Costs:
-    """Every run counts, drills, re-runs and failed ones too: they were paid for."""
+    """The costs of all runs; drills, re-runs and failed runs count, because they cost money too."""
     month = func.substr(works.c.day, 1, 7)
     names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
     months = _costs(connection, scope, month)
@@ -52,7 +52,7 @@ def _figures(same: dict[str, Any], rows: Sequence[Row[Any]]) -> dict[str, Any]:
 
 
 def _work(values: dict[str, Any]) -> tuple[str, ...]:
-    """Sort key: the work, then its size; what is not known comes last."""
+    """Sort key: the work, then its size; unknown values come last."""
     names = ("model", "recipe", "gpu_name", "preset", "work_key")
     return *(values[name] or "\uffff" for name in names), f"{values['world_size'] or 0:06d}"
 
@@ -67,13 +67,13 @@ def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
 
 
 def spent(connection: Connection, scope: Scope) -> CostRow:
-    """Of all runs of the scope."""
+    """The sums over all runs of the scope."""
     row = connection.execute(select(*_summed()).where(scope.works)).one()
     return CostRow(name="total", usd=row[0], gpu_hours=row[1], num_runs=row[2] or 0, num_unpriced=row[3] or 0)
 
 
 def _costs(connection: Connection, scope: Scope, *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
-    """Dearest first; unknown ones last. Works of which nothing ran cost nothing."""
+    """Cost rows, the most expensive first, unknown ones last; works without runs are left out."""
     query = select(*_summed(), *by).where(scope.works, works.c.num_runs > 0).group_by(*by)
     dearest = func.coalesce(func.sum(works.c.run_usd), -1).desc()
     return tuple(

@@ -1,4 +1,4 @@
-"""The runs of a reader's scope as CSV, in pieces: a million rows never stand in memory together."""
+"""The runs of a reader's scope as CSV, in pieces, so that a million rows are never in memory together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Connect = Callable[[], AbstractContextManager[Connection]]
 
 
 def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
-    """The header, then the newest campaign first. Each piece is a transaction of its own: a slow download must not hold
-    one open. A campaign that is recorded meanwhile is missing; one that is recorded again comes as it then is.
+    """Yield the header, then the newest campaign first. Each piece is a transaction, so that a slow download holds none
+    open. Campaigns recorded meanwhile are missing; re-recorded ones appear in their new state.
     """
     yield lines([COLUMNS])
     with connect() as connection:

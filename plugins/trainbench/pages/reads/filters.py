@@ -1,4 +1,4 @@
-"""The filters of a page and the rights of its reader, as the conditions that every query carries."""
+"""The filters of a page and the rights of its reader, as conditions of every query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("gpu_name", "model", "recipe", "strategy")
 
 
 def is_text(value: str) -> bool:
-    """Whether a database takes it: no NUL, no half of a surrogate pair."""
+    """Whether a database accepts the text: no NUL, no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -33,19 +33,19 @@ def _text(value: str) -> str:
 
 
 def _none(value: Any) -> Any:
-    """A form sends "" for what was not chosen."""
+    """None for "", which forms send for an empty choice."""
     return None if value == "" else value
 
 
 Name = Annotated[
     Annotated[str, StringConstraints(max_length=300), AfterValidator(_text)] | None, BeforeValidator(_none)
 ]
-# Days that the arithmetic of dates and every database can hold.
+# Days within the range of Python's dates and every database.
 Day = Annotated[Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] | None, BeforeValidator(_none)]
 
 
 class Filters(Frozen):
-    """Each None: not narrowed. `since` and `until` are days in UTC, both included."""
+    """The filters; None: no restriction. `since` and `until` are days in UTC, both included."""
 
     gpu_name: Name = None
     model: Name = None
@@ -61,7 +61,7 @@ class Filters(Frozen):
         return self
 
     def between(self, since: date, until: date) -> Filters:
-        """Narrowed further to these days; where nothing is left, `since` is the day after `until`."""
+        """The filters restricted to these days; where no day is left, `since` is the day after `until`."""
         first = max(since, self.since or since)
         last = min(until, self.until or until)
         return self.model_copy(update={"since": first, "until": last})
@@ -69,24 +69,24 @@ class Filters(Frozen):
 
 @dataclass(frozen=True)
 class Scope:
-    """`suites`: the DAGs that the reader may see and that have ever been recorded."""
+    """Filters and rights. `suites`: recorded DAGs that the reader may see."""
 
     suites: tuple[str, ...]
     filters: Filters
 
     @property
     def works(self) -> ColumnElement[bool]:
-        """On `works`."""
+        """The conditions on `works`."""
         return and_(works.c.suite.in_(self.suites), *self._named(works), *self.within(works.c.at))
 
     @property
     def breaches(self) -> ColumnElement[bool]:
-        """On `breaches`, without the time."""
+        """The conditions on `breaches`, without the time."""
         return and_(breaches.c.dag_id.in_(self.suites), *self._named(breaches))
 
     @property
     def nodes(self) -> ColumnElement[bool]:
-        """On `nodes`, which know their GPU only: more than the scope holds, never less."""
+        """The conditions on `nodes`, which only have their GPU: they select more than the scope, never less."""
         gpu_name = self.filters.gpu_name
         return and_(nodes.c.suite.in_(self.suites), *([nodes.c.gpu_name == gpu_name] if gpu_name else []))
 

@@ -30,11 +30,11 @@ from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions
 from trainbench.pages.reads.rows import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
 
-MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
+MEASURED_DAYS = 7  # a node without a verdict for longer is not counted as part of the fleet
 SPEND_DAYS = 30
 MAX_DAYS = 92
 NODES_ON_PAGE = 50
-MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest only makes a node's count smaller
+MAX_RED_ROWS = 20_000  # the newest rows decide the order; beyond this limit a node's count is too small
 MAX_NODES = 20_000
 NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
@@ -43,7 +43,7 @@ _SCALE = 10**12  # more than there will ever be works
 
 
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
-    """`fresh`: how old the last verdict on a node may be."""
+    """The key figures. `fresh`: largest age of a node's last verdict."""
     until = min(today, scope.filters.until or today)
     measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
     lately = scope.of(scope.filters.between(measured_since, until))
@@ -61,8 +61,8 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
 
 
 class MapOrder(NamedTuple):
-    """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `red`: node -> on how
-    many days it was red.
+    """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `red`: node -> number of
+    red days.
     """
 
     scope: Scope  # of the days
@@ -72,7 +72,7 @@ class MapOrder(NamedTuple):
 
 
 def map_order(connection: Connection, scope: Scope, today: date, days: int) -> MapOrder:
-    """The last `days` days up to today or the filters' end; the filters' beginning cuts them."""
+    """The order of the map over the last `days` days up to today or the filters' end, not before the filters' begin."""
     until = min(today, scope.filters.until or today)
     first = until - timedelta(days=min(max(days, 1), MAX_DAYS) - 1)
     since = max(first, scope.filters.since or first)
@@ -99,7 +99,7 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
 
 
 def campaign_row(row: Row[Any]) -> CampaignRow:
-    """Of the columns of `campaigns`."""
+    """A row of `campaigns` as the pages show it."""
     values = {name: getattr(row, name) for name in CampaignRow.__slots__ if name != "dag_id"}
     return CampaignRow(dag_id=row.suite, **values)
 
@@ -114,9 +114,9 @@ def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
 def _nodes(
     connection: Connection, scope: Scope, *conditions: ColumnElement[bool], among: Set[str] | None = None
 ) -> set[str]:
-    """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together:
-    a few at first, and more if names are left. The rest of the known names, or of those `among` them, are looked for
-    one by one.
+    """The nodes with a verdict in the scope. Nearly all are in the newest works' verdicts, which are stored together: a
+    few works are read first, and more if names are left. The other known names, or those in `among`, are searched one
+    by one.
     """
     work_ids = list(connection.execute(select(works.c.id).where(scope.works).order_by(works.c.at.desc())).scalars())
     if not work_ids:
@@ -143,7 +143,7 @@ def _nodes(
 
 
 def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
-    """Node -> on how many days it was red, in the order of the map."""
+    """Node -> number of red days, in the order of the map."""
     query = _joined(works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct).where(
         scope.works, node_verdicts.c.is_red.is_(True)
     )
@@ -184,8 +184,8 @@ def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -
 
 
 def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
-    """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to.
-    `first`: the lowest number of a work in the scope; the index holds a node's verdicts in the order of these numbers.
+    """The query of the cells. `worst` encodes two numbers, so that one maximum gives the worst verdict and its work.
+    `first`: the lowest id of a work in the scope; the index has a node's verdicts in the order of these ids.
     """
     badness = case({each.value: rank for rank, each in enumerate(BADNESS)}, value=node_verdicts.c.condition, else_=0)
     return (
@@ -216,6 +216,6 @@ def _cell(
     *,
     made_by: Sequence[Any],
 ) -> HeatCell:
-    """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
+    """The cell of a row of `_cells`. `made_by`: campaign, DAG and DAG run of its worst verdict."""
     deviation = highest if lowest is None or (highest is not None and highest > -lowest) else lowest  # the farthest
     return HeatCell(day, BADNESS[worst // _SCALE], deviation, num_verdicts, *made_by)

@@ -15,7 +15,7 @@ from trainbench.pages.reads.filters import Scope
 def fleet_conditions(
     connection: Connection, scope: Scope, names: Collection[str], now: datetime, fresh: timedelta
 ) -> tuple[NodeCondition, ...]:
-    """Of these nodes, judged within the scope, and of those that have an open breach; in natural order."""
+    """The conditions of these nodes, judged within the scope, and of nodes with an open breach, in natural order."""
     until = now.date()
     quarter = scope.of(scope.filters.model_copy(update={"since": until - timedelta(days=DECIDED_DAYS), "until": until}))
     return node_conditions(

@@ -37,7 +37,7 @@ _COPIED = tuple(
 
 
 def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
-    """None for a node that the reader has nothing to see of."""
+    """The node's page; None where the reader may see no verdict on it."""
     points = _points(connection, scope, node)
     setups = _runs(connection, scope, node)
     of_node = breaches_of(connection, scope, node)
@@ -62,7 +62,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
 
 
 def verdict_columns() -> tuple[Any, ...]:
-    """Of a verdict, its work and its campaign: what `verdict_point` needs."""
+    """The columns of a verdict, its work and its campaign for `verdict_point`."""
     of_campaign = (campaigns.c[name] for name in ("dag_run_id", *_LIMITS))
     return *node_verdicts.c, works.c.at, works.c.campaign_id, works.c.suite, *of_campaign
 
@@ -95,7 +95,7 @@ def _reference(value: float | None, deviation_pct: float | None) -> float | None
 
 
 def _points(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
-    """Newest first."""
+    """The points, newest first."""
     columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
     query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)
     return connection.execute(query.order_by(works.c.at.desc(), works.c.id).limit(MAX_POINTS)).all()
@@ -110,7 +110,7 @@ def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
 
 
 def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
-    """Newest first; runs that could not tell their setup are left out."""
+    """The runs with a known setup, newest first."""
     columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in _SETUP))
     has_setup = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
     of_scope = runs.c.work_id.in_(select(works.c.id).where(scope.works))
@@ -119,8 +119,8 @@ def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]
 
 
 def _setup_events(newest_first: Sequence[Row[Any]]) -> Iterator[NodeEvent]:
-    """Each DAG with itself: two DAGs may use two images. A pod on a node of many GPUs may get another one each night:
-    only a GPU that was never seen there is an event.
+    """Changes of the setup within each DAG, as two DAGs may use two images. Only a GPU that is new on the node is an
+    event, because a pod on a node with many GPUs may get another one each night.
     """
     known: dict[str, dict[str, str]] = {}
     seen: set[str] = set()
@@ -159,7 +159,7 @@ def _breach_events(of_node: Sequence[Breach]) -> Iterator[NodeEvent]:
 
 
 def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
-    """Where the level begins, and where it was taken back."""
+    """Events where a baseline begins, and where it was revoked."""
     for each in accepted:
         moments = [(each.since, each.description)]
         if each.revoked_at is not None:

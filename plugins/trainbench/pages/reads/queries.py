@@ -1,7 +1,7 @@
-"""Every read of the pages, and their one write. Each is one transaction, bounded by a limit; all reads of a page may be
-one together.
+"""Every read of the pages, and their one write. Each is a transaction with a limit of rows; the reads of a page can
+share one.
 
-pages = Pages(open_engine(url, store), dag_ids)   dag_ids: those that this person may see
+pages = Pages(open_engine(url, store), dag_ids)   dag_ids: the DAGs that this person may see
 pages.overview(Filters(), today)                  raises HistoryError when the database is away
 """
 
@@ -47,12 +47,12 @@ MAX_CHOICES = 500
 MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 _opening = threading.Lock()
-_failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # until when nobody tries again, and why
+_failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # (time of the next try, reason)
 
 
 def open_engine(url: str | None, store: Store | None) -> Engine:
-    """As `open_history`; the schema is looked at once in a process. Raises HistoryError: a database that could not be
-    opened is left alone for KEEP_FAILURE_S, so that those who wait do not wait one after the other.
+    """The engine of `open_history`; each process checks the schema once. Raises HistoryError, without another try
+    within KEEP_FAILURE_S after a failure, so that requests do not wait one after the other.
     """
     with _opening:
         until, reason = _failed.get((url, store), (0.0, ""))
@@ -72,20 +72,20 @@ def _opened(url: str | None, store: Store | None) -> Engine:
 
 @dataclass(frozen=True)
 class Pages:
-    """The reads of one person: rows of DAGs that are not in `dag_ids` are in no list, no number and no choice."""
+    """The reads of one person. Rows of DAGs outside `dag_ids` appear in no list, number or choice."""
 
     engine: Engine
     dag_ids: Collection[str]
-    connection: Connection | None = None  # that all reads use; None: each opens its own
+    connection: Connection | None = None  # shared by all reads; None: each opens its own
 
     @contextmanager
     def at_once(self) -> Iterator[Pages]:
-        """The same, whose reads share a transaction: a database on a server is called once for a page."""
+        """The same pages with one transaction for all reads, which saves connections to a database server."""
         with self._connected() as connection:
             yield replace(self, connection=connection)
 
     def choices(self) -> Choices:
-        """Everything that was ever benchmarked, whatever the filters."""
+        """The choices of the filters: all benchmarked values."""
         with self._reading(Filters()) as (connection, scope):
             values_of = {
                 name: tuple(
@@ -106,7 +106,9 @@ class Pages:
     def overview(
         self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
     ) -> Overview:
-        """`today` in UTC. The counted days end at the filters' end, if that is earlier. `now`: by default that end."""
+        """The key figures. `today` in UTC. The counted days end with the filters, if earlier. `now`: by default that
+        end.
+        """
         until = min(today, filters.until or today)
         now = now or datetime.combine(until + timedelta(days=1), datetime.min.time(), UTC)
         with self._reading(filters) as (connection, scope):
@@ -117,8 +119,8 @@ class Pages:
             return fleet.heat_map(connection, scope, today, days, page)
 
     def heat_rows(self, filters: Filters, today: date, days: int) -> Iterator[tuple[HeatRow, ...]]:
-        """All rows of the map in pieces, in an order that is computed once. Each piece is its own transaction: a slow
-        download must not hold one open.
+        """All rows of the map in pieces, in an order that is computed once. Each piece is a transaction, so that a slow
+        download holds none open.
         """
         with self._reading(filters) as (connection, scope):
             order = fleet.map_order(connection, scope, today, days)
@@ -144,14 +146,14 @@ class Pages:
     def node(
         self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
     ) -> NodePage | None:
-        """None: nothing to see."""
+        """The node's page; None: this person may see no verdict on it."""
         if not is_text(name):
             return None
         with self._reading(filters) as (connection, scope):
             return node_trends.node_page(connection, scope, name, now or datetime.now(UTC), fresh)
 
     def baselines(self) -> tuple[Baseline, ...]:
-        """All that were ever accepted; the oldest first."""
+        """All accepted baselines, the oldest first."""
         with self._connected() as connection:
             return read_baselines(connection)
 
@@ -165,7 +167,7 @@ class Pages:
             return connection.execute(seen.limit(1)).first() is not None
 
     def suites_of(self, node: str | None, since: datetime) -> tuple[str, ...]:
-        """All DAGs that judged the node since then, also those that this person may not see; None: any node."""
+        """All DAGs that judged the node since that time, also unreadable ones; None: any node."""
         judged = select(works.c.suite).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
         judged = judged.where(works.c.at >= since)
         judged = judged if node is None else judged.where(node_verdicts.c.node == node)
@@ -186,7 +188,7 @@ class Pages:
             return run_list.runs_page(connection, scope, page, sort)
 
     def run(self, campaign_id: str, run_id: str) -> RunPage | None:
-        """None: not there, or not to be seen."""
+        """The run's page; None: missing, or not readable for this person."""
         if not is_text(campaign_id) or not is_text(run_id):
             return None
         with self._reading(Filters()) as (connection, scope):
@@ -199,7 +201,9 @@ class Pages:
         yield from export.runs_csv(self._connected, scope)
 
     def acknowledge(self, breach_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
-        """`dag_ids` are then those that this person may change. Raises AcknowledgeError, HistoryError."""
+        """Acknowledge a breach; `dag_ids` are the DAGs that this person may change. Raises AcknowledgeError,
+        HistoryError.
+        """
         with self._connected(write=True) as connection:
             scope = scope_of(connection, self.dag_ids, Filters())
             return acknowledge.acknowledge(connection, scope, breach_id, who, reason, at)
@@ -220,7 +224,7 @@ class Pages:
         except SQLAlchemyError as error:
             raise HistoryError.of(self.engine.url, error) from None
         except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
-            if write:  # what a person sent cannot be
+            if write:  # a person sent an impossible value
                 raise
             raise HistoryError(
                 f"history {shown(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "

@@ -60,8 +60,8 @@ class AlikeNodes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    num_nodes: int  # judged within the last days, red ones and those that were missing included
-    num_measured: int  # of them: with a figure
+    num_nodes: int  # judged within MEASURED_DAYS, red and missing ones included
+    num_measured: int  # of these with a figure
     conditions: tuple[NodeCondition, ...]  # of these nodes and of those with an open breach, in natural order
     last_campaign: CampaignRow | None
     measured_since: date
@@ -70,13 +70,13 @@ class Overview:
 
     @property
     def summary(self) -> FleetSummary:
-        """Names without reasons, for those stand below it; of many conditions only the numbers."""
+        """The headline with names but without reasons, which follow it; of many conditions only numbers."""
         most = 3 if len({node.condition for node in self.conditions}) <= 3 else 0
         return fleet_summary((node._replace(reason="") for node in self.conditions), most)
 
     @property
     def unwell(self) -> tuple[AlikeNodes, ...]:
-        """The red ones first, then warnings. Nodes of one condition and reason stand together."""
+        """Red nodes, then warnings, grouped by condition and reason."""
         alike: dict[tuple[Condition, str], list[str]] = {}
         for node in sorted(self.conditions, key=NodeCondition.urgency):
             if node.condition is not Condition.WELL:
@@ -103,9 +103,9 @@ class HeatCell(NamedTuple):
 
     day: str
     condition: Condition
-    deviation_pct: float | None  # of samples/s: that of all verdicts which is farthest from 0
+    deviation_pct: float | None  # of samples/s: the largest of all verdicts by amount
     num_verdicts: int
-    campaign_id: str  # of the worst verdict; of several as bad the one recorded last
+    campaign_id: str  # of the worst verdict; of equals the one recorded last
     dag_id: str
     dag_run_id: str | None
 
@@ -122,7 +122,7 @@ class HeatRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """Nodes that were red last come first, of them those red on more days, then the farther off; then by name."""
+    """The map. Order of nodes: red most recently, red on more days, larger deviation, name."""
 
     days: tuple[str, ...]  # oldest first, as 2026-11-21
     rows: tuple[HeatRow, ...]
@@ -134,7 +134,7 @@ class HeatMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Breaches:
-    """`rows` ends at a limit; the numbers count all."""
+    """Breaches. `rows` ends at a limit; the numbers count all."""
 
     rows: tuple[Breach, ...]
     num_total: int
@@ -147,7 +147,7 @@ class NodePoint:
     at: datetime
     samples_per_second: float | None
     own_median_samples_per_second: float | None  # of its own past
-    peers_samples_per_second: float | None  # what its peers reached: the reference
+    peers_samples_per_second: float | None  # the reference
     deviation_pct: float | None
     history_deviation_pct: float | None
     memory_deviation_pct: float | None
@@ -163,14 +163,14 @@ class NodePoint:
     reason: str | None
     num_runs: int
     campaign_id: str
-    run_id: str | None  # the one with the middle throughput
+    run_id: str | None  # the run with the median throughput
     dag_id: str
     dag_run_id: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSeries:
-    """Oldest point first."""
+    """The points of a node at one work, the oldest first."""
 
     group_id: str
     label: str | None
@@ -187,14 +187,14 @@ class EventKind(StrEnum):
     BREACH_OPENED = "breach_opened"
     BREACH_CLOSED = "breach_closed"
     ACKNOWLEDGED = "acknowledged"
-    BASELINE = "baseline"  # accepted, or taken back
+    BASELINE = "baseline"  # accepted or revoked
     MARKED = "marked"  # other work is kept away
     FREED = "freed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeEvent:
-    """`what` is the thing that changed, or the breach's state; `was` and `now` are its values, where it has some."""
+    """An event of a node. `what`: the changed item, or the breach's state; `was`, `now`: its values, if any."""
 
     at: datetime
     kind: EventKind
@@ -207,7 +207,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodePage:
-    """Newest event first. `is_cut`: there is more than the limits show; narrow the time to see it."""
+    """A node's page, newest event first. `is_cut`: the limits left rows out; a shorter time shows them."""
 
     node: str
     condition: NodeCondition
@@ -228,7 +228,7 @@ class StoredFigures:
         return self.figures[figure.name]
 
     def cells(self, names: Iterable[str]) -> list[Any]:
-        """Of a CSV: these fields, then the figures."""
+        """The cells of a CSV row: these fields, then the figures."""
         return [*(getattr(self, name) for name in names), *(self.figure(each) for each in STORED)]
 
 
@@ -259,7 +259,7 @@ class Strategies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostRow:
-    """`name`: the month as 2026-11, the DAG, or the work. `usd` and `gpu_hours` are sums of what is known."""
+    """A row of costs. `name`: the month as 2026-11, the DAG, or the work. `usd`, `gpu_hours`: sums of known values."""
 
     name: str
     usd: float | None
@@ -270,7 +270,7 @@ class CostRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """Months newest first; the others dearest first."""
+    """Costs: months with the newest first, the others with the most expensive first."""
 
     total: CostRow
     months: tuple[CostRow, ...]
@@ -296,7 +296,7 @@ class RunRow(StoredFigures):
     micro_batch_size: int | None
     seq_length: int | None
     status: str
-    state: State | None  # what the campaign said of the node; None: it judged none
+    state: State | None  # the campaign's verdict on the node; None: it judged none
     history_state: State | None
     is_drill: bool
     started_at: datetime
@@ -318,7 +318,7 @@ class RunSort(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunsPage:
-    """`num_ranked`: how many of the newest runs the order was made of; all of them when sorted by time."""
+    """A page of runs. `num_ranked`: number of newest runs that were sorted; all of them when sorted by time."""
 
     rows: tuple[RunRow, ...]
     num_total: int

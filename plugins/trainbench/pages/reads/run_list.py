@@ -1,6 +1,6 @@
 """Reads of runs: page by page, as CSV, and one by itself.
 
-`works` knows how many runs each campaign has of each kind, so a page far back is found without reading those before it.
+`works` has the number of runs of each campaign and kind, so a late page is read without those before it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) ->
 
 
 def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
-    """None for a run that is not there, or that the reader may not see; the filters do not matter."""
+    """The run's page, whatever the filters; None for a missing run, or one that the reader may not see."""
     here = (runs.c.campaign_id == campaign_id) & runs.c.suite.in_(scope.suites)
     row = connection.execute(_selected().where(here, runs.c.run_id == run_id)).first()
     if row is None:
@@ -83,7 +83,7 @@ def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: boo
 
 
 def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, offset: int, limit: int) -> list[RunRow]:
-    """The latest start first."""
+    """The runs of a campaign, the latest start first."""
     return list(map(run_row, _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, limit)))
 
 
@@ -117,10 +117,10 @@ def _by_time(
 def _sorted(
     connection: Connection, scope: Scope, campaign_ids: Sequence[str], sort: RunSort, offset: int, limit: int
 ) -> list[Row[Any]]:
-    """Only the keys are sorted, then the page's rows are read: a run has many columns."""
+    """The rows of a page. Sorts keys only, then reads the page's rows, because a run has many columns."""
     of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
     query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope))
-    # Else PostgreSQL may walk through all runs in the order of their time, in search of the first hundred of these.
+    # Otherwise PostgreSQL may scan all runs by time for the first hundred of these.
     some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
     sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))
     keys = [(row[0], row[1]) for row in connection.execute(sorted_keys.offset(offset).limit(limit))]
@@ -133,7 +133,7 @@ def _sorted(
 
 
 def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
-    """Unknown values come last; the ids decide between equals."""
+    """The order of rows: unknown values last, ties by id."""
     latest = (of.started_at.desc(), of.campaign_id.desc(), of.run_id.desc())
     return {
         RunSort.NEWEST: latest,
@@ -149,7 +149,7 @@ def _selected() -> Select[Any]:
 
 
 def _up_to(counted: Sequence[tuple[str, int]], most: int) -> list[tuple[str, int]]:
-    """The first campaigns, as many as have `most` runs together; one at least."""
+    """The first campaigns with `most` runs together; at least one."""
     kept: list[tuple[str, int]] = []
     for campaign_id, number in counted:
         if kept and sum(n for _, n in kept) + number > most:

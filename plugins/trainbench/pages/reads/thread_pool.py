@@ -1,7 +1,7 @@
 """A thread pool of our own for every read of the history.
 
-Airflow answers in a common pool of threads: a history that does not answer would hold all of them, and Airflow with
-them. So ours wait for each other, and Airflow for nobody.
+Airflow uses a common pool of threads, which a history that does not answer would block, and Airflow with it. With a
+pool of our own only our pages wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def in_our_threads(call: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """The same endpoint or dependency, to FastAPI: with its name and parameters, but to be awaited."""
+    """The endpoint or dependency as a coroutine with its name and parameters, run in our threads."""
 
     async def waited(*args: Any, **kwargs: Any) -> T:
         return await to_thread.run_sync(partial(call, *args, **kwargs), limiter=_limiter())

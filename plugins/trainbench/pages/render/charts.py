@@ -23,7 +23,7 @@ EVENT_MARKS = {
 }
 HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
 HALF_A_DAY = timedelta(hours=12)
-EDGE = 0.02  # of the time shown: room beside the first and the last mark
+EDGE = 0.02  # share of the shown time: margin beside the first and last mark
 Figure = dict[str, Any]
 Hover = Callable[[NodePoint], str]
 Read = Callable[[NodePoint], float | None]
@@ -32,7 +32,7 @@ Span = tuple[datetime, datetime]
 
 
 def plain(text: str) -> str:
-    """Plotly reads text as a little HTML: what comes from outside must stay text."""
+    """Text escaped for plotly, which reads some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -85,7 +85,7 @@ def limits_of_last(series: Sequence[NodeSeries]) -> str:
 
 
 def months_chart(months: Sequence[CostRow]) -> Figure | None:
-    """None for less than two months with a known cost."""
+    """The chart of monthly costs; None for fewer than two months with a known cost."""
     known = [row for row in reversed(months) if row.usd is not None]
     if len(known) < 2:
         return None
@@ -156,7 +156,7 @@ def _against_peers(
         }
         for since, until, limit in stretches
     ]  # fmt: skip
-    reach = max(  # a panel is low: a mark at the edge needs room
+    reach = max(  # panels are low, so marks at the edge need a margin
         [limit * 1.5 for _, _, limit in stretches] + [abs(value) * 1.3 for _, value in values if value is not None]
     )
     return {
@@ -168,7 +168,7 @@ def _against_peers(
 
 
 def _stretches(limits: Values, span: Span) -> list[tuple[datetime, datetime, float]]:
-    """(since, until, limit) for each time of one limit, up to the next one; the first and last reach to the edges."""
+    """(since, until, limit) for each span of one limit; the first and last extend to the edges."""
     begun: list[tuple[datetime, float | None]] = []
     for point, limit in limits:
         if not begun or begun[-1][1] != limit:
@@ -178,7 +178,7 @@ def _stretches(limits: Values, span: Span) -> list[tuple[datetime, datetime, flo
 
 
 def _marks(values: Values, hover: Hover) -> list[Figure]:
-    """One line with a mark for each campaign; red verdicts have another mark, not only another colour."""
+    """One line with a mark for each campaign; red verdicts differ by mark and colour."""
     known = [(point, value) for point, value in values if value is not None]
     red = [point.state in RED for point, _ in known]
     return [
@@ -257,7 +257,7 @@ def _invisible() -> Figure:
 
 
 def _span(first: datetime, last: datetime) -> Span:
-    """The range of the time axis. A single night stands in a day: plotly would write milliseconds."""
+    """The range of the time axis; a day for a single night, where plotly would label milliseconds."""
     room = max(HALF_A_DAY, (last - first) * EDGE)
     return first - room, last + room
 
@@ -268,7 +268,7 @@ def _panel_title(text: str, top: float) -> Figure:
 
 
 def _domain(row: int, count: int) -> list[float]:
-    """Of the figure's height, from below; the first panel has the most, and the events stand above it."""
+    """The panel's share of the height, from below; the first panel is the largest, with the events above it."""
     return {1: [[0.0, 0.84]], 2: [[0.36, 0.88], [0.0, 0.26]], 3: [[0.51, 0.9], [0.25, 0.43], [0.0, 0.17]]}[count][
         row - 1
     ]

@@ -1,4 +1,4 @@
-"""The words of reports and pages as tables: conditions of a node, states of a verdict, figures."""
+"""Tables that explain the terms of reports and pages: conditions, states of a verdict, figures."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ DEFAULT_DAYS = 30
 
 @dataclass(frozen=True)
 class FilterForm:
-    """`query`: the parameters that differ from the defaults, to be carried along in links."""
+    """The filters of a page. `query`: parameters that differ from the defaults, for links."""
 
     filters: Filters
     days: int
@@ -25,7 +25,7 @@ class FilterForm:
     query: dict[str, str]
 
     def to(self, **changes: object) -> str:
-        """The same page with other parameters; None leaves one out."""
+        """The address of the same page with other parameters; None removes one."""
         query = {**self.query, **changes}
         return "?" + urlencode({name: str(value) for name, value in query.items() if value is not None})
 

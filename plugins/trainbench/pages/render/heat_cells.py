@@ -13,9 +13,9 @@ from trainbench.judging.node_condition import TRAITS, Condition, Reach
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow
 from trainbench.pages.render.links import Links
 
-STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
+STEPS = (2.5, 4.0)  # percent at which each shade begins; smaller deviations are chance
 MAX_WIDE = 31  # columns
-MONTH_NAME_DAYS = 3  # narrow columns that "1 Nov" reaches over
+MONTH_NAME_DAYS = 3  # narrow columns that "1 Nov" spans
 ASIDE = frozenset({Condition.BUSY, Condition.UNDECIDED})
 MARKS = {Condition.FAILED: "✕", Condition.MISSING: "?", Condition.BUSY: "·", Condition.UNDECIDED: "·"}
 WARNED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach is Reach.WARNING)
@@ -23,7 +23,7 @@ RED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach 
 
 
 def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
-    """Each row with its cells as HTML. A quarter of 50 nodes is 4,500 cells: a template takes four times as long."""
+    """Rows with cells as HTML. A template takes four times as long for 4,500 cells, a quarter of 50 nodes."""
     report = cache(lambda dag_id, dag_run_id: escape(links.report(dag_id, dag_run_id)))
     narrow = is_narrow(heat)
     for row in heat.rows:
@@ -38,19 +38,19 @@ def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
 
 
 def _html(node: str, cell: HeatCell, narrow: bool, href: str) -> str:
-    """The title is the name of a link without a mark; one with a mark needs its name said. `href` is escaped."""
+    """A cell's HTML. The title names a link without a mark; with a mark a label does. `href` is escaped."""
     text, shown = escape(title(node, cell)), mark(cell, narrow=narrow)
     name = f' aria-label="{text}"' if shown else ""
     return f'<td><a class="{kind(cell)}" href="{href}" title="{text}"{name}>{shown}</a></td>'
 
 
 def is_narrow(heat: HeatMap) -> bool:
-    """Whether there is room for a sign only in a cell."""
+    """Whether a cell has room for one character only."""
     return len(heat.days) > MAX_WIDE
 
 
 def title(node: str, cell: HeatCell) -> str:
-    """ "node-3, 2026-11-21: breach, samples/s -7.3 % against its peers" and what else there is to say."""
+    """ "node-3, 2026-11-21: breach, samples/s -7.3 % against its peers" and further facts."""
     parts = [f"{node}, {cell.day}: {cell.condition}"]
     if cell.deviation_pct is not None:
         parts.append(f"samples/s {percent(cell.deviation_pct)} against its peers")
@@ -60,7 +60,7 @@ def title(node: str, cell: HeatCell) -> str:
 
 
 def mark(cell: HeatCell, *, narrow: bool = False) -> str:
-    """The mark says without colour what is wrong: a breach's percent, of which a narrow cell has the sign; a cross, a
+    """The mark that shows a condition without colour: a breach's percent, or its sign in a narrow cell; a cross; a
     question mark.
     """
     if cell.condition is Condition.BREACH:
@@ -82,7 +82,7 @@ def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
 
 
 def kind(cell: HeatCell) -> str:
-    """The classes of its shade."""
+    """The CSS classes of a cell's shade."""
     more = (" warned" if cell.condition in WARNED else "") + (" drill" if cell.condition is Condition.DRILL else "")
     if cell.condition in RED:
         return "c red"

@@ -9,13 +9,13 @@ from urllib.parse import quote, urlencode
 
 from trainbench.alerting.links import MOUNT
 
-DOTS = frozenset({"", ".", ".."})  # a browser takes these for folders, quoted or not
+DOTS = frozenset({"", ".", ".."})  # browsers resolve these as folders, quoted or not
 
 
 @dataclass(frozen=True)
 class Links:
-    """`up` leads from the answered page to our first page; `query` holds the filters, which go along; `here` is the
-    address of the answered page on this server.
+    """`up`: path from the requested page to our first page; `query`: the filters, kept in links; `here`: address of the
+    requested page on this server.
     """
 
     up: str = "./"
@@ -44,7 +44,7 @@ class Links:
         return f"{self.up}breaches/{breach_id}"
 
     def baselines(self, node: str | None = None) -> str:
-        """Where the level of a node, or of all, is accepted."""
+        """The address of accepted baselines of a node, or of all."""
         return f"{self.up}baselines" if node is None else self.up + _path("nodes", node, "baseline")
 
     def report(self, dag_id: str, dag_run_id: str) -> str:
@@ -73,7 +73,7 @@ class Links:
         return self.airflow() + _path("dags", dag_id, "runs", dag_run_id, "tasks", task_id, *mapped)
 
     def login(self) -> str:
-        """Airflow's, which leads back to the answered page."""
+        """Airflow's login, which returns to the requested page."""
         return f"{self.airflow()}api/v2/auth/login?{urlencode({'next': self.here})}"
 
     def _filtered(self, path: str, changes: Mapping[str, Any]) -> str:
@@ -82,7 +82,7 @@ class Links:
 
 
 def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = None) -> Links:
-    """Of a request's ASGI scope. A proxy may or may not have taken the prefix off the path."""
+    """The links of a request, from its ASGI scope. A proxy may or may not have removed the prefix from the path."""
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     path = raw.decode("latin-1").split("?")[0]
     root = scope.get("root_path", "")
@@ -93,5 +93,5 @@ def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = Non
 
 
 def _path(*parts: str) -> str:
-    """Names from outside become parts of a path and nothing more."""
+    """A path of quoted names, so that a name from outside cannot change the address."""
     return "/".join("-" if part in DOTS else quote(part, safe="") for part in parts)

@@ -104,7 +104,7 @@ def _event_tone(event: NodeEvent) -> Tone:
 
 
 def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut: bool) -> Table:
-    """Newest first. `cut`: the first rows only, for the page; the CSV has all."""
+    """The points, newest first. `cut`: only the first rows, for the page; the CSV has all."""
     points = list(reversed(series.points))
     shown = points[:MAX_POINT_ROWS] if cut else points
     left_out = len(points) - len(shown)
@@ -134,7 +134,7 @@ def signed_degrees(value: float | None) -> str:
 
 
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
-    """Of one work the fastest first; bars compare the tokens/s."""
+    """Strategies of one work, the fastest first; bars compare tokens/s."""
     return make_table(
         rows,
         (
@@ -212,7 +212,7 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
 
 
 def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[RunRow]:
-    """A second click turns the order round."""
+    """Sortable column headers; a second click reverses the order."""
     choices = [choice for choice, (name, _) in SORTS.items() if name == column.name]
     if not choices:
         return column
@@ -249,7 +249,7 @@ HEAT_COLUMNS = (
 
 
 def moment(at: datetime | None) -> Cell:
-    """To the minute, in UTC."""
+    """A time in UTC, to the minute."""
     return Cell(text=f"{at:%Y-%m-%d %H:%M}", value=at.isoformat(), at=at) if at else text_cell("")
 
 

@@ -1,4 +1,4 @@
-"""Renders a page: templates that escape every value, and headers that let no foreign script run."""
+"""Renders a page with templates that escape every value, and headers that block foreign scripts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file of ours that browsers may keep: its name changes with its content."""
+    """A file that browsers may cache, because its name changes with its content."""
 
     path: Path
     media_type: str
@@ -55,14 +55,14 @@ class Asset:
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """Name in the address -> file. Nothing else is ever served."""
+    """Name in the address -> file; no other file is served."""
     by_name = {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
     plotly = _plotly()
     return by_name | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
 
 
 def asset_name(file: str) -> str:
-    """Of a file of ours in addresses."""
+    """The name of an asset in addresses."""
     return _stamped(HERE / "static" / file)
 
 
@@ -76,8 +76,8 @@ def respond(
     needs_login: bool = False,
     **values: Any,
 ) -> HTMLResponse:
-    """`query`: the filters, for the links; `with_charts`: the page loads plotly; `needs_login`: it loads nothing, as
-    nobody gets our files before a login, and brings its style along.
+    """The page as a response. `query`: the filters, for links; `with_charts`: the page loads plotly; `needs_login`: the
+    page has its style inline, because assets need a login.
     """
     to = links(request.scope, query)
     page = _environment().get_template(template)
@@ -146,7 +146,7 @@ def _stamped(path: Path) -> str:
 
 
 def _plotly() -> Path | None:
-    """The script of the installed package, which is not imported for it."""
+    """Path of the installed plotly's script, without importing plotly."""
     spec = importlib.util.find_spec("plotly")
     folders = (spec and spec.submodule_search_locations) or ()
     paths = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]

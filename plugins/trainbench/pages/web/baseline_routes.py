@@ -1,4 +1,4 @@
-"""Accepting the present level of a node, or of the fleet, as the new baseline, and taking it back."""
+"""Routes that accept the present level of a node or the fleet as the new baseline, and revoke it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainbench.pages.web.breach_routes import body
 from trainbench.pages.web.responses import visible
 
 router = APIRouter(route_class=OwnRoute)
-RIGHT_DAYS = 90  # whose DAG judged the node within this time has a say
+RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
 
 
 @router.post("/baselines")
@@ -50,7 +50,7 @@ def revoke(
 
 
 def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
-    """Whoever may edit the runs of every DAG that judged the node of late: all of them compare it with its past."""
+    """Whether the reader may edit the runs of every DAG that recently judged the node, since each uses its past."""
     suites = pages.suites_of(node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
     return bool(suites) and all(who.may_acknowledge(suite) for suite in suites)
 

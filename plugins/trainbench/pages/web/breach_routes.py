@@ -27,7 +27,7 @@ STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Pr
 
 
 async def body(request: Request, _: None = Depends(own_page)) -> Any:
-    """Read only after the headers were looked at."""
+    """The request's body, read only after the headers were checked."""
     try:
         return json.loads(await request.body())
     except (ValueError, RecursionError):

@@ -42,11 +42,11 @@ class TrainbenchPlugin(AirflowPlugin):
 
     @property
     def listeners(self) -> list[Any]:  # type: ignore[override]
-        from trainbench.alerting import run_note  # light: the scheduler and every task ask for it
+        from trainbench.alerting import run_note  # light: the scheduler and every task import it
 
         return [run_note]
 
-    # Properties: every process of Airflow loads this file, but only the API server asks for these, and only it needs
+    # Properties: every process of Airflow loads this file, but only the API server reads these, and only it needs
     # FastAPI and our history.
     @property
     def fastapi_root_middlewares(self) -> list[Any]:  # type: ignore[override]

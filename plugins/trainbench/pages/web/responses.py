@@ -1,4 +1,4 @@
-"""Shared by the routes: the reads that a person may make, a page with its filters, a table as CSV."""
+"""Helpers of the routes: a person's reads, a page with its filters, a table as CSV."""
 
 from __future__ import annotations
 

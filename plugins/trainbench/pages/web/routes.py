@@ -1,7 +1,7 @@
-"""Our pages as an application of their own that Airflow's API server mounts at `/trainbench`.
+"""Our pages as an application that Airflow's API server mounts at `/trainbench`.
 
-Imported in the API server only. Plugin applications are open to everybody unless every route asks: the application asks
-for the permission to see plugins, and each route for the DAGs that it shows.
+Imported in the API server only. Airflow does not protect plugin applications, so the application checks the permission
+to see plugins, and each route that for the DAGs that it shows.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from trainbench.results.store_files import StoreError
 router = APIRouter(route_class=OwnRoute)
 MAX_MAP_INDEX = 1_000_000
 NOT_MAPPED = -1
-# Airflow's page leaves the place of the index in our tab's address as it is where the task is not mapped.
+# For a task that is not mapped, Airflow's page leaves the placeholder of the index in our tab's address.
 MapIndex = Annotated[
     int,
     Query(ge=NOT_MAPPED, le=MAX_MAP_INDEX),
@@ -113,8 +113,8 @@ def _run(
     known: RunPage | None,
     place: tuple[str, int] | None,
 ) -> Response:
-    """`result`: None where its file has expired; `known`: of the history, None before it is recorded.
-    `place`: the pod's task and map index; None: not known.
+    """The page of a run. `result`: None where its file has expired; `known`: from the history, None before it is
+    recorded; `place`: the pod's task and map index; None: unknown.
     """
     return respond(
         request,

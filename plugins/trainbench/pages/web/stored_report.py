@@ -1,4 +1,4 @@
-"""The report of a campaign as a page: rendered from its stored verdict; no stored HTML ever reaches a browser."""
+"""The report of a campaign as a page, rendered from its stored verdict; stored HTML is never served."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
 
-# As the other pages, but for its style, which it brings along as the file in the store does, and its plots.
+# As for other pages, but with inline style and plots.
 REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "img-src": "data:", "form-action": "'none'"}
-MAX_SHOWN_BYTES = 64_000_000  # 8,000 runs on one GPU each: a gigabyte of memory while the page is made
-_one_at_a_time = threading.Lock()  # many readers of one large report must not each hold it in memory
+MAX_SHOWN_BYTES = 64_000_000  # 8,000 runs on one GPU each, which take a gigabyte of memory to render
+_one_at_a_time = threading.Lock()  # so that several readers of a large report do not each hold it in memory
 
 
 def stored_report(store: Store, campaign_id: str, suite: str, page: InAirflow) -> str | None:
@@ -41,6 +41,6 @@ def _plots(store: Store, campaign: Campaign) -> dict[str, bytes]:
     """File name -> PNG, of the stored plots; the report draws the nodes itself."""
     files = {}
     for name in set(plots.NAMES[1:]) - set(plots.not_drawn(campaign)):
-        with suppress(StoreError):  # expired, or never drawn
+        with suppress(StoreError):  # expired or never drawn
             files[f"{name}.png"] = store.read_summary(campaign.campaign_id, f"plots/{name}.png")
     return dict(sorted(files.items()))

@@ -1,4 +1,4 @@
-"""Between a pod's task in Airflow and its result: what the task returned, and which task ran it."""
+"""Maps a pod's task in Airflow to its result, and a run to its task."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
 
 
 def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
-    """(task id, map index) of the pod that ran this, by its name in the grid; None where that is not clear.
-    `label`: the name that the campaign's plan gave the work.
+    """(task id, map index) of the run's pod, by its name in the grid; None where that is ambiguous. `label`: the work's
+    name in the plan.
     """
     rendered: Any = TaskInstance.rendered_map_index
     query = select(TaskInstance.task_id, TaskInstance.map_index).where(
