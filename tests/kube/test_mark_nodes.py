@@ -88,7 +88,7 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:NoSchedule"]
     assert marked.marks_are_known
     told = summary(marked, "node_marked")
-    assert told.startswith(f"gpu-0 is kept away from other work by {TAINT} since ")
+    assert told.startswith(f"gpu-0 is marked with {TAINT} since ")
     assert "samples/s −10.0 %, limit ±5 %, confirmed by a re-run" in told
     assert "`trainbench nodes free gpu-0` undoes the mark" in told
 
@@ -142,9 +142,7 @@ def test_never_more_than_the_share_of_the_fleet(fleet: Fleet) -> None:
     bad = (verdict("gpu-0", 9.0), verdict("gpu-1", 8.0), verdict("gpu-2", 8.5))
     none = fleet.night(*bad, KEEP_AWAY_MAX_PCT="10")
     assert set(map(len, fleet.taints().values())) == {0, 1}  # the owner's own
-    assert "gpu-1, gpu-2 and gpu-0 are in confirmed breach and not kept away from other work" in summary(
-        none, "node_not_marked"
-    )
+    assert "gpu-1, gpu-2 and gpu-0 are in confirmed breach and not marked" in summary(none, "node_not_marked")
 
     one = fleet.night(*bad, number=2, KEEP_AWAY_MAX_PCT="25")
     assert [name for name, taints in fleet.taints().items() if f"{KEY}:NoSchedule" in taints] == ["gpu-1"]

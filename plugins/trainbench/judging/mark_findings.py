@@ -22,7 +22,7 @@ def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
         nodes=(node,),
         measured=shape,
         expected=NO_MARK,
-        summary=f"is kept away from other work by {shape} since {_moment(mark.at)}: {mark.reason}"
+        summary=f"is marked with {shape} since {_moment(mark.at)}, so that other work keeps away: {mark.reason}"
         + (f"; it stays so, because {still}" if still else ""),
         resolution=f"repair it: a run that finds it ok frees it; `{UNDO} {node}` undoes the mark at once",
     )
@@ -35,7 +35,7 @@ def foreign(node: str, shape: str) -> Finding:
         nodes=(node,),
         measured=shape,
         expected=NO_MARK,
-        summary=f"is kept away from other work by {shape}, which this installation did not set and leaves alone",
+        summary=f"is marked with {shape}, which this installation did not set and leaves alone",
         resolution=f"ask who set it; `{UNDO} {node}` takes it off",
     )
 
@@ -80,7 +80,7 @@ def _not_marked(nodes: Sequence[str], reason: str, next_step: str) -> Finding:
         nodes=tuple(nodes),
         measured=NO_MARK,
         expected="a mark",
-        summary=f"{verb} in confirmed breach and not kept away from other work: {reason}",
+        summary=f"{verb} in confirmed breach and not marked: {reason}",
         resolution=next_step,
     )
 
@@ -109,7 +109,7 @@ def _with_mark(finding: Finding, shapes: dict[str, str]) -> Finding:
     if finding.level is not Level.ERROR or len(finding.nodes) != 1 or finding.nodes[0] not in shapes:
         return finding
     (node,) = finding.nodes
-    next_step = f"{shapes[node]} keeps other work away (undo: `{UNDO} {node}`); {finding.resolution}"
+    next_step = f"it is marked with {shapes[node]} (undo: `{UNDO} {node}`); {finding.resolution}"
     return finding.model_copy(update={"resolution": next_step})
 
 

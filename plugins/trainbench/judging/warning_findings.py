@@ -65,7 +65,7 @@ ENDED: Mapping[Kind, str] = {
     Kind.UNDECIDED: "judged again",
     Kind(GONE): "no longer missed",
     Kind.MARKED: "takes other work again",
-    Kind.NOT_MARKED: "no longer in breach, or kept away from other work",
+    Kind.NOT_MARKED: "no longer in breach, or marked",
 }
 OVER = "this is over"
 

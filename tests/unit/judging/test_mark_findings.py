@@ -26,7 +26,8 @@ def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
     old = mark_findings.marked("node-3", TAINT, MARK, "it was not measured")
 
     assert new.headline == (
-        f"node-3 is kept away from other work by {TAINT} since 12 Nov 2026 02:10 UTC: samples/s −10.0 %, limit ±5 %"
+        f"node-3 is marked with {TAINT} since 12 Nov 2026 02:10 UTC, so that other work keeps away: samples/s −10.0 %, "
+        "limit ±5 %"
     )
     assert old.headline == f"{new.headline}; it stays so, because it was not measured"
     assert new.resolution == (
@@ -42,8 +43,8 @@ def test_nodes_that_are_not_marked_for_one_reason_are_one_finding() -> None:
     ]
     first, second = mark_findings.not_marked(refusals)
 
-    assert first.headline == "node-1 and node-9 are in confirmed breach and not kept away from other work: no room"
-    assert second.headline == "node-2 is in confirmed breach and not kept away from other work: gone"
+    assert first.headline == "node-1 and node-9 are in confirmed breach and not marked: no room"
+    assert second.headline == "node-2 is in confirmed breach and not marked: gone"
 
 
 def test_alert_and_note_of_a_breach_name_the_mark_and_its_undoing_first() -> None:
@@ -54,7 +55,7 @@ def test_alert_and_note_of_a_breach_name_the_mark_and_its_undoing_first() -> Non
     shapes = {"node-3": TAINT}
     findings = (*mark_findings.with_marks(campaign.findings, shapes), mark_findings.marked("node-3", TAINT, MARK, None))
     raised = alerts(campaign.model_copy(update={"findings": findings}))
-    undo = f"{TAINT} keeps other work away (undo: `trainbench nodes free node-3`); look at the fans of node-3"
+    undo = f"it is marked with {TAINT} (undo: `trainbench nodes free node-3`); look at the fans of node-3"
 
     assert [(alert.nodes, alert.level, alert.resolution) for alert in raised[:2]] == [
         (("node-3",), Level.ERROR, undo), (("node-4",), Level.ERROR, "look at the fans of node-4"),

@@ -139,7 +139,7 @@ def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
         nodes=("node-3",),
         measured="the taint",
         expected="no mark",
-        summary="is kept away from other work: samples/s -10.0 %",
+        summary="is marked with the taint: samples/s -10.0 %",
         resolution="repair it",
     )
     rates = {"node-1": 10.0, "node-3": 9.0}
@@ -150,5 +150,5 @@ def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
 
     assert [(event.kind, event.at, event.text) for event in found.events if event.what == "mark"] == [
         (EventKind.FREED, ENDED_AT + timedelta(days=4), "freed by ada"),
-        (EventKind.MARKED, ENDED_AT + timedelta(days=3), "is kept away from other work: samples/s -10.0 %"),
+        (EventKind.MARKED, ENDED_AT + timedelta(days=3), "is marked with the taint: samples/s -10.0 %"),
     ]
