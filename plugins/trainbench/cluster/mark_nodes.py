@@ -21,7 +21,7 @@ from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import KeepAway, Launcher, Settings
 
 FORBIDDEN, GONE = 403, 404
-GRANT = "grant it: kubectl apply -k docker/kubernetes/node-marker (docs/keep-bad-nodes-away.md)"
+GRANT = "grant the right to mark nodes: kubectl apply -k docker/kubernetes/node-marker (docs/keep-bad-nodes-away.md)"
 TRY_DOCTOR = "run `trainbench doctor`; the next run of the DAG tries again"
 
 

@@ -48,7 +48,7 @@ def freed(node: str, shape: str, mark: Mark) -> Finding:
         measured=NO_MARK,
         expected=NO_MARK,
         summary=f"takes other work again: it is ok, and {shape} of {_moment(mark.at)} was removed",
-        resolution="nothing to do",
+        resolution="it takes other work again: nothing to do",
     )
 
 

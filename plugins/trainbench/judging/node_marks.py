@@ -20,7 +20,7 @@ from trainbench.results.campaign import Campaign
 
 BAD_SIDES = frozenset({Side.SLOW, Side.HIGH})  # a node that is only faster or cooler than its peers is left alone
 CAP = "TRAINBENCH_KEEP_AWAY_MAX_PCT"
-LOOK = "look at the node, and take it out by hand where it must not take work"
+LOOK = "it is not marked: take it out by hand if it must not take work"
 
 
 class Mark(Frozen):
@@ -119,7 +119,13 @@ def decide(
         if each is None:
             refused.append(Refusal(name, "the cluster does not list exactly one node of that name", LOOK))
         elif each.created_at > campaign.started_at:
-            refused.append(Refusal(name, "another machine has that name since the run began", "measure it"))
+            refused.append(
+                Refusal(
+                    name,
+                    "another machine has that name since the run began",
+                    "it is not marked: measure the new machine first",
+                )
+            )
         elif each.shape is not None:
             if each.mark is not None and not (each.is_as_set and set(mark.groups) <= set(each.mark.groups)):
                 groups = tuple(dict.fromkeys((*each.mark.groups, *mark.groups)))
@@ -130,7 +136,7 @@ def decide(
             room -= 1
             to_mark.append((each, mark))
         else:
-            refused.append(Refusal(name, _no_room(most), f"{LOOK}; raise {CAP} if the fleet can do without more nodes"))
+            refused.append(Refusal(name, _no_room(most), f"{LOOK}; raise {CAP} if more may be marked"))
     return Decision(tuple(to_mark), tuple(refused), tuple(removed))
 
 
