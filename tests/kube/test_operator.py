@@ -90,6 +90,7 @@ ANYWHERE = (
     Case("plain-terminal", deferrable=True, operator=PlainTerminal),
 )
 DRAIN = {"action": "drain", "moment": "running", "delay_s": 1}
+DISK_FULL = {"action": "evict", "moment": "running", "delay_s": 1, "resource": "ephemeral-storage", "n": 0}
 IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
 LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
 FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
@@ -118,6 +119,7 @@ ONLY_STANDIN = (
     Case("deferred-vanished", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
     Case("deferred-evicted", SLEEP, True, ({"action": "evict", "moment": "running", "delay_s": 1},)),
+    Case("disk-full", SLEEP, True, (DISK_FULL,), options={"retries": 1}),
     Case("drained", SLEEP, False, (DRAIN,), spec=on("node-2")),
     Case("deferred-drained", SLEEP, True, (DRAIN,), spec=on("node-3")),
     Case("preempted", SLEEP, faults=({"action": "preempt", "moment": "running", "delay_s": 1},)),
@@ -337,6 +339,14 @@ def test_an_eviction_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "evicted"
     assert "low on resource: memory" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("disk-full")
+def test_a_full_disk_is_named_when_no_retry_is_left(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.tries) == ("failed", 2)
+    assert outcome.end["kind"] == "evicted"
+    assert "low on resource: ephemeral-storage" in outcome.end["message"]
     assert outcome.pods_left == []
 
 

@@ -54,6 +54,18 @@ def test_no_pod_stays(night: Night, fault: Fault) -> None:
     assert [pod for pod in night.pods if node_of(pod) == fault.node and not fault.leaves_pod] == []
 
 
+def test_a_pod_that_stays_is_named(night: Night) -> None:
+    """The machine died under its pod, which nobody can end; Kubernetes' 300 s of tolerance are 3 s here."""
+    (dead,) = (fault for fault in sick_nodes() if fault.leaves_pod)
+    own = verdict(night, dead)
+    (left,) = (pod for pod in night.pods if node_of(pod) == dead.node)
+
+    assert own
+    assert f"node {dead.node} stopped answering (not ready since" in own.reason
+    assert "could not be removed and its program may still run there" in own.reason
+    assert left["metadata"]["name"] in own.reason
+
+
 def test_it_is_not_green_without_the_node_s_figure(night: Night, fault: Fault) -> None:
     sick = fault.night
     assert sick is not None
