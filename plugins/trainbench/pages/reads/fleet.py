@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from datetime import date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -22,6 +23,7 @@ from sqlalchemy import (
     select,
 )
 
+from trainbench.core import csv_cells
 from trainbench.core.natural_order import natural
 from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
 from trainbench.judging.node_condition import Condition
@@ -159,28 +161,58 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
 
 def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -> tuple[HeatRow, ...]:
     """`number` rows of the map from the one with index `first`."""
-    scope, names = order.scope, order.names[first : first + number]
-    oldest = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    rows = connection.execute(_cells(scope, names, oldest)).all() if names and oldest else []
-    worst = {row.worst % _SCALE for row in rows}
-    run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
-    joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
-    made_by = {work_id: run for work_id, *run in connection.execute(joined)}
-    cells: dict[tuple[str, str], HeatCell] = {}
-    gpus: dict[str, tuple[str, str]] = {}  # node -> the last day and its GPU
-    for node, day, gpu_name, rank, *figures in rows:
-        cells[node, day] = _cell(day, rank, *figures, made_by=made_by[rank % _SCALE])
-        if gpu_name:
-            gpus[node] = max(gpus.get(node, ("", "")), (day, gpu_name))
+    names, cells, made_by = _read_cells(connection, order, first, number)
+    by_day = {
+        node: {cell[1]: _cell(cell, made_by=made_by[cell[3] % _SCALE]) for cell in of_node}
+        for node, of_node in cells.items()
+    }
     return tuple(
         HeatRow(
             node=node,
-            gpu_name=gpus[node][1] if node in gpus else None,
+            gpu_name=_last_gpu(cells.get(node, ())),
             num_red_days=order.red.get(node, 0),
-            cells=tuple(cells.get((node, day)) for day in order.days),
+            cells=tuple(by_day.get(node, {}).get(day) for day in order.days),
         )
         for node in names
     )
+
+
+def map_csv(connection: Connection, order: MapOrder, first: int, number: int) -> str:
+    """The same rows as CSV, a line for each node and day that has a verdict. No object is made of a line, for there
+    may be a million: names are made safe once for each node and each work.
+    """
+    names, cells, made_by = _read_cells(connection, order, first, number)
+    runs = {work_id: tuple(map(csv_cells.cell, run)) for work_id, run in made_by.items()}
+    conditions = [condition.value for condition in BADNESS]
+    return csv_cells.written(
+        (name, gpu_name, day, conditions[worst // _SCALE], _farthest(lowest, highest), num_verdicts,
+         *runs[worst % _SCALE])
+        for node in names
+        if (of_node := cells.get(node))
+        for name, gpu_name in [(csv_cells.cell(node), csv_cells.cell(_last_gpu(of_node)))]
+        for _, day, _, worst, lowest, highest, num_verdicts in of_node
+    )  # fmt: skip
+
+
+def _read_cells(
+    connection: Connection, order: MapOrder, first: int, number: int
+) -> tuple[Sequence[str], dict[str, list[Any]], dict[int, Sequence[Any]]]:
+    """The names of the rows; node -> its rows of `_cells` by day; work -> campaign, DAG and DAG run."""
+    scope, names = order.scope, order.names[first : first + number]
+    oldest = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
+    result = connection.execute(_cells(scope, names, oldest)) if names and oldest else None
+    rows: Sequence[Any] = result.cursor.fetchall() if result and result.cursor else []  # a Row of each takes a second
+    run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
+    worst = {row[3] % _SCALE for row in rows}
+    joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
+    made_by: dict[int, Sequence[Any]] = {work_id: run for work_id, *run in connection.execute(joined)}
+    cells: dict[str, list[Any]] = {node: list(of_node) for node, of_node in groupby(rows, itemgetter(0))}
+    return names, cells, made_by
+
+
+def _last_gpu(of_node: Sequence[Any]) -> str | None:
+    """The GPU on the last day that has one."""
+    return next((cell[2] for cell in reversed(of_node) if cell[2]), None)
 
 
 def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
@@ -200,6 +232,7 @@ def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
         )
         .where(scope.works, node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
         .group_by(node_verdicts.c.node, works.c.day)
+        .order_by(node_verdicts.c.node, works.c.day)
     )
 
 
@@ -207,15 +240,11 @@ def _joined(*columns: Any) -> Select[Any]:
     return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
 
 
-def _cell(
-    day: str,
-    worst: int,
-    lowest: float | None,
-    highest: float | None,
-    num_verdicts: int,
-    *,
-    made_by: Sequence[Any],
-) -> HeatCell:
+def _cell(row: Sequence[Any], *, made_by: Sequence[Any]) -> HeatCell:
     """The cell of a row of `_cells`. `made_by`: campaign, DAG and DAG run of its worst verdict."""
-    deviation = highest if lowest is None or (highest is not None and highest > -lowest) else lowest  # the farthest
-    return HeatCell(day, BADNESS[worst // _SCALE], deviation, num_verdicts, *made_by)
+    _, day, _, worst, lowest, highest, num_verdicts = row
+    return HeatCell(day, BADNESS[worst // _SCALE], _farthest(lowest, highest), num_verdicts, *made_by)
+
+
+def _farthest(lowest: float | None, highest: float | None) -> float | None:
+    return highest if lowest is None or (highest is not None and highest > -lowest) else lowest

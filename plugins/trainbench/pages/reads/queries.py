@@ -32,7 +32,6 @@ from trainbench.pages.reads.rows import (
     Choices,
     Costs,
     HeatMap,
-    HeatRow,
     NodePage,
     Overview,
     RunPage,
@@ -118,16 +117,16 @@ class Pages:
         with self._reading(filters) as (connection, scope):
             return fleet.heat_map(connection, scope, today, days, page)
 
-    def heat_rows(self, filters: Filters, today: date, days: int) -> Iterator[tuple[HeatRow, ...]]:
-        """All rows of the map in pieces, in an order that is computed once. Each piece is a transaction, so that a slow
-        download holds none open.
+    def heat_csv(self, filters: Filters, today: date, days: int) -> Iterator[str]:
+        """All rows of the map as CSV in pieces, in an order that is computed once. Each piece is a transaction,
+        so that a slow download holds none open.
         """
         with self._reading(filters) as (connection, scope):
             order = fleet.map_order(connection, scope, today, days)
         for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
             with self._connected() as connection:
-                rows = fleet.map_rows(connection, order, first, MAP_ROWS_AT_ONCE)
-            yield rows
+                text = fleet.map_csv(connection, order, first, MAP_ROWS_AT_ONCE)
+            yield text
 
     def open_breaches(self, filters: Filters) -> Breaches:
         with self._reading(filters) as (connection, scope):

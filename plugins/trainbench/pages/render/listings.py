@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE
 from trainbench.history.breach import Breach
-from trainbench.pages.reads.rows import CostRow, HeatRow, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
+from trainbench.pages.reads.rows import CostRow, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
 from trainbench.pages.render.links import Links
 
 MAX_POINT_ROWS = 60
@@ -229,17 +229,6 @@ def _node_name(row: RunRow) -> str:
 
 def _run_state(row: RunRow) -> str:
     return ("drill: " if row.is_drill else "") + readable(row.state)
-
-
-def heat_csv(rows: Iterable[HeatRow]) -> Iterator[str]:
-    """A row for each node and day that has a verdict; without the header."""
-    for row in rows:
-        judged = [cell for cell in row.cells if cell is not None]
-        yield lines(
-            [row.node, row.gpu_name, c.day, c.condition.value, c.deviation_pct, c.num_verdicts,
-              c.campaign_id, c.dag_id, c.dag_run_id]
-            for c in judged
-        )  # fmt: skip
 
 
 HEAT_COLUMNS = (

@@ -231,5 +231,4 @@ def _fleet_csv(request: Request, pages: Pages, form: FilterForm, table: FleetTab
 
 def _heat(pages: Pages, form: FilterForm) -> Iterator[str]:
     yield lines([listings.HEAT_COLUMNS])
-    for rows in pages.heat_rows(form.filters, form.today, form.days):
-        yield from listings.heat_csv(rows)
+    yield from pages.heat_csv(form.filters, form.today, form.days)

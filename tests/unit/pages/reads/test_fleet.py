@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import date, timedelta
 
 import pytest
@@ -94,10 +95,18 @@ def test_all_rows_of_the_map_come_in_pieces_and_their_order_is_computed_once(
     orders = []
     map_order = fleet.map_order
     monkeypatch.setattr(fleet, "map_order", lambda *given: orders.append(map_order(*given)) or orders[-1])
-    pieces = list(pages.heat_rows(ALL, DAY_3, 3))
+    pieces = [list(csv.reader(text.splitlines())) for text in pages.heat_csv(ALL, DAY_3, 3)]
 
-    assert [[row.node for row in rows] for rows in pieces] == [["node-2", "node-3", "node-1"], ["node-10"]]
-    assert sum(pieces, ()) == pages.heat_map(ALL, DAY_3, days=3).rows
+    assert [list(dict.fromkeys(line[0] for line in lines)) for lines in pieces] == [
+        ["node-2", "node-3", "node-1"],
+        ["node-10"],
+    ]
+    assert [line for lines in pieces for line in lines] == [
+        [row.node, row.gpu_name, *("" if value is None else str(value) for value in cell)]
+        for row in pages.heat_map(ALL, DAY_3, days=3).rows
+        for cell in row.cells
+        if cell
+    ]
     assert len(orders) == 2  # one of the pieces, one of the map that they are compared with
 
 
