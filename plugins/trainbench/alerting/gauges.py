@@ -73,14 +73,16 @@ class Points(NamedTuple):
 
 
 def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
-    """The worst nodes first: where a client takes no more, good nodes are left out. An unknown value is no gauge."""
+    """The worst nodes first, the dearest first: where a client takes no more, the others are left out. An unknown value
+    is no gauge.
+    """
     worst_first = sorted(state.nodes, key=lambda node: -CODES[node.condition.condition])
     made = [
         *_known(f"{FLEET}.refreshed_timestamp_seconds", now.timestamp()),
         *_known(f"{FLEET}.last_verdict_timestamp_seconds", _seconds(state.judged_at)),
         *(gauge for node in worst_first for gauge in _of_node(node)),
     ]
-    for spend in state.spends:
+    for spend in sorted(state.spends, key=lambda spend: -(spend.usd or 0.0)):
         labels = {"node": spend.node}
         made += _known(f"{NODE}.spend_30d_usd", spend.usd, labels)
         made += _known(f"{NODE}.unpriced_runs_30d", spend.num_unpriced, labels)

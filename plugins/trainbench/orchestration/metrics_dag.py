@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOURLY = "20 * * * *"
 OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise; it folds the rest into one series
 STATSD_CHARS = 250  # Airflow drops a longer name
-BURST, PAUSE_S = 500, 0.1  # StatsD is UDP: a server loses what comes faster than it reads
+BURST, PAUSE_S = 100, 0.02  # StatsD is UDP: a socket's usual buffer holds some 200 small datagrams, and loses the rest
 DOC = f"""\
 **Each node's condition, samples/s, deviation, open breaches, last verdict and spend, where your other metrics are.**
 Runs when nodes were judged, and every hour, so that acknowledgements and a restarted exporter do not wait for a night.
