@@ -19,7 +19,7 @@ import yaml
 
 from bench_image.process.parent_death import die_with_parent
 from debian import install
-from tests.builders.image_processes import free_port
+from tests.builders.ports import free_port
 
 WAIT_S = 60
 
