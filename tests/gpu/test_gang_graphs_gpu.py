@@ -14,8 +14,9 @@ from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 from bench_image.process.rank_report import read_reports
-from tests.builders.image_processes import ENDLESS, finish, free_port, make_spec, rank_process, start
+from tests.builders.image_processes import ENDLESS, finish, make_spec, rank_process, start
 from tests.builders.image_processes import wait_for as wait_for_phase
+from tests.builders.ports import free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")]
 STEPS = 24
