@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 
 from trainbench.orchestration.dag_tasks import BREACHES
@@ -70,12 +71,17 @@ def _schedule(settings: Settings, dag_id: str) -> Any:
 def send_gauges() -> int:
     """Reads the history, sends each gauge, returns how many were sent. Fails only where the history cannot be read."""
     from trainbench.alerting.gauges import gauges, points
+    from trainbench.history.database import HistoryError
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
 
     settings, now = read_settings(), datetime.now(UTC)
-    history = open_history(settings.history_url, open_store(settings.store))
-    made = points(gauges(history.fleet_state(now, settings.fresh), now), client())
+    try:
+        state = open_history(settings.history_url, open_store(settings.store)).fleet_state(now, settings.fresh)
+    except (HistoryError, StoreError) as error:
+        raise AirflowFailException(str(error)) from None
+    made = points(gauges(state, now), client())
     return send(made.points, made.left_out)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
@@ -134,6 +135,12 @@ def test_a_client_that_fails_is_one_warning(monkeypatch: pytest.MonkeyPatch, cap
         "the metrics client failed after 2 gauges: OSError: the socket is gone"
     ]
     assert sent[0] == ("trainbench.node.condition", 20, {"node": "node-3"})
+
+
+def test_a_history_that_cannot_be_read_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////proc/none/history.sqlite")
+    with pytest.raises(AirflowFailException, match="history sqlite:////proc/none"):
+        metrics_dag.send_gauges.function()
 
 
 def test_many_gauges_are_sent_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
