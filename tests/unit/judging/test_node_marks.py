@@ -12,7 +12,16 @@ from tests.builders import STARTED_AT
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State
-from trainbench.judging.node_marks import Decision, ListedNode, Mark, confirmed, decide, most_marked, to_free
+from trainbench.judging.node_marks import (
+    Decision,
+    ListedNode,
+    Mark,
+    confirmed,
+    decide,
+    most_marked,
+    to_free,
+    why_marked,
+)
 from trainbench.results.campaign import Campaign
 
 SHAPE = "the taint trainbench.io/breach:NoSchedule"
@@ -75,6 +84,33 @@ def test_only_a_confirmed_breach_to_the_bad_side_marks_a_node(fields: dict[str, 
 
     assert names_to_mark(decision) == (["node-1"] if is_confirmed else [])
     assert (decision.refused, decision.removed) == ((), ())
+
+
+def test_a_metric_that_is_well_marks_nobody_whatever_its_side() -> None:
+    fast = make_metric(11.0, 10.0, state=State.BREACH, side=Side.FAST)
+    warm = make_metric(61.0, 60.0, metric=Metric.TEMPERATURE_C, side=Side.HIGH)
+
+    assert confirmed(night(make_node("node-1", [fast, warm], **IN_BREACH))) == {}
+
+
+def test_a_node_that_is_not_in_breach_is_not_marked_whatever_one_metric_was() -> None:
+    slow = make_metric(9.0, 10.0, state=State.BREACH, side=Side.SLOW)
+
+    assert confirmed(night(make_node("node-1", [slow], **IN_BREACH | {"state": State.INSUFFICIENT}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("campaign", "reason"),
+    [
+        (night(ok("node-2")), "it was not measured"),
+        (night(verdict("node-1")), "it is not well"),
+        (night(ok("node-2"), more=[ok("node-1")]), "1 work that it was marked at was not measured"),
+        (night(ok("node-1", is_watched=True)), "not every verdict on it was ok"),
+        (night(ok("node-1")), None),
+    ],
+)
+def test_why_a_node_stays_marked(campaign: Campaign, reason: str | None) -> None:
+    assert why_marked(campaign, "node-1", mark()) == reason
 
 
 def test_the_mark_says_by_whom_when_at_which_works_and_why() -> None:
