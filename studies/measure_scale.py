@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Performance
 from bench_image.contract.spec import RunSpec
 from tests.builders import fields_of, make_result
 from trainbench.history.history import open_history
@@ -139,15 +141,25 @@ def _payloads(specs: Sequence[RunSpec]) -> list[str]:
 
 
 def _write_results(folder: Path, number: int) -> None:
+    """Each with a rate, windows and 150 step times of its own: 1 % of chance, in whole microseconds as of real runs."""
     draw = random.Random(1)  # noqa: S311
-    text = make_result("node-0").model_dump_json()
     for index in range(number):
         node = f"node-{index % 1000:03}"
+        rate, windows = 9.5 * draw.gauss(1, 0.01), [draw.gauss(1, 0.002) for _ in range(3)]
+        result = make_result(node, rate, windows=windows)
+        steps = _own_steps(result, draw)
         path = folder / f"{index // 1000:03}" / f"{node}-{index}" / "result.json"
         path.parent.mkdir(parents=True)
-        rate = 9.5 * draw.gauss(1, 0.01)
-        own = text.replace("node-0", node).replace('"samples_per_second":9.5,', f'"samples_per_second":{rate!r},', 1)
-        path.write_text(own)
+        path.write_text(result.model_copy(update={"performance": steps}).model_dump_json())
+
+
+def _own_steps(result: RunResult, draw: random.Random) -> Performance:
+    """Its performance with step times that scatter; their sum in each window, and so its rate, stay."""
+    performance, steps = result.performance, list(result.performance.step_times_s)
+    for first in range(0, len(steps) - 1, 2):
+        moved = round(steps[first] * draw.gauss(0, 0.01), 6)
+        steps[first], steps[first + 1] = round(steps[first] + moved, 6), round(steps[first + 1] - moved, 6)
+    return performance.model_copy(update={"step_times_s": tuple(steps)})
 
 
 def _command(arguments: Sequence[str]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
     broken: list[BrokenFile] = []
     for campaign_id in _oldest_first(store, published):
         try:
-            campaign = store.read_campaign(campaign_id)
+            campaign = store.read_campaign(campaign_id, with_steps=False)
         except StoreError as error:
             broken.append(BrokenFile(campaign_id, str(error)))
         else:

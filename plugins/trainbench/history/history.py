@@ -51,6 +51,7 @@ from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 
 BASELINE_CAMPAIGNS = 30
+ROWS_AT_ONCE = 1000
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
@@ -77,8 +78,9 @@ class History:
         with self._transaction(write=True) as connection:
             connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
             work_ids = record_summary(connection, campaign, made, works)
-            if made:
-                connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in made])
+            for first in range(0, len(made), ROWS_AT_ONCE):
+                some = made[first : first + ROWS_AT_ONCE]
+                connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in some])
             update_breaches(connection, campaign, works)
             close_removed(connection, campaign)
             update_warnings(connection, campaign)

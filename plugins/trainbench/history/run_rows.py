@@ -9,6 +9,7 @@ from typing import Any
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.scaling import Efficiency, efficiencies
+from trainbench.core.compact_rows import CompactRow
 from trainbench.core.verdicts import RED, State
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
@@ -24,7 +25,7 @@ from trainbench.results.setups import setup_of
 NOT_A_BASELINE = RED | {State.BUSY}
 
 
-def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[str, Any]]:
+def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[CompactRow]:
     """One row for each run, of two results of a run the later one. `parts` collects runs without a row."""
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
     # A node whose program chose two works has two verdicts; a run slower than its past in either is no baseline.
@@ -35,14 +36,14 @@ def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[s
     known = zip(campaign.results, campaign.costs, scaling, strict=False)
     priced = {id(result): (cost, efficiency) for result, cost, efficiency in known}
 
-    def row(result: RunResult) -> tuple[dict[str, Any]]:
+    def row(result: RunResult) -> tuple[CompactRow]:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
         made = _row(result, *priced[id(result)], states.get(subject), pasts.get(subject))
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
         made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
-        return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)
+        return (CompactRow({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made}),)
 
     by_time = sorted(campaign.results, key=lambda result: result.finished_at)
     made = parts.each("recording in the history", by_time, row)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.compact_rows import CompactRow
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
@@ -72,7 +73,7 @@ def _forget(connection: Connection, campaign_id: str) -> None:
     connection.execute(delete(campaigns).where(campaigns.c.campaign_id == campaign_id))
 
 
-def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
+def with_known_gpus(rows: Rows) -> Rows:
     """The rows, where runs that failed early get the GPU of their node's other runs, else the group's only kind."""
     of_node = {row["node"]: row["gpu_name"] for row in rows if row["gpu_name"]}
     of_group: dict[str, set[str]] = {}
@@ -83,7 +84,7 @@ def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
     for row in rows:
         kinds = of_group.get(row["group_id"], set())
         known = row["gpu_name"] or of_node.get(row["node"]) or (min(kinds) if len(kinds) == 1 else None)
-        filled.append({**row, "gpu_name": known})
+        filled.append(row if known == row["gpu_name"] else CompactRow({**row, "gpu_name": known}))
     return filled
 
 

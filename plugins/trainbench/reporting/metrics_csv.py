@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
 from trainbench.comparison.comparable import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
+from trainbench.core.compact_rows import CompactRow
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.params.applies_to import applies_to
@@ -37,25 +38,32 @@ FLAT_ROW = (
     "scaling_efficiency_pct",
 )
 SKIPPED = "skipped"  # the status of a planned run that did not run
+ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> str:
-    """The CSV text. `rows`: the result of `metric_rows` where the caller has it."""
+def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> Iterator[str]:
+    """The CSV text in pieces. `rows`: the result of `metric_rows` where the caller has it."""
     rows = metric_rows(campaign) if rows is None else rows
     header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
-    return lines([header, *([row.get(name) for name in header] for row in rows)])
+    yield lines([header])
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        yield lines([row.get(name) for name in header] for row in rows[first : first + ROWS_AT_ONCE])
 
 
-def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
+def metric_rows(campaign: Campaign) -> list[CompactRow]:
     """Column -> value for each run, skipped ones included; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
-        _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
+        CompactRow(
+            _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
+        )
         for result, cost, efficiency in scaled
     ]
     return rows + [
-        _skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)
+        CompactRow(_skipped_row(campaign, skipped, node))
+        for skipped in campaign.skipped
+        for node in skipped.nodes or (None,)
     ]
 
 

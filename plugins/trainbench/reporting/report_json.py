@@ -15,7 +15,7 @@ Paths are relative to this file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainbench.core.csv_cells import Cell
@@ -32,8 +32,8 @@ def report_json(
     campaign: Campaign,
     rows: Sequence[Mapping[str, Cell]] | None = None,
     sections: Sequence[Section] | None = None,
-) -> str:
-    """The JSON text. `rows`, `sections`: results of `metric_rows` and `comparison_sections`, if known."""
+) -> Iterator[str]:
+    """The JSON text in pieces. `rows`, `sections`: results of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
     head = campaign.model_dump(
@@ -46,13 +46,8 @@ def report_json(
         "dated": verdict_text.dated(campaign),
     }
     judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})
-    document = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        **head,
-        "verdict": verdict,
-        **judged,
-        "runs": [{**row, "result": _link(row.get("run_id"))} for row in rows],
+    before = {"format": FORMAT, "format_version": FORMAT_VERSION, **head, "verdict": verdict, **judged, "runs": []}
+    after = {
         "comparisons": [
             {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
             for section in sections
@@ -60,7 +55,14 @@ def report_json(
         "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
         "parameters": campaign.params,
     }
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    yield _text(before).removesuffix("]}")
+    for place, row in enumerate(rows):
+        yield (", " if place else "") + _text({**row, "result": _link(row.get("run_id"))})
+    yield "], " + _text(after).removeprefix("{") + "\n"
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str)
 
 
 def _link(run_id: object) -> str | None:

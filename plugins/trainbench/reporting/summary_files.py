@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from tempfile import SpooledTemporaryFile
 
 from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
 from trainbench.reporting import comparison_sections, cost_report, html, metrics_csv, plots, report, report_json
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import Content, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 
-Files = dict[str, str | bytes]
+Files = dict[str, Content]
+IN_MEMORY = 16_000_000  # bytes of one file; what is larger waits on the disk until all can be written
 
 
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
@@ -36,15 +39,23 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     rows = parts.attempt("computing the figures of the runs", name, lambda: metrics_csv.metric_rows(campaign)) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.
-    documents: Mapping[str, Callable[[], str]] = {
+    documents: Mapping[str, Callable[[], Iterable[str]]] = {
         "metrics.csv": lambda: metrics_csv.metrics_csv(campaign, rows),
-        "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
-        "report.html": lambda: html.report_html(campaign, images, sections),
+        "COST_REPORT.md": lambda: [cost_report.cost_report(campaign)],
+        "report.html": lambda: [html.report_html(campaign, images, sections)],
         "report.json": lambda: report_json.report_json(campaign, rows, sections),
-        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], sections),
+        "BENCHMARK_REPORT.md": lambda: [report.benchmark_report(campaign, [*sorted(files), *raw], sections)],
     }
     files |= {f"plots/{image}": png for image, png in images.items()}
     for path, write in documents.items():
-        text = parts.attempt(f"writing {path}", name, write)
-        files |= {} if text is None else {path: text}
+        content = parts.attempt(f"writing {path}", name, lambda write=write: _kept(write()))  # type: ignore[misc]
+        files |= {} if content is None else {path: content}
     return files
+
+
+def _kept(pieces: Iterable[str]) -> Iterator[bytes]:
+    """The whole text, to be read once; until then a large one is a temporary file."""
+    file = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed when it has been read and is dropped
+    file.writelines(piece.encode() for piece in pieces)
+    file.seek(0)
+    return iter(partial(file.read, 1_000_000), b"")

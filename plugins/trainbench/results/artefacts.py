@@ -10,13 +10,15 @@ The root is a local folder or an object store (`s3://`, `gs://`); both look the 
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -28,7 +30,15 @@ from bench_image.contract.spec import IDENTIFIER
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
 from trainbench.results.campaign_file import campaign_json, parse_campaign
-from trainbench.results.store_files import LOCAL_PROTOCOLS, StoreError, address, explained, opened, read_bounded
+from trainbench.results.store_files import (
+    LOCAL_PROTOCOLS,
+    StoreError,
+    address,
+    explained,
+    opened,
+    read_bounded,
+    too_large,
+)
 from trainbench.results.store_layout import NOUNS, Shelf, Usage, foreign_files
 from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
 from trainbench.settings.environment import read_settings
@@ -41,6 +51,7 @@ DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 WRITERS = 16
+Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
 
 
@@ -131,19 +142,16 @@ class Store:
     def write_campaign(self, campaign: Campaign) -> str:
         """Returns the file's address."""
         path = self._campaign(campaign.campaign_id) / "summary" / CAMPAIGN_FILE
-        return self._write(path, campaign_json(campaign))
+        return self._write_pieces(path, campaign_json(campaign))
 
-    def read_campaign(self, campaign_id: str) -> Campaign:
+    def read_campaign(self, campaign_id: str, with_steps: bool = True) -> Campaign:
         """The campaign. Raises StoreError when it is missing or cannot be read."""
-        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE, self.root)
+        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE, self.root, with_steps)
 
-    def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
+    def write_summary(self, campaign_id: str, files: Mapping[str, Content]) -> dict[str, str]:
         """Write the files (relative name -> content) after checking all names; return relative name -> address."""
         paths = {name: self._summary_file(campaign_id, name) for name in files}
-        return {
-            name: self._write(paths[name], content.encode() if isinstance(content, str) else content)
-            for name, content in files.items()
-        }
+        return {name: self._write_pieces(paths[name], _pieces(content)) for name, content in files.items()}
 
     def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
         """Write a cost report's files (relative name -> content); return relative name -> address."""
@@ -248,20 +256,37 @@ class Store:
         return self.root / Shelf.CAMPAIGNS / _identifier(campaign_id)
 
     def _write(self, path: UPath, content: bytes) -> str:
+        return self._write_pieces(path, (content,))
+
+    def _write_pieces(self, path: UPath, pieces: Iterable[bytes]) -> str:
         with explained(path, "written"):
             if self.is_local:
-                local_files.write_file(Path(path.path), content, Path(self.root.path))
-            else:
-                path.write_bytes(content)  # one put: object stores show an object only when it is complete
+                local_files.write_file(Path(path.path), pieces, Path(self.root.path))
+            else:  # one put of a whole file: object stores show an object only when it is complete
+                with NamedTemporaryFile() as file:
+                    file.writelines(pieces)
+                    file.flush()
+                    path.fs.put_file(file.name, path.path)
         return address(path)
 
 
-def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
-    """The campaign of a file. `root`: of the store. Raises StoreError when it is missing, too large or no campaign."""
+def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = True) -> Campaign:
+    """The campaign of a file. `root`: of the store. `with_steps`: with the times of single steps. Raises StoreError
+    when it is missing, too large or no campaign.
+    """
     try:
-        return parse_campaign(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
+        with explained(path, "read"), opened(path, root) as file:
+            if file.seek(0, os.SEEK_END) > MAX_CAMPAIGN_BYTES:
+                raise too_large(path, MAX_CAMPAIGN_BYTES)
+            file.seek(0)
+            return parse_campaign(file, with_steps)
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
+
+
+def _pieces(content: Content) -> Iterable[bytes]:
+    whole = content.encode() if isinstance(content, str) else content
+    return (whole,) if isinstance(whole, bytes) else whole
 
 
 def _named(folder: UPath, name: str) -> UPath:

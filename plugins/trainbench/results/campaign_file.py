@@ -1,39 +1,88 @@
-"""Writes and reads verdict.json, one result at a time, so that equal parts are held in memory once."""
+"""Writes and reads verdict.json, one result at a time: neither its text nor equal parts are held in memory twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from bench_image.contract.result import RunResult
 from trainbench.results.campaign import Campaign
-from trainbench.results.shared_parts import SharedParts
+from trainbench.results.shared_parts import SharedParts, without_steps
 
 # One space of indentation for each level. No other line begins this way, because texts have no line breaks.
-RESULTS, NONE = b'\n "results": [\n', b'\n "results": [],\n'
+RESULTS, NONE, END = b'\n "results": [\n', b'\n "results": [],\n', b"\n ],\n"
 FIRST, LAST = b"  {\n", b"\n  }"
+NEXT = b",\n"
+READ_BYTES = 200_000
 
 
-def campaign_json(campaign: Campaign) -> bytes:
-    """The text of `model_dump_json`, without a second copy in memory of hundreds of megabytes."""
-    return campaign.__pydantic_serializer__.to_json(campaign, indent=1)
+def campaign_json(campaign: Campaign) -> Iterator[bytes]:
+    """The text of `model_dump_json(indent=1)`, in pieces."""
+    rest = campaign.model_copy(update={"results": ()})
+    head, none, tail = rest.__pydantic_serializer__.to_json(rest, indent=1).partition(NONE)
+    if not campaign.results:
+        yield head + none + tail
+        return
+    yield head + RESULTS
+    for place, result in enumerate(campaign.results):
+        text = result.__pydantic_serializer__.to_json(result, indent=1).replace(b"\n", b"\n  ")
+        yield (NEXT if place else b"") + b"  " + text
+    yield END + tail
 
 
-def parse_campaign(text: bytes) -> Campaign:
-    """Parse a campaign. Raises ValidationError."""
-    begin = text.find(RESULTS)
-    end = text.find(b"\n ]", begin)
-    blocks = tuple(_blocks(text, begin + len(RESULTS), end)) if 0 <= begin < end else ()
-    if not blocks or blocks[-1].stop != end:  # no results, or another program wrote the file
-        return Campaign.model_validate_json(text)
-    rest = text[:begin] + NONE + text[end:].removeprefix(b"\n ],\n")
-    campaign, parts = Campaign.model_validate_json(rest), SharedParts()
-    results = tuple(parts.share(RunResult.model_validate_json(text[block])) for block in blocks)
-    return campaign.model_copy(update={"results": results})
+def parse_campaign(file: BinaryIO, with_steps: bool = True) -> Campaign:
+    """Parse a campaign. Without `with_steps` its results come without the times of single steps. Raises
+    ValidationError.
+    """
+    campaign = _streamed(_Text(file), with_steps)
+    if campaign is not None:
+        return campaign
+    file.seek(0)  # no results, or another program wrote the file
+    return Campaign.model_validate_json(file.read())
 
 
-def _blocks(text: bytes, position: int, end: int) -> Iterator[slice]:
-    """The slice of each result in the text."""
-    while text.startswith(FIRST, position) and (close := text.find(LAST, position, end + len(LAST))) >= 0:
-        close += len(LAST)
-        yield slice(position, close)
-        position = close + len(b",\n")
+def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
+    """None: the text is not laid out as `campaign_json` writes it."""
+    head = text.take_until(RESULTS)
+    results, parts = [], SharedParts()
+    while head is not None and text.starts_with(FIRST) and (block := text.take_until(LAST)) is not None:
+        result = RunResult.model_validate_json(block + LAST)
+        results.append(parts.share(result if with_steps else without_steps(result)))
+        if not text.starts_with(NEXT):
+            break
+        text.take_until(NEXT)
+    if head is None or not results or not text.starts_with(END):
+        return None
+    text.take_until(END)
+    campaign = Campaign.model_validate_json(head + NONE + text.rest())
+    return campaign.model_copy(update={"results": tuple(results)})
+
+
+class _Text:
+    """A file, read piece by piece."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._held = file, b""
+
+    def starts_with(self, mark: bytes) -> bool:
+        while len(self._held) < len(mark) and self._read():
+            pass
+        return self._held.startswith(mark)
+
+    def take_until(self, mark: bytes) -> bytes | None:
+        """What stands before the mark; the text goes on after it. None: the mark does not come, and all is read."""
+        searched = 0
+        while (at := self._held.find(mark, searched)) < 0:
+            searched = max(0, len(self._held) - len(mark))
+            if not self._read():
+                return None
+        taken, self._held = self._held[:at], self._held[at + len(mark) :]
+        return taken
+
+    def rest(self) -> bytes:
+        return self._held + self._file.read()
+
+    def _read(self) -> bool:
+        piece = self._file.read(READ_BYTES)
+        self._held += piece
+        return bool(piece)

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +31,7 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
         return _regular(os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder), path)
 
 
-def write_file(path: Path, content: bytes, root: Path) -> None:
+def write_file(path: Path, content: Iterable[bytes], root: Path) -> None:
     """Write `path` below `root`, with its folders; a reader sees the old content or the new, never half."""
     root.mkdir(parents=True, exist_ok=True)
     with _folder(root, path.parent, create=True) as folder:
@@ -39,7 +39,7 @@ def write_file(path: Path, content: bytes, root: Path) -> None:
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                file.writelines(content)
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a crash may leave an empty file under the new name
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -44,13 +44,20 @@ class SharedParts:
             return self.share(value)
         if isinstance(value, str) and type(value) is str:
             return self._known.setdefault(value, value)
-        if isinstance(value, tuple) and value and not isinstance(value[0], float):
+        if isinstance(value, tuple) and value and isinstance(value[0], float):
+            return tuple(self._known.setdefault(figure, figure) for figure in value)  # step times, whole microseconds
+        if isinstance(value, tuple) and value:
             parts = tuple(map(self._part, value))
             return self._known.setdefault(("tuple", *map(_key, parts)), parts)
         if isinstance(value, dict):
             items = {self._part(key): self._part(each) for key, each in value.items()}
             return self._known.setdefault(("dict", *items, *map(_key, items.values())), items)
         return value
+
+
+def without_steps(result: RunResult) -> RunResult:
+    """The result without the times of its single steps, which only files hold."""
+    return result.model_copy(update={"performance": result.performance.model_copy(update={"step_times_s": ()})})
 
 
 def _key(part: Any) -> Hashable:

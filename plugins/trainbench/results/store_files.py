@@ -34,8 +34,12 @@ def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> byte
     with explained(path, "read"), opened(path, root) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
+        raise too_large(path, max_bytes)
     return content
+
+
+def too_large(path: UPath, max_bytes: int) -> StoreError:
+    return StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
 
 
 def opened(path: UPath, root: UPath | None) -> BinaryIO:

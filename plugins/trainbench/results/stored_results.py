@@ -12,7 +12,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.pods.gangs import combine
 from trainbench.results.collect import collect, parse_payload
-from trainbench.results.shared_parts import SharedParts
+from trainbench.results.shared_parts import SharedParts, without_steps
 from trainbench.results.store_files import StoreError, address, explained, read_bounded
 
 if TYPE_CHECKING:
@@ -57,16 +57,12 @@ def read_results(
     for number, path in enumerate(paths, 1):
         try:
             result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
-            results.append(parts.share(result if with_steps else _without_steps(result)))
+            results.append(parts.share(result if with_steps else without_steps(result)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
         progress(number, len(paths))
     gangs, broken_ranks = join_gangs([path for path in files if RANK_FILE.fullmatch(path.name)], root)
     return StoredResults((*results, *gangs), (*broken, *broken_ranks))
-
-
-def _without_steps(result: RunResult) -> RunResult:
-    return result.model_copy(update={"performance": result.performance.model_copy(update={"step_times_s": ()})})
 
 
 def rank_file(rank: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainbench.prices.run_cost import RunCost
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
+from trainbench.results.store_layout import Shelf
 
 BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"]
 
@@ -200,3 +202,16 @@ def test_airflows_own_paths_are_a_root_too(tmp_path: Path) -> None:
     address = store.write_result(make_result())
     assert Path(address).is_relative_to(tmp_path)
     assert store.read_results("campaign-1").results == (make_result(),)
+
+
+def test_a_file_whose_pieces_break_off_leaves_the_old_one(store: Store) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half of "
+        raise ValueError("a defect")
+
+    store.write_summary("campaign-1", {"metrics.csv": "old"})
+    with pytest.raises(ValueError, match="a defect"):
+        store.write_summary("campaign-1", {"metrics.csv": broken()})
+
+    assert store.read_summary("campaign-1", "metrics.csv") == b"old"
+    assert store.usage(Shelf.CAMPAIGNS, "campaign-1").num_files == 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from pydantic import ValidationError
 
 from tests.builders import make_failed, make_result
 from tests.builders.campaigns import make_campaign
 from trainbench.results.campaign import Campaign
-from trainbench.results.campaign_file import campaign_json, parse_campaign
+from trainbench.results.campaign_file import READ_BYTES, campaign_json, parse_campaign
 
 HOSTILE = 'a\n "results": [\n  {\n ]\n  }'
 RESULTS = (make_result("node-1"), make_result("node-2", 9.1), make_failed("node-3", message=HOSTILE))
@@ -19,33 +21,67 @@ def campaign(number: int) -> Campaign:
     return made
 
 
+def text_of(campaign: Campaign) -> bytes:
+    return b"".join(campaign_json(campaign))
+
+
+def parsed(text: bytes) -> Campaign:
+    return parse_campaign(io.BytesIO(text))
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_what_is_read_is_what_was_written(number: int) -> None:
     written = campaign(number)
 
-    assert campaign_json(written) == written.model_dump_json(indent=1).encode()
-    assert parse_campaign(campaign_json(written)) == written
+    assert text_of(written) == written.model_dump_json(indent=1).encode()
+    assert parsed(text_of(written)) == written
 
 
 def test_another_program_s_layout_is_read_too() -> None:
     written = campaign(2)
 
-    assert parse_campaign(written.model_dump_json().encode()) == written
-    assert parse_campaign(written.model_dump_json(indent=4).encode()) == written
+    assert parsed(written.model_dump_json().encode()) == written
+    assert parsed(written.model_dump_json(indent=4).encode()) == written
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
 def test_a_file_that_was_cut_off_is_no_campaign(share: float) -> None:
-    text = campaign_json(campaign(3))
+    text = text_of(campaign(3))
 
     with pytest.raises(ValidationError):
-        parse_campaign(text[: int(share * len(text))])
+        parsed(text[: int(share * len(text))])
 
 
 def test_a_result_that_is_wrong_is_refused() -> None:
-    text = campaign_json(campaign(2)).replace(b'"measured_steps": 150', b'"measured_steps": "many"', 1)
-    assert text != campaign_json(campaign(2)) or b"measured_steps" in text
+    text = text_of(campaign(2)).replace(b'"measured_steps": 150', b'"measured_steps": "many"', 1)
+    assert text != text_of(campaign(2)) or b"measured_steps" in text
     broken = text.replace(b'"status": "ok"', b'"status": "fine"', 1)
 
     with pytest.raises(ValidationError, match="status"):
-        parse_campaign(broken)
+        parsed(broken)
+
+
+def test_no_piece_of_the_file_grows_with_the_campaign() -> None:
+    """Each result is a piece of its own, and is read by pieces of one size."""
+
+    class Watched(io.BytesIO):
+        sizes: tuple[int, ...] = ()
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.sizes = (*self.sizes, size or -1)
+            return super().read(size)
+
+    written: Campaign = make_campaign([make_result(f"node-{number}") for number in range(40)])
+    largest_result = max(len(result.model_dump_json(indent=4)) for result in written.results)
+    file = Watched(text_of(written))
+
+    assert max(map(len, list(campaign_json(written))[1:-1])) < largest_result
+    assert parse_campaign(file) == written
+    assert set(file.sizes[:-1]) == {READ_BYTES}  # the last: what stands after the results
+
+
+def test_steps_are_left_out_where_nobody_writes_them() -> None:
+    read = parse_campaign(io.BytesIO(text_of(campaign(1))), with_steps=False)
+
+    assert [result.performance.step_times_s for result in read.results] == [()]
+    assert read.results[0].performance.windows == RESULTS[0].performance.windows
