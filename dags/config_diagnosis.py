@@ -23,6 +23,9 @@ each chosen configuration is that work with one thing changed. One node runs the
 | `seq 512` | the length of a sample |
 | `seq 512 + batch 8` | the length, and twice as many samples at once |
 | `fp16` | the precision, with loss scaling |
+| `fp32`, `tf32` | the precision; tf32: fp32 with products of fewer bits |
+| `compile` | layers and loss by torch.compile |
+| `eager attention`, `flash attention` | how attention is computed |
 | `checkpointing off` | activations are kept and not computed again |
 | `data from disk` | ready tokens come from shard files instead of memory |
 | `QLoRA plain`, `+ double quantisation`, `+ checkpointing`, `+ both` | the four ways to spend less memory |

@@ -15,38 +15,39 @@ class Peak(NamedTuple):
     fp16: float | None
     fp32: float | None
     fp8: float | None = None
+    tf32: float | None = None
 
 
 # Sources: NVIDIA data sheets of each product (the figure without sparsity: where a sheet states only the sparse one,
 # half of it), and the GA102, AD102 and GB202 white papers for GeForce cards (the fp32-accumulate figure). fp32 is the
-# rate of the CUDA cores: torch does not use TF32 by default. A key consists of words of the NVML product name.
+# rate of the CUDA cores, tf32 that of the tensor cores. A key consists of words of the NVML product name.
 PEAK_TFLOPS: dict[str, Peak] = {
     "T4": Peak(None, 65, 8.1),
     "V100 SXM2": Peak(None, 125, 15.7),
     "V100 PCIE": Peak(None, 112, 14),
-    "A10": Peak(125, 125, 31.2),
-    "A30": Peak(165, 165, 10.3),
-    "A40": Peak(149.7, 149.7, 37.4),
-    "A100": Peak(312, 312, 19.5),
-    "L4": Peak(121, 121, 30.3, 242.5),
-    "L40": Peak(181, 181, 90.5, 362),
-    "L40S": Peak(362, 362, 91.6, 733),
-    "H20": Peak(148, 148, 44, 296),
-    "H100 HBM3": Peak(989, 989, 67, 1979),
-    "H100 SXM5": Peak(989, 989, 67, 1979),
-    "H100 PCIe": Peak(756, 756, 51, 1513),
-    "H100 NVL": Peak(835, 835, 60, 1671),
-    "H200": Peak(989, 989, 67, 1979),
-    "H200 NVL": Peak(835, 835, 60, 1671),
-    "GH200": Peak(989, 989, 67, 1979),
-    "B200": Peak(2250, 2250, None, 4500),
-    "RTX 3090": Peak(71, 71, 35.6),
-    "RTX 4080": Peak(97.5, 97.5, 48.7, 194.9),
-    "RTX 4090": Peak(165.2, 165.2, 82.6, 330.3),
-    "RTX 5090": Peak(209.5, 209.5, 104.8, 419),
-    "RTX A5000": Peak(111.1, 111.1, 27.8),
-    "RTX A6000": Peak(154.8, 154.8, 38.7),
-    "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1, 728.5),
+    "A10": Peak(125, 125, 31.2, tf32=62.5),
+    "A30": Peak(165, 165, 10.3, tf32=82),
+    "A40": Peak(149.7, 149.7, 37.4, tf32=74.8),
+    "A100": Peak(312, 312, 19.5, tf32=156),
+    "L4": Peak(121, 121, 30.3, 242.5, tf32=60),
+    "L40": Peak(181, 181, 90.5, 362, tf32=90.5),
+    "L40S": Peak(362, 362, 91.6, 733, tf32=183),
+    "H20": Peak(148, 148, 44, 296, tf32=74),
+    "H100 HBM3": Peak(989, 989, 67, 1979, tf32=494.5),
+    "H100 SXM5": Peak(989, 989, 67, 1979, tf32=494.5),
+    "H100 PCIe": Peak(756, 756, 51, 1513, tf32=378),
+    "H100 NVL": Peak(835, 835, 60, 1671, tf32=417.5),
+    "H200": Peak(989, 989, 67, 1979, tf32=494.5),
+    "H200 NVL": Peak(835, 835, 60, 1671, tf32=417.5),
+    "GH200": Peak(989, 989, 67, 1979, tf32=494.5),
+    "B200": Peak(2250, 2250, None, 4500, tf32=1125),
+    "RTX 3090": Peak(71, 71, 35.6, tf32=35.6),
+    "RTX 4080": Peak(97.5, 97.5, 48.7, 194.9, tf32=48.7),
+    "RTX 4090": Peak(165.2, 165.2, 82.6, 330.3, tf32=82.6),
+    "RTX 5090": Peak(209.5, 209.5, 104.8, 419, tf32=104.8),
+    "RTX A5000": Peak(111.1, 111.1, 27.8, tf32=55.6),
+    "RTX A6000": Peak(154.8, 154.8, 38.7, tf32=77.4),
+    "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1, 728.5, tf32=182.1),
 }
 
 # Words that do not change the rate. Any other word may change it: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
@@ -66,6 +67,7 @@ def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
     _, peak = max(matches, key=lambda match: match[0])
     by_precision = {
         Precision.BF16: peak.bf16, Precision.FP16: peak.fp16, Precision.FP32: peak.fp32, Precision.FP8: peak.fp8,
+        Precision.TF32: peak.tf32,
     }  # fmt: skip
     return by_precision[precision]
 

@@ -12,7 +12,7 @@ from bench_image.contract.flops import (
     tokens_per_sample,
 )
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
-from bench_image.contract.options import DEEPSPEED, Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
@@ -190,7 +190,7 @@ def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
 
 def _width(spec: RunSpec) -> int:
     """Bytes of a number in the run's precision; with fp8, weights and activations are bf16."""
-    return 4 if spec.work.precision is Precision.FP32 else 2
+    return 4 if spec.work.precision in WIDE else 2
 
 
 def _trainable_width(spec: RunSpec) -> int:
@@ -241,13 +241,22 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes that one layer saves per token for its backward pass, with fused attention.
+    """Bytes that one layer saves per token for its backward pass.
 
     Layers that another preset compiles count as eager ones, which save more: their peaks were not measured.
     """
     if compiles_as_tuned(spec):
-        return _width(spec) * _compiled_numbers(spec, shape) - _saved_by_float8(spec, shape)
-    return _eager_bytes(spec, shape)
+        layer = _width(spec) * _compiled_numbers(spec, shape) - _saved_by_float8(spec, shape)
+    else:
+        layer = _eager_bytes(spec, shape)
+    return layer + _score_bytes(spec, shape)
+
+
+def _score_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """Bytes per token that eager attention saves of its scores: softmax in fp32, and its copy for the product."""
+    if spec.work.attention is not Attention.EAGER or isinstance(shape, EncoderDecoderShape):
+        return 0
+    return shape.num_heads * spec.work.seq_length * (4 + _width(spec))
 
 
 def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:

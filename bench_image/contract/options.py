@@ -29,13 +29,23 @@ class Strategy(StrEnum):
 class Precision(StrEnum):
     """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler.
 
-    fp8: bf16, but the products of the layers' linears have 8-bit operands (e4m3), with a scale for each row.
+    tf32: fp32, but products round their operands to 10 bits of mantissa. fp8: bf16, but the products of the layers'
+    linears have 8-bit operands (e4m3), with a scale for each row.
     """
 
     FP32 = "fp32"
+    TF32 = "tf32"
     FP16 = "fp16"
     BF16 = "bf16"
     FP8 = "fp8"
+
+
+class Attention(StrEnum):
+    """sdpa: the kernel that torch chooses. flash: torch's flash kernel. eager: two products and a softmax."""
+
+    SDPA = "sdpa"
+    FLASH = "flash"
+    EAGER = "eager"
 
 
 class Optimizer(StrEnum):
@@ -46,6 +56,7 @@ class Optimizer(StrEnum):
 
 SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT)  # a rank needs no other
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
+WIDE = (Precision.FP32, Precision.TF32)  # tensors have 4 bytes a number
 FLOAT8_MULTIPLE = 16  # all dimensions of an 8-bit product are multiples of it
 FLOAT8_FAMILIES = ("llama", "mistral")  # their layers multiply with torch.nn.Linear only
 

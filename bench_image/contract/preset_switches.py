@@ -5,7 +5,7 @@ Both the program and the memory estimate read it from here.
 
 from __future__ import annotations
 
-from bench_image.contract.options import Optimizer, Precision, Strategy
+from bench_image.contract.options import Attention, Optimizer, Precision, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 
@@ -34,13 +34,18 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     """Whether the whole step, with its communication, is one CUDA graph: if no part of the step reads from the GPU.
 
     Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, a mixture of experts counts its
-    tokens, and DeepSpeed reads norms and waits for its streams. The warm-up must be long enough for the capture and
-    the steps before it.
+    tokens, eager attention asks for its mask, and DeepSpeed reads norms and waits for its streams. The warm-up must be
+    long enough for the capture and the steps before it.
     """
-    decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder")
+    decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder") and not needs_mask(spec)
     counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.precision is not Precision.FP16
     recorded = compiles_as_tuned(spec) and spec.placement.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
     return recorded and decoder and counts_on_gpu and spec.measurement.warmup_steps > steps_before_capture(spec)
+
+
+def needs_mask(spec: RunSpec) -> bool:
+    """Whether attention is causal by a mask only: a fused kernel leaves future tokens out by itself."""
+    return spec.work.attention is Attention.EAGER
 
 
 def steps_before_capture(spec: RunSpec) -> int:

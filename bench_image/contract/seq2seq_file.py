@@ -35,7 +35,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 
 FORMAT, FORMAT_VERSION = "trainbench-encoder-decoder", 1
-AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "off"}
+AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "off", Precision.TF32: "off"}
 
 
 @dataclass(frozen=True, kw_only=True)

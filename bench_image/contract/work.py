@@ -11,7 +11,16 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, f
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
-from bench_image.contract.options import FLOAT8_MULTIPLE, Optimizer, Precision, Recipe, Strategy, unsupported
+from bench_image.contract.options import (
+    FLOAT8_MULTIPLE,
+    WIDE,
+    Attention,
+    Optimizer,
+    Precision,
+    Recipe,
+    Strategy,
+    unsupported,
+)
 from bench_image.contract.result_bounds import MAX_COUNT
 from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
@@ -140,7 +149,8 @@ class WorkSettings(Frozen):
         Precision.BF16,
         "Work",
         "Precision",
-        "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`. fp8: bf16 with 8-bit "
+        "Precision of weights and activations. tf32: fp32 with products of fewer bits. fp16 is not possible with "
+        "`zero2` and `zero3`. fp8: bf16 with 8-bit "
         "products, for full fine-tuning of Llama and Mistral models by one GPU, `ddp` or `fsdp`, with `tuned`.",
     )
     optimizer: Optimizer | None = setting(None, "Work", "Optimizer", f"{_by_preset('optimizer')} 8-bit: bitsandbytes.")
@@ -156,6 +166,13 @@ class WorkSettings(Frozen):
         "Compile",
         "Layers and loss by torch.compile, on GPUs, not with `zero3`. Off: `tuned` also goes without what it builds on "
         f"it, fused adapters and CUDA graphs. {_by_preset('compile')}",
+    )
+    attention: Attention | None = setting(
+        None,
+        "Work",
+        "Attention",
+        "Empty, or `sdpa`: the fused kernel that torch chooses. `flash`: torch's flash kernel, on GPUs, in 16 bits. "
+        "`eager`: products and softmax one by one, with all scores in memory, and no CUDA graph.",
     )
     seed: int = setting(0, "Measurement", "Seed", "Seed of weights and data.", ge=0, lt=2**31)
 
@@ -179,6 +196,8 @@ class WorkSettings(Frozen):
         if self.compile and (strategy is Strategy.ZERO3 or self.device is Device.CPU):
             where = "on the CPU" if self.device is Device.CPU else f"with strategy '{strategy}'"
             return f"compile 'on' {where}, where layers are not compiled: choose off, or leave it empty"
+        if self.attention and (reason := self._no_such_attention(self.attention)):
+            return reason
         if self.precision is Precision.FP8 and (self.preset is not Preset.TUNED or not self.is_compiled):
             return "precision 'fp8' pays off only compiled: choose preset 'tuned' with compile on, or bf16"
         if self.precision is Precision.FP8 and self.seq_length % FLOAT8_MULTIPLE:
@@ -188,6 +207,15 @@ class WorkSettings(Frozen):
             )
         family = self.known_shape.family if self.known_shape else None
         return unsupported(strategy, self.recipe, self.precision, family)
+
+    def _no_such_attention(self, attention: Attention) -> str | None:
+        """Why the model cannot compute its attention so, with its remedy; None if it can."""
+        if self.known_shape and self.known_shape.family == "encoder-decoder":
+            return f"attention '{attention}' with an encoder-decoder model, which has torch's own: leave it empty"
+        if attention is Attention.FLASH and (self.device is Device.CPU or self.precision in WIDE):
+            where = "on the CPU" if self.device is Device.CPU else f"with precision '{self.precision}'"
+            return f"attention 'flash' {where}, for which torch has no such kernel: choose eager, or leave it empty"
+        return None
 
 
 class Work(WorkSettings, Part):
@@ -206,6 +234,12 @@ class Work(WorkSettings, Part):
         """The preset's own value written out is the work that it is without it, with the same fingerprint."""
         preset = info.data.get("preset")
         return None if preset and value is PRESET_SETTINGS[preset]["compile"] else value
+
+    @field_validator("attention")
+    @classmethod
+    def _left_to_torch(cls, value: Attention | None) -> Attention | None:
+        """What torch chooses, written out, is the work that it is without it."""
+        return None if value is Attention.SDPA else value
 
     @model_validator(mode="after")
     def _recipe_has_its_settings(self) -> Work:

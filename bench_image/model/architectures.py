@@ -8,12 +8,14 @@ import torch
 from torch import nn
 
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.options import Attention
 
 
-def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None) -> Any:
+def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attention: Attention | None = None) -> Any:
     """The model on meta, in `dtype`. Called with `input_ids` and `labels` it returns an object with a `loss`.
 
     `config`: a transformers configuration of the same shape, whose other settings apply too; None: the defaults.
+    `attention` None: sdpa.
     """
     if isinstance(shape, EncoderDecoderShape):
         from bench_image.model.encoder_decoder import EncoderDecoder
@@ -23,8 +25,9 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None) -> Any:
     from transformers import AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM
+    implementation = "eager" if attention is Attention.EAGER else "sdpa"
     with torch.device("meta"):
-        return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation="sdpa")
+        return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation=implementation)
 
 
 def modules_to_import(shape: ModelShape) -> list[str]:

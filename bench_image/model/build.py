@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bench_image.contract.options import Optimizer, Precision
+from bench_image.contract.options import Attention, Optimizer, Precision
 from bench_image.contract.preset_switches import uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
@@ -46,6 +46,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     `shard` is called with each layer as soon as it has its values, so that a sharding strategy never has more than one
     whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights.
     """
+    choose_kernels(spec, device)
     if spec.work.precision is Precision.FP8:
         check_8bit_units(device)
     # Structure on meta, without memory.
@@ -77,13 +78,25 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
 
 
+def choose_kernels(spec: RunSpec, device: torch.device) -> None:
+    """Sets for this process whether fp32 products are those of tf32, and which kernels compute attention."""
+    if device.type != "cuda":
+        return
+    torch.set_float32_matmul_precision("high" if spec.work.precision is Precision.TF32 else "highest")
+    any_kernel = spec.work.attention is not Attention.FLASH
+    torch.backends.cuda.enable_flash_sdp(True)
+    torch.backends.cuda.enable_cudnn_sdp(any_kernel)
+    torch.backends.cuda.enable_mem_efficient_sdp(any_kernel)
+    torch.backends.cuda.enable_math_sdp(any_kernel)
+
+
 def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:
     """The base model, the model with adapters (the same object for full training), and the parameter counts; on meta.
 
     `config`: the checkpoint's configuration, where there is one.
     """
     dtypes = model_dtypes(spec)
-    base = model = skeleton(spec.work.shape, dtypes.weights, config)
+    base = model = skeleton(spec.work.shape, dtypes.weights, config, spec.work.attention)
     if spec.work.precision is Precision.FP8:
         with_8bit_products(base)
     if spec.work.quantisation:

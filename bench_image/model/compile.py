@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import compiles_as_tuned, needs_mask, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 
@@ -44,7 +44,7 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
     """
     if uses_compile(spec):
         compile_loss(base)
-    if compiles_as_tuned(spec):
+    if compiles_as_tuned(spec) and not needs_mask(spec):
         leave_masks_out(base, spec.work.seq_length)
     if not uses_fused_lora(spec):
         return ()

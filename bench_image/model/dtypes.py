@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 
 from bench_image.contract.model_shapes import EncoderDecoderShape
-from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.options import WIDE, Precision, Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
 
 # With fp8 all tensors are bf16: each product casts its operands (kernels/float8_linear.py).
 DTYPES = {
-    Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16,
-    Precision.FP8: torch.bfloat16,
+    Precision.FP32: torch.float32, Precision.TF32: torch.float32, Precision.FP16: torch.float16,
+    Precision.BF16: torch.bfloat16, Precision.FP8: torch.bfloat16,
 }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def model_dtypes(spec: RunSpec) -> ModelDtypes:
     dtype = DTYPES[spec.work.precision]
     fp16 = spec.work.precision is Precision.FP16
     if isinstance(spec.work.shape, EncoderDecoderShape):
-        wide, mixed = torch.float32, spec.work.precision is not Precision.FP32
+        wide, mixed = torch.float32, spec.work.precision not in WIDE
         return ModelDtypes(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
     as_users_run = spec.work.preset is Preset.AS_USERS_RUN
     autocast = fp16 or (as_users_run and spec.work.precision is Precision.BF16)

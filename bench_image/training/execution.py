@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench_image.contract.options import Optimizer, Precision
+from bench_image.contract.options import Attention, Optimizer, Precision
 from bench_image.contract.preset_switches import uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import model_dtypes
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from bench_image.training.train_step import TrainStep
 
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+ATTENTION = {
+    None: "sdpa", Attention.SDPA: "sdpa", Attention.FLASH: "sdpa, flash kernel",
+    Attention.EAGER: "eager: products and softmax",
+}  # fmt: skip
 OFF = "off"
 KEPT = "kept from forward to backward"
 
@@ -33,12 +37,14 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "autocast": NAMES[dtypes.autocast] if dtypes.autocast else OFF,
         "loss scaling": "dynamic" if dtypes.scaled else OFF,
         "gradient clipping": "global norm of 1, computed in fp32",
-        "attention": "sdpa",
+        "attention": ATTENTION[spec.work.attention],
         "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
         "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
     }
     if spec.work.precision is Precision.FP8:
         execution["products"] = "layers: fp8 (e4m3), a scale for each row; head and attention: bf16"
+    if spec.work.precision is Precision.TF32:
+        execution["products"] = "tf32"
     if spec.work.quantisation:
         packed = f"{spec.work.quantisation.kind}{', scales quantised too' if spec.work.quantisation.double else ''}"
         execution["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"

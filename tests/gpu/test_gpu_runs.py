@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench_image.contract.options import SINGLE_GPU, Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.options import SINGLE_GPU, Attention, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Device, Preset
@@ -74,6 +74,34 @@ def test_step_times_add_up_to_the_wall_time(tmp_path: Path) -> None:
 
 def test_fp16_trains_with_a_scaler(tmp_path: Path) -> None:
     assert run(tmp_path, recipe=Recipe.LORA, precision=Precision.FP16).status is Status.OK
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_tf32_multiplies_faster_than_fp32(tmp_path: Path, preset: Preset) -> None:
+    """The probe multiplies as the run does. On the tensor cores that is several times as fast."""
+    fields = {"recipe": Recipe.LORA, "optimizer": Optimizer.ADAMW_TORCH, "preset": preset}
+    fp32, tf32 = (
+        run(tmp_path / precision, precision=precision, **fields) for precision in (Precision.FP32, Precision.TF32)
+    )
+
+    assert (fp32.status, tf32.status) == (Status.OK, Status.OK)
+    assert fp32.probes.matmul_tflops is not None
+    assert tf32.probes.matmul_tflops is not None
+    assert tf32.probes.matmul_tflops > 2 * fp32.probes.matmul_tflops
+    assert tf32.performance.first_loss == pytest.approx(fp32.performance.first_loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_attention_by_each_kernel_has_one_loss(tmp_path: Path, preset: Preset) -> None:
+    fields = {"recipe": Recipe.FULL, "optimizer": Optimizer.ADAMW_TORCH, "preset": preset}
+    fused, *others = (
+        run(tmp_path / (attention or "chosen"), attention=attention, **fields)
+        for attention in (None, Attention.FLASH, Attention.EAGER)
+    )
+
+    for other in others:
+        assert (other.status, other.error) == (Status.OK, None)
+        assert other.performance.first_loss == pytest.approx(fused.performance.first_loss, rel=2e-3)
 
 
 @needs_float8

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.options import Optimizer, Precision, Recipe
+from bench_image.contract.options import Attention, Optimizer, Precision, Recipe
 
 BASELINE = "baseline"
 PLAIN_QLORA = "QLoRA plain"
@@ -38,6 +38,20 @@ _ALL = (
         against="seq 512",
     ),
     Variant(name="fp16", changes={"precision": Precision.FP16}, tests="fp16 with loss scaling instead of bf16"),
+    Variant(name="fp32", changes={"precision": Precision.FP32}, tests="what bf16 saves"),
+    Variant(
+        name="tf32",
+        changes={"precision": Precision.TF32},
+        tests="fp32 with products of fewer bits, which tensor cores compute",
+        against="fp32",
+    ),
+    Variant(name="compile", changes={"compile": True}, tests="what torch.compile brings"),
+    Variant(
+        name="eager attention",
+        changes={"attention": Attention.EAGER},
+        tests="what the fused attention kernel saves in time and memory",
+    ),
+    Variant(name="flash attention", changes={"attention": Attention.FLASH}, tests="another fused kernel of torch"),
     Variant(
         name="checkpointing off",
         changes={"gradient_checkpointing": False},

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from bench_image.contract.options import Recipe
+from bench_image.contract.options import Attention, Recipe
+from bench_image.contract.work import Preset
 from bench_image.model.architectures import layers_of
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, leave_masks_out
@@ -71,3 +72,16 @@ def test_compile_decides_beside_the_preset(changes: dict[str, Any], compiled: bo
 
     assert all((layer._compiled_call_impl is not None) == compiled for layer in layers_of(base))
     assert ("forward" in vars(base.model)) == without_masks
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_eager_attention_is_as_causal_as_the_fused_one(preset: Preset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its mask it would see the tokens that it is to predict, and so `tuned` leaves the mask in."""
+    monkeypatch.setattr("bench_image.model.compile.compiles_as_tuned", lambda spec: spec.work.preset is Preset.TUNED)
+    fields = {"recipe": Recipe.FULL, "gradient_checkpointing": False, "precision": "fp32", "preset": preset}
+    fused, eager = (build(make_spec(attention=attention, **fields), CPU).base for attention in (None, Attention.EAGER))
+
+    assert eager.config._attn_implementation == "eager"
+    assert float(eager(input_ids=IDS, labels=IDS).loss) == pytest.approx(
+        float(fused(input_ids=IDS, labels=IDS).loss), abs=1e-5
+    )

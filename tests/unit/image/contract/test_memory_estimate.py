@@ -143,6 +143,16 @@ def test_8_bit_products_save_memory_as_measured(measured_gb: float, changes: dic
     assert memory_need_bytes(spec, 141 * 2**30).total / 1e9 == pytest.approx(measured_gb, rel=0.01)
 
 
+def test_eager_attention_keeps_all_scores() -> None:
+    """Per token, of 32 layers with 32 heads: 512 scores in fp32 and again in bf16."""
+    full = {"recipe": Recipe.FULL, "lora": None, "quantisation": None, "gradient_checkpointing": False}
+    fused, eager = (
+        memory_need_bytes(make_spec(**full, attention=attention)).activations for attention in (None, "eager")
+    )
+
+    assert eager - fused == 8 * 512 * 32 * 32 * 512 * (4 + 2)
+
+
 def test_8_bit_products_by_hand() -> None:
     """Of 8 x 512 tokens and 32 layers: a byte less for each number of two norms and of the MLP's product, one more for
     each of the attention's output.

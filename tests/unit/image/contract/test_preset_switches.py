@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.options import Attention, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.preset_switches import (
     DDP_STEPS_BEFORE_CAPTURE,
     STEPS_BEFORE_CAPTURE,
@@ -62,6 +62,8 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
         ({"precision": Precision.FP16}, False),
         ({"model": "mixtral-8x7b"}, False),
+        ({"attention": Attention.EAGER}, False),
+        ({"attention": Attention.FLASH}, True),
         ({"warmup_steps": STEPS_BEFORE_CAPTURE}, False),
         ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
     ],
@@ -112,3 +114,25 @@ def test_fp8_is_refused_where_its_products_cannot_be_had(changes: dict[str, Any]
 
     with pytest.raises(ValueError, match=f"precision 'fp8'.*{reason}"):
         make_spec(**fields | changes)
+
+
+def test_the_attention_that_torch_chooses_is_the_work_without_the_setting() -> None:
+    empty, own, other = (make_spec(attention=value) for value in (None, Attention.SDPA, Attention.EAGER))
+
+    assert own.fingerprint == empty.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"attention": "flash", "device": "cpu"}, "attention 'flash' on the CPU, .*: choose eager"),
+        ({"attention": "flash", "precision": "tf32"}, "attention 'flash' with precision 'tf32', .*: choose eager"),
+        (
+            {"attention": "eager", "model": "encoder-decoder", "recipe": Recipe.FULL},
+            "attention 'eager' with an encoder",
+        ),
+    ],
+)
+def test_attention_is_refused_where_it_cannot_be_had(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make_spec(**changes)
