@@ -59,6 +59,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "weights": {"weights": "/checkpoint"},
     "data_folder": {"data_folder": "/data"},
     "gradient_checkpointing": {"gradient_checkpointing": "auto"},
+    "attention": {"attention": "eager"},
 }
 NEEDS = {"data_num_samples": {"data_folder": "/data"}, "data_num_shards": {"data_folder": "/data"}}
 

@@ -29,7 +29,7 @@ from tests.unit.image.contract.documents import (
         ({"node": ""}, "node: String should match pattern"),
         ({"run_id": "a/b"}, "run_id: String should match pattern"),
         ({"recipe": "dora"}, "recipe: Input should be 'full', 'lora' or 'qlora' (got 'dora')"),
-        ({"precision": "int8"}, "precision: Input should be 'fp32', 'fp16', 'bf16' or 'fp8' (got 'int8')"),
+        ({"precision": "int8"}, "precision: Input should be 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8' (got 'int8')"),
         ({"batch_size": 8}, "batch_size: Extra inputs are not permitted (got 8)"),
         ({"schema_version": 3}, "schema_version: Input should be 1 (got 3)"),
         ({"micro_batch_size": "largest"}, "micro_batch_size"),
