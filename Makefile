@@ -6,10 +6,12 @@ SAMPLE ?= c
 
 VENV := .venv/bin
 IMAGE_PYTHON := .venv-image/bin/python
+IMAGE_RUNS := tests/image/process tests/image/seq2seq tests/image/data tests/image/test_runs.py
+GIVE_WAY := nice -n 10# to Airflow, whose pods are timed in `make test`
 CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock clean
+.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,17 +25,26 @@ demo: setup ## run the node check on this machine with a tiny model; DRILL=node-
 ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
+# What waits for pods begins at once, and the rest fills both cores to the end: of it the longest first.
+LANES := test-kube-dags test-kube-rest test-kube-production test-browser test-image-runs test-image-rest test-fast test-slow check
+
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j4 -Otarget test-kube-dags test-kube-rest test-image test-kube-production check test-fast test-slow test-browser
+	@$(MAKE) --no-print-directory -j6 -Otarget $(LANES)
 
 test-fast: setup ## unit tests of the control plane and the contract
-	@$(VENV)/pytest -q tests/unit
+	@$(GIVE_WAY) $(VENV)/pytest -q tests/unit
 
 test-image: setup ## the benchmark program on the CPU, real processes
-	@nice -n 15 $(IMAGE_PYTHON) -m pytest -q tests/image # beside it Airflow runs pods that are timed
+	@$(IMAGE_PYTHON) -m pytest -q tests/image
+
+test-image-runs: setup # the two parts of test-image take about as long
+	@$(GIVE_WAY) $(IMAGE_PYTHON) -m pytest -q $(IMAGE_RUNS)
+
+test-image-rest: setup
+	@$(GIVE_WAY) $(IMAGE_PYTHON) -m pytest -q tests/image $(addprefix --ignore ,$(IMAGE_RUNS))
 
 test-slow: setup ## real DAG runs
-	@$(VENV)/pytest -q tests/dag
+	@$(GIVE_WAY) $(VENV)/pytest -q tests/dag
 
 test-demo: setup ## `make demo DRILL=node-3` as a user runs it, by itself: its pods are timed
 	@TRAINBENCH_TEST_DEMO=1 $(VENV)/pytest -q tests/dag/test_demo.py
@@ -59,8 +70,8 @@ test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
 check: setup ## formatting, lint, types, walls
 	@$(VENV)/ruff format --check $(CODE)
 	@$(VENV)/ruff check $(CODE)
-	@$(VENV)/mypy plugins dags scripts/demo.py
-	@$(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image
+	@$(GIVE_WAY) $(VENV)/mypy plugins dags scripts/demo.py
+	@$(GIVE_WAY) $(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image
 	@PYTHONPATH=.:plugins $(VENV)/lint-imports
 
 check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own

@@ -56,6 +56,8 @@ def install(name, requirements):
     run([sys.executable, "-m", "venv", "--clear", folder])
     python = os.path.join(folder, "bin", "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if not sys.dont_write_bytecode:
+        pip.append("--no-compile")  # half of the time it takes; Python compiles a module at its first import
     run([*pip, "--requirement", os.path.join(ROOT, requirements)])
     if name == ".venv-image":
         # Published as source only, and its build imports torch; no operators: their compilers are not needed here.

@@ -21,7 +21,7 @@ from tests.builders.ports import free_port
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) -> RunResult:
+def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 200) -> RunResult:
     """Two ranks under torchrun that first run a few lines of Python; fails if they take longer than `limit_s`."""
     program = folder / "broken_rank.py"
     program.write_text(f"{prelude}\nimport os\nfrom bench_image.process.worker import main\nos._exit(main())")
@@ -102,7 +102,7 @@ def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -
         ),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )  # fmt: skip
     (report,) = read_reports(tmp_path)
 
