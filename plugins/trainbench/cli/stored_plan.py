@@ -136,10 +136,7 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
 
 
 def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
-    if not stored.results:
-        reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
-        raise StoreError(f"'{name}' holds no readable result.json{': ' if reasons else ''}{reasons}")
-    results = _as_one_campaign(name, stored.results)
+    results = _as_one_campaign(name, stored.readable(name))
     specs = tuple(result.spec for result in results)
     plan = Plan(
         campaign_id=specs[0].identity.campaign_id,

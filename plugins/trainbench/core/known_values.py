@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 
-def known_median(values: Iterable[float | None]) -> float | None:
-    return _over(values, statistics.median)
+def _over(figure: Callable[[Sequence[float]], float], values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return figure(known) if known else None
 
 
-def known_sum(values: Iterable[float | None]) -> float | None:
-    return _over(values, sum)
-
-
-def known_max(values: Iterable[float | None]) -> float | None:
-    return _over(values, max)
-
-
-def known_min(values: Iterable[float | None]) -> float | None:
-    return _over(values, min)
+known_median, known_sum = partial(_over, statistics.median), partial(_over, sum)
+known_max, known_min = partial(_over, max), partial(_over, min)
 
 
 def sum_of_all(values: Iterable[float | None]) -> float | None:
     """None as soon as one is unknown: a sum without it would look complete."""
     known = list(values)
     return None if None in known else known_sum(known)
-
-
-def _over(values: Iterable[float | None], figure: Callable[[Sequence[float]], float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return figure(known) if known else None

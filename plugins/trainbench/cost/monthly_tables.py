@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainbench.core.formats import NA, count, figure, percent, share, usd
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, integer, make_table, text
 from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
@@ -190,22 +191,19 @@ def _first_prices(prices: Sequence[OtherPrice]) -> Iterator[OtherPrice]:
 
 def _what_if(report: SpendReport) -> Table:
     """For each work the price given by hand and the cheapest other price."""
-    by_work: dict[tuple[str, str | None], list[WhatIf]] = {}
     paid = {(w.fingerprint, w.gpu_name): w.this.usd_per_1000_samples for w in report.works if w.this}
     given = {(price.gpu_name, price.label) for price in report.prices if price.basis is None}
-    shown: set[tuple[str, str | None, bool]] = set()
-    for tried in report.what_if:
-        key, is_given = (tried.fingerprint, tried.gpu_name), (tried.gpu_name, tried.label) in given
-        if (*key, is_given) in shown or (len(by_work) >= MAX_WORKS and key not in by_work):
-            continue
-        shown.add((*key, is_given))
-        by_work.setdefault(key, []).append(tried)
+    by_work = grouped(((tried.fingerprint, tried.gpu_name), tried) for tried in report.what_if)
+    shown = []
+    for of_work in list(by_work.values())[:MAX_WORKS]:
+        of_kind = grouped(((tried.gpu_name, tried.label) in given, tried) for tried in of_work)
+        shown += [cheapest_first[0] for cheapest_first in of_kind.values()]
 
     def before(tried: WhatIf) -> float | None:
         return paid.get((tried.fingerprint, tried.gpu_name))
 
     return make_table(
-        [tried for of_work in by_work.values() for tried in of_work],
+        shown,
         (
             *_work_columns(lambda tried: tried),
             text("price", lambda tried: tried.label),

@@ -105,10 +105,9 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
 def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
-        row.model_dump(mode="json", exclude={"measured"})
-        | row.measured.model_dump(mode="json", exclude={"figures"})
-        | dict(row.measured.figures)
-        | {"job_number": number, "price_source": row.price_source, "usd_per_gpu_hour": row.usd_per_gpu_hour}
+        {**row.measured.model_dump(mode="json", exclude={"figures"}), **row.measured.figures}
+        | row.model_dump(mode="json", exclude={"measured"})  # its price is the one that counts
+        | {"job_number": number}
         for number, job in enumerate(jobs, 1)
         for row in job.rows
     ]

@@ -64,10 +64,7 @@ def _results(source: str, store: Store) -> tuple[RunResult, ...]:
         stored = store.read_results(source)
     else:
         raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
-    if not stored.results:
-        reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
-        raise StoreError(f"'{source}' holds no readable result.json{': ' if reasons else ''}{reasons}")
-    return stored.results
+    return stored.readable(source)
 
 
 def _json(document: object) -> str:

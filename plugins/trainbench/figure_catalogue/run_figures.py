@@ -5,6 +5,7 @@ A new figure is an entry here, and its field in the contract. With `stored` it a
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 
 from bench_image.contract.result import RunResult
@@ -21,13 +22,7 @@ def milliseconds(value_s: float | None) -> str:
     return NA if value_s is None else figure(value_s * 1000)
 
 
-def share_2(value: float | None) -> str:
-    return share(value, 2)
-
-
-def figure_3(value: float | None) -> str:
-    return figure(value, 3)
-
+share_2, figure_3 = partial(share, decimals=2), partial(figure, digits=3)
 
 # fmt: off
 

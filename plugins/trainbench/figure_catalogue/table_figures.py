@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from trainbench.core.formats import duration, percent, share, usd
 from trainbench.figure_catalogue.figure import Figure
 
-
-def share_0(value: float | None) -> str:
-    return share(value, 0)
-
+share_0 = partial(share, decimals=0)
 
 # fmt: off
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",

@@ -39,6 +39,13 @@ class StoredResults:
     results: tuple[RunResult, ...]
     broken: tuple[BrokenFile, ...]
 
+    def readable(self, source: str) -> tuple[RunResult, ...]:
+        """The results. Raises StoreError where there are none. `source`: what was read, for the message."""
+        if not self.results:
+            reasons = "; ".join(f"{file.address}: {file.reason}" for file in self.broken[:3])
+            raise StoreError(f"'{source}' holds no readable result.json{': ' if reasons else ''}{reasons}")
+        return self.results
+
 
 def read_results(
     folder: UPath, progress: Progress = no_progress, root: UPath | None = None, with_steps: bool = True

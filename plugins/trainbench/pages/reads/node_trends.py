@@ -165,9 +165,7 @@ def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
         if each.revoked_at is not None:
             moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.description}")]
         for at, text in moments:
-            yield NodeEvent(
-                at=at, kind=EventKind.BASELINE, what="baseline", was=None, now=None, text=text, campaign_id=None
-            )
+            yield NodeEvent(at=at, kind=EventKind.BASELINE, what="baseline", text=text)
 
 
 def _mark_events(marks: Sequence[Breach]) -> Iterator[NodeEvent]:
@@ -179,8 +177,8 @@ def _mark_events(marks: Sequence[Breach]) -> Iterator[NodeEvent]:
 
 
 def _mark_event(kind: EventKind, at: datetime, text: str, campaign_id: str | None) -> NodeEvent:
-    return NodeEvent(at=at, kind=kind, what="mark", was=None, now=None, text=text, campaign_id=campaign_id)
+    return NodeEvent(at=at, kind=kind, what="mark", text=text, campaign_id=campaign_id)
 
 
 def _breach_event(breach: Breach, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:
-    return NodeEvent(at=at, kind=kind, what=str(breach.state), was=None, now=None, text=text, campaign_id=campaign_id)
+    return NodeEvent(at=at, kind=kind, what=str(breach.state), text=text, campaign_id=campaign_id)

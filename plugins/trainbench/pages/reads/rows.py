@@ -199,10 +199,10 @@ class NodeEvent:
     at: datetime
     kind: EventKind
     what: str
-    was: str | None
-    now: str | None
+    was: str | None = None
+    now: str | None = None
     text: str  # one sentence, as plain text
-    campaign_id: str | None
+    campaign_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

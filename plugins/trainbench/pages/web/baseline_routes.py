@@ -16,7 +16,7 @@ from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.page import HEADERS
-from trainbench.pages.web.breach_routes import body
+from trainbench.pages.web.breach_routes import body, reason_in
 from trainbench.pages.web.responses import visible
 
 router = APIRouter(route_class=OwnRoute)
@@ -57,9 +57,7 @@ def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
 
 def _accepted(pages: Pages, who: Reader, node: str | None, sent: Any) -> Response:
     _refuse(pages, who, node)
-    reason = sent.get("reason") if isinstance(sent, dict) else None
-    if not isinstance(reason, str):
-        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    reason = reason_in(sent)
     at, name = datetime.now(UTC), who.user.get_name()
     return _answer(lambda: History(pages.engine).accept_baseline(node, name, reason, at))
 

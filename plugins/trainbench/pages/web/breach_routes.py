@@ -61,9 +61,7 @@ def acknowledge(
         raise HTTPException(
             403, f"You may read this breach, but not acknowledge it: {stored.dag_id} is not yours to edit."
         )
-    reason = sent.get("reason") if isinstance(sent, dict) else None
-    if not isinstance(reason, str):
-        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    reason = reason_in(sent)
     mine = Pages(pages.engine, {stored.dag_id})
     try:
         seen = mine.acknowledge(breach_id, who.user.get_name(), reason, datetime.now(UTC))
@@ -71,6 +69,14 @@ def acknowledge(
         raise HTTPException(STATUS_OF[error.problem], str(error)) from None
     CACHE.forget()
     return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+
+
+def reason_in(sent: Any) -> str:
+    """The reason in the JSON that was sent. Raises HTTPException."""
+    reason = sent.get("reason") if isinstance(sent, dict) else None
+    if not isinstance(reason, str):
+        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    return reason
 
 
 def _breach(pages: Pages, breach_id: int) -> Breach:
