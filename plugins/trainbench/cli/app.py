@@ -14,7 +14,17 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, watch
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
+from trainbench.cli.base import (
+    AsJson,
+    ExitCode,
+    StoreUrl,
+    console,
+    named_values,
+    print_broken,
+    print_json,
+    progress,
+    user_errors,
+)
 from trainbench.core.formats import count, listing
 from trainbench.params.campaign_kind import SUITES
 
@@ -211,16 +221,10 @@ def _plan(
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
     from trainbench.params.campaign_params import form
-    from trainbench.params.refusals import ParamsError
 
-    changes: dict[str, Any] = {}
     lists = {name for name, field in form().items() if "array" in field["type"]}
-    for item in set_ or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set rounds=3")
-        changes[name] = _names(value) if name in lists else value or None
-    return changes
+    changes = named_values(set_, example="rounds=3").items()
+    return {name: _names(value) if name in lists else value or None for name, value in changes}
 
 
 def _names(text: str) -> list[str]:

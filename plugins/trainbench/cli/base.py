@@ -66,6 +66,20 @@ def user_name() -> str:
         raise UserError("your user name is not known here: give --who NAME") from None
 
 
+def named_values(items: Sequence[str] | None, option: str = "--set", example: str | None = None) -> dict[str, str]:
+    """Name -> value of an option that is given as NAME=VALUE, several times. Raises ParamsError."""
+    from trainbench.params.refusals import ParamsError
+
+    values = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            such = f", for example {option} {example}" if example else ""
+            raise ParamsError(f"{option} {item!r} has no '=': write {option} NAME=VALUE{such}")
+        values[name.strip()] = value.strip()
+    return values
+
+
 def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=1))
 

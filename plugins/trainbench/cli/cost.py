@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
-from trainbench.params.refusals import ParamsError
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, named_values, print_json, user_errors
 
 app = typer.Typer()
 
@@ -35,7 +33,8 @@ def cost(
     from trainbench.settings.environment import read_settings
 
     with user_errors():
-        params = parse_spend_params(dict(_changes(set_)) | ({"month": month} if month else {}))
+        changes = named_values(set_, example="usd_per_kwh=0.2")
+        params = parse_spend_params(changes | ({"month": month} if month else {}))
         settings, now = read_settings(), datetime.now(UTC)
         store = open_store(store_url or settings.store)
         history = open_history(settings.history_url, store)
@@ -54,11 +53,3 @@ def cost(
     shown.print(*map(plain, report.summary), sep="\n")
     for address in files.values():
         typer.echo(address)
-
-
-def _changes(set_: list[str] | None) -> Iterator[tuple[str, str]]:
-    for item in set_ or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set usd_per_kwh=0.2")
-        yield name, value

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from bench_image.contract.options import Strategy
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_error, print_json, user_errors
+from trainbench.cli.base import (
+    AsJson,
+    ExitCode,
+    StoreUrl,
+    console,
+    named_values,
+    print_broken,
+    print_error,
+    print_json,
+    user_errors,
+)
 
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
@@ -160,20 +170,16 @@ def estimate(
             epochs=epochs,
             num_gpus=gpus,
             gpu=gpu,
-            changes=_pairs(set_, "--set") | _given(model=model, recipe=recipe),
+            changes=named_values(set_) | ({"model": model} if model else {}) | ({"recipe": recipe} if recipe else {}),
             strategy=strategy,
             samples_per_s=samples_per_s,
             mfu_pct=mfu,
             efficiency=efficiency,
         )
-        pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices(read_settings().prices)
+        pricing, table = pricing_of(price, named_values(with_, "--with")), load_prices(read_settings().prices)
         if sources:
             _conclude(of_measured(request, _measured_rows(sources, store_url), table, pricing, _today()), as_json)
         _conclude((by_formula(request, table, pricing, _today()),), as_json)
-
-
-def _given(**values: str | None) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
 
 
 def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
@@ -237,18 +243,6 @@ def _write_new(path: Path, text: str) -> None:
         raise PriceError(f"{path} exists already: choose another name, TRAINBENCH_PRICES takes several") from None
     except OSError as error:
         raise PriceError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
-    from trainbench.params.refusals import ParamsError
-
-    pairs = {}
-    for item in items or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ParamsError(f"{option} {item!r} has no '=': write {option} NAME=VALUE")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _day(text: str | None) -> date | None:
