@@ -49,10 +49,15 @@ class Entry(MeasuredRuns):
         )
 
     @property
-    def name(self) -> str:
-        """ "ddp on 4 GPUs", and of how many nodes when there are several."""
+    def size(self) -> str:
+        """ "4 GPUs", and of how many nodes when there are several."""
         of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
-        return f"{self.strategy} on {count(self.world_size, 'GPU')}{of}"
+        return f"{count(self.world_size, 'GPU')}{of}"
+
+    @property
+    def name(self) -> str:
+        """ "ddp on 4 GPUs"."""
+        return f"{self.strategy} on {self.size}"
 
     @cached_property
     def noise_pct(self) -> float:

@@ -129,14 +129,16 @@ def make_table(
     more: Sequence[Row] = (),
     **about: Any,
 ) -> Table:
-    """One row for each object, then those of `more`. `about`: title, notes, name, empty."""
+    """One row for each object, then those of `more`, filled up with empty cells. `about`: title, notes, name, empty."""
     made = tuple(
         Row(cells=tuple(column.cell(row) for column in columns), tone=tone(row), run_id=run_id(row)) for row in rows
     )
     for place, column in enumerate(columns):
         if column.has_bar:
             made = tuple(_with_bars(made, place))
-    return Table(columns=tuple(columns), rows=(*made, *more), **about)
+    empty = text_cell("")
+    filled = (replace(row, cells=(*row.cells, *[empty] * (len(columns) - len(row.cells)))) for row in more)
+    return Table(columns=tuple(columns), rows=(*made, *filled), **about)
 
 
 def text_columns(*names: str, numbers: Iterable[str] = (), long: str = "") -> tuple[Column[Sequence[str]], ...]:

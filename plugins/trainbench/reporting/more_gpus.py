@@ -177,8 +177,8 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
 
 
 def _startup(chosen: Sequence[Point]) -> str:
-    known = sorted((p.gpus, p.startup_s, p.entry.name) for p in chosen if p.startup_s is not None)
-    times = listing(f"{duration(seconds)} on {name.split(' on ', 1)[1]}" for _, seconds, name in known)
+    known = sorted((p.gpus, p.startup_s, p.entry.size) for p in chosen if p.startup_s is not None)
+    times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
     more = f"; here it takes {times}" if known else "; it is not known here"
     return (
         f"Times and costs leave start-up out (launch, import, build, compile){more}. Saving of checkpoints is not in."

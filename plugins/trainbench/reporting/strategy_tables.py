@@ -28,7 +28,6 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
 
 MEDIANS = (MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, MFU_PCT, EXPOSED_COMMUNICATION_PCT)  # over the runs of an entry
-NUM_FIGURES = 6 + len(MEDIANS)  # after the status of a failed run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +134,7 @@ def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
 
 def _failed_row(result: RunResult) -> Row:
     cells = (str(result.spec.placement.world_size), result.spec.placement.strategy.value, result.status.value)
-    return text_row(*cells, *[""] * NUM_FIGURES, tone=Tone.BAD, run_id=result.spec.identity.run_id)
+    return text_row(*cells, tone=Tone.BAD, run_id=result.spec.identity.run_id)
 
 
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
