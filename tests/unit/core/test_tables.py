@@ -84,3 +84,15 @@ def test_bars_compare_the_figures_of_a_column() -> None:
 
     assert bars(4.0, 2.0, None) == [100.0, 50.0, None]
     assert bars(0.0) == [None]
+
+
+def test_a_row_beside_the_objects_ends_in_empty_cells() -> None:
+    columns = (
+        text("name", lambda name: name),
+        text("length", lambda name: str(len(name))),
+        text("note", lambda _: "-"),
+    )
+
+    made = make_table(["ddp"], columns, more=[text_row("fsdp", "oom")])
+
+    assert [row.texts for row in made.rows] == [("ddp", "3", "-"), ("fsdp", "oom", "")]
