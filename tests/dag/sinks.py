@@ -1,12 +1,11 @@
-"""Where the tests' notifications end: servers on this machine that keep what they get: SMTP, HTTP, StatsD."""
+"""Where the tests' notifications end: an SMTP server and an HTTP server on this machine that keep what they get."""
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -74,26 +73,3 @@ def http_sink() -> Iterator[tuple[int, list[tuple[str, dict[str, Any]]]]]:
 def connection(**fields: Any) -> str:
     """The value of an environment variable AIRFLOW_CONN_..."""
     return json.dumps(fields)
-
-
-@contextmanager
-def statsd_sink() -> Iterator[tuple[int, list[str]]]:
-    """Its port, and the lines it got by UDP."""
-    lines: list[str] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-        server.settimeout(0.2)
-        is_over = threading.Event()
-
-        def keep() -> None:
-            while not is_over.is_set():
-                with suppress(TimeoutError):
-                    lines.extend(server.recv(65_536).decode().splitlines())
-
-        reader = threading.Thread(target=keep, daemon=True)
-        reader.start()
-        try:
-            yield server.getsockname()[1], lines
-        finally:
-            is_over.set()
-            reader.join()
