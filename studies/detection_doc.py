@@ -17,7 +17,7 @@ from trainbench.core.verdicts import ReferenceMode
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "detection-2026-11-22"
-COUNTS, BEFORE = RESULTS / "counts.json", RESULTS / "before.json"
+COUNTS = RESULTS / "counts.json"
 PAGE = ROOT / "docs" / "detection.md"
 REFERENCES = {
     ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "median of the others (default)",
@@ -70,14 +70,14 @@ def share(counted: tuple[int, int]) -> str:
 
 
 def _pct(value: float) -> str:
-    """As many digits as its distance to 0 or 100 asks for: 47.1, 99.93, 0.04."""
+    """A percentage with one decimal, or two within 1 of 0 or 100: 47.1, 99.93, 0.04."""
     near = min(value, 100 - value)
     return f"{value:.{1 if near >= 1 else 2}f}"
 
 
-def load(path: Path = COUNTS) -> tuple[dict[str, list[Row]], dict[str, object]]:
+def load() -> tuple[dict[str, list[Row]], dict[str, object]]:
     """(table -> its rows, about the study)"""
-    document = json.loads(path.read_text())
+    document = json.loads(COUNTS.read_text())
     tables: dict[str, list[Row]] = {}
     for row in document["cases"]:
         kind = Past if "points" in row["case"] else Fleet
@@ -95,7 +95,7 @@ def slow_of(fleet: Fleet) -> float:
 
 
 def by_slow(rows: Sequence[Row], key: Callable[[Fleet], Sequence[str]]) -> dict[tuple[str, ...], dict[float, Row]]:
-    """Cells of the first columns -> how slow the bad node is -> the case."""
+    """Cells of the first columns -> slowdown of the bad node in percent -> the case."""
     by_fleet: dict[tuple[str, ...], dict[float, Row]] = {}
     for row in rows:
         by_fleet.setdefault(tuple(key(row.fleet)), {})[slow_of(row.fleet)] = row
@@ -227,7 +227,7 @@ def tails(rows: Sequence[Row]) -> str:
     return markdown(head, ([*key, *chance(by[0]), *beside(by[10])] for key, by in groups.items()))
 
 
-_SIDE_BY_SIDE = (
+_BOTH_NIGHTS = (
     "a good node red",
     "a good node: undecided",
     "10 % slow: red",
@@ -237,73 +237,57 @@ _SIDE_BY_SIDE = (
 )
 
 
-def _before_and_now(before: Mapping[float, Row], now: Mapping[float, Row]) -> list[str]:
-    """The cells of `_SIDE_BY_SIDE`, each "before → now", the latter with its interval."""
-
-    def counted(by: Mapping[float, Row]) -> list[tuple[int, int]]:
-        good, slow = by[0], by[10]
-        beside_it = (slow.rate("red"), slow.rate("unsure"))
-        return [
-            *(good.rate("red"), good.rate("unsure")),
-            *(slow.rate("bad_red", of="bad"), slow.rate("bad_unsure", of="bad"), *beside_it),
-        ]
-
-    return [
-        share(is_) if _short(was) == _short(is_) else f"{_short(was)} → {share(is_)}"
-        for was, is_ in zip(counted(before), counted(now), strict=True)
-    ]
-
-
-def _short(counted: tuple[int, int]) -> str:
-    k, n = counted
-    return f"{100 * k / n:.0f}" if k in (0, n) else _pct(100 * k / n)
+def _both_nights(by: Mapping[float, Row]) -> list[str]:
+    """The cells of `_BOTH_NIGHTS`: nights without a bad node, and nights with one that is 10 % slow."""
+    good, slow = by[0], by[10]
+    counted = (
+        *(good.rate("red"), good.rate("unsure")),
+        *(slow.rate("bad_red", of="bad"), slow.rate("bad_unsure", of="bad")),
+        *(slow.rate("red"), slow.rate("unsure")),
+    )
+    return [share(each) for each in counted]
 
 
 def disturbed(rows: Sequence[Row]) -> str:
-    return _compared(
+    return _both(
         rows,
-        "disturbed",
         ["nodes", "runs disturbed %", "noise %", "rounds"],
         lambda f: (str(f.nodes), f"{f.disturbed_pct:g}", f"{f.noise_pct:g}", str(f.rounds)),
     )
 
 
 def windows(rows: Sequence[Row]) -> str:
-    return _compared(
+    return _both(
         rows,
-        "windows",
         ["share f", "noise %", "rounds"],
         lambda f: (f"{f.windows_show:g}", f"{f.noise_pct:g}", str(f.rounds)),
     )
 
 
 def uneven(rows: Sequence[Row]) -> str:
-    """As the others, with what is said of the node with the uneven window."""
+    """The table of nights with an uneven window, with the verdicts on its node."""
     head = ["nodes", "window slower by %", "noise %", "rounds"]
 
     def key(f: Fleet) -> Sequence[str]:
         return str(f.nodes), f"{f.window_pct:g}", f"{f.noise_pct:g}", str(f.rounds)
 
-    now, before = by_slow(rows, key), by_slow(load(BEFORE)[0]["uneven"], key)
     return markdown(
-        [*head, "named unsteady", "it is red", *_SIDE_BY_SIDE],
+        [*head, "named unsteady", "it is red", *_BOTH_NIGHTS],
         (
             [
                 *cells,
                 share(by[0].rate("uneven_named")),
                 share(by[0].rate("uneven_red")),
-                *_before_and_now(before[cells], by),
+                *_both_nights(by),
             ]
-            for cells, by in now.items()
+            for cells, by in by_slow(rows, key).items()
         ),
     )
 
 
-def _compared(rows: Sequence[Row], table: str, head: Sequence[str], key: Callable[[Fleet], Sequence[str]]) -> str:
-    now, before = by_slow(rows, key), by_slow(load(BEFORE)[0][table], key)
-    return markdown(
-        [*head, *_SIDE_BY_SIDE], ([*cells, *_before_and_now(before[cells], by)] for cells, by in now.items())
-    )
+def _both(rows: Sequence[Row], head: Sequence[str], key: Callable[[Fleet], Sequence[str]]) -> str:
+    cells = ([*keys, *_both_nights(by)] for keys, by in by_slow(rows, key).items())
+    return markdown([*head, *_BOTH_NIGHTS], cells)
 
 
 def histories(rows: Sequence[Row]) -> str:

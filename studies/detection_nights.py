@@ -1,4 +1,4 @@
-"""Simulated nights of a fleet, judged by the real rules: slow nodes found, good nodes blamed by chance.
+"""Simulated nights of a fleet, judged by the real rules: slow nodes detected, good nodes blamed by chance.
 
 **Model.** log samples/s of window w of a run = node + round + run + window_w, and the run's rate is exp of the mean
 over its three windows (of their logs). With the noise s of a run and the share f (`windows_show`, 0.3 unless said

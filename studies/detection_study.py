@@ -1,10 +1,9 @@
-"""Runs the detection study: slow nodes found, good nodes blamed. Writes the counts as JSON.
+"""Runs the detection study: slow nodes detected, good nodes blamed. Writes the counts as JSON.
 
 PYTHONPATH=.:plugins python studies/detection_study.py docs/results/detection-2026-11-22/counts.json
 PYTHONPATH=.:plugins python studies/detection_doc.py     # writes docs/detection.md from it
 
-Names of tables after the file count these alone: before.json beside it holds some of them, of the rules before a
-scatter of one node was kept from the others.
+Names of tables after the file: only these are counted.
 """
 
 from __future__ import annotations
