@@ -178,7 +178,7 @@ def slow_node() -> Campaign:
             state=State.BREACH,
             confirmation=Confirmation.CONFIRMED,
             confirm_deviation_pct=-9.0,
-            reason="samples/s is 9.7 % below the leave-one-out median; the limit is 5 %",
+            reason="samples/s: deviation −9.7 %, limit 5.0 %",
         ),
         gpu_node("node-4", 1.44, 1.45),
     ]
@@ -188,7 +188,7 @@ def slow_node() -> Campaign:
         nodes=("node-3",),
         measured="thermal throttling in 38 % of the samples, SM clock 1410 MHz",
         expected="none, SM clock 1650 MHz as on its peers",
-        summary="is in breach: samples/s is 9.7 % below the leave-one-out median; the limit is 5 %",
+        summary="is in breach: samples/s: deviation −9.7 %, limit 5.0 %",
         cause="The GPU of node-3 slows itself down because it is hot",
         resolution="Check fans, filters and the air flow of node-3, then run it again",
     )
@@ -252,7 +252,7 @@ def cpu_drill() -> Campaign:
             "confirmation": Confirmation.CONFIRMED,
             "confirm_deviation_pct": -75.4,
             "is_drill": True,
-            "reason": "samples/s is 76.1 % below the leave-one-out median; the limit is 25 %",
+            "reason": "samples/s: deviation −76.1 %, limit 25.0 %",
         }
         metrics = (throughput, memory, no_temperature)
         nodes.append(make_node(name, metrics, gpu_name=None, **(breach if found else {})))
@@ -285,7 +285,7 @@ def two_nodes() -> Campaign:
     """Too few nodes to say which one is wrong."""
     results = [a10("node-1", 1.46), a10("node-2", 1.30)]
     pair = {"state": State.INSUFFICIENT, "noise": None}
-    reason = "2 nodes: they differ by 11.6 %, but which one is wrong cannot be told"
+    reason = "2 nodes: they differ by 11.6 %, but it is unknown which one is wrong"
     nodes = [
         gpu_node("node-1", 1.46, 1.30, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
         gpu_node("node-2", 1.30, 1.46, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
@@ -395,7 +395,7 @@ def configurations(nodes: Sequence[str] = ("gpu-1",), rounds: int = 3, **fields:
         Skipped(
             what="QLoRA + both",
             label="QLoRA + both",
-            reason="with these parameters it is the very work of 'baseline', whose runs tell of both",
+            reason="with these parameters it does the same work as 'baseline', whose runs count for both",
             group_id=results[0].spec.identity.group_id,
         ),
         Skipped(

@@ -88,7 +88,7 @@ def test_each_surface_says_first_whether_the_drill_was_detected_and_then_how_the
     ("night", "badge"),
     [
         (drill_night(), "Drill detected"),
-        (drill_night(past=11.11), "Drill detected, look closer at the others"),
+        (drill_night(past=11.11), "Drill detected, other nodes need a look"),
         (drill_night(drilled_rate=9.9), "Action needed"),
     ],
 )

@@ -51,7 +51,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     (
         r"exceeded quota|failed quota",
         "quota",
-        "raise the namespace's ResourceQuota, or wait for what uses it: `kubectl describe quota` tells",
+        "raise the namespace's ResourceQuota, or wait for what uses it: see `kubectl describe quota`",
     ),
     (
         r"serviceaccount \S+ not found",
@@ -91,7 +91,7 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
 
 def _template(facts: Facts) -> Iterator[Check]:
     if facts.template_fault:
-        yield fail("pod template", facts.template_fault, "put right what it names: docs/pod-template.md")
+        yield fail("pod template", facts.template_fault, "fix what it names: docs/pod-template.md")
     elif facts.settings.pod_template:
         yield ok("pod template", f"{facts.settings.pod_template} is merged into every pod")
 
@@ -115,8 +115,8 @@ def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
     if needed:
         return fail("permissions", f"not allowed: {_purposes(needed)}", grant)
     if cluster.missing:
-        return warn("permissions", f"not allowed, and done without: {_purposes(cluster.missing)}", grant)
-    return ok("permissions", "every verb that is needed is allowed")
+        return warn("permissions", f"not allowed, and not required: {_purposes(cluster.missing)}", grant)
+    return ok("permissions", "all required verbs are allowed")
 
 
 def _is_needed(permission: Permission, version: str, has_plan: bool) -> bool:
@@ -166,7 +166,7 @@ def _room(cluster: ClusterFacts) -> Iterator[Check]:
         return
     kinds = " and ".join(admission.pod for admission in cluster.admissions)
     yield ok(
-        "room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty, the result's sidecar counted"
+        "room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty, including the result's sidecar"
     )
 
 
@@ -178,7 +178,7 @@ def _refused(admission: Admission) -> Check:
             return fail(name, refusal.message, resolution)
     if refusal.status in (409, 429) or refusal.status >= 500:
         return unknown("pod", f"the API server could not say whether it takes {admission.pod}: {refusal.message}")
-    return fail("pod", f"the API server would not take {admission.pod}: {refusal.message}", "put right what it names")
+    return fail("pod", f"the API server would not take {admission.pod}: {refusal.message}", "fix what it names")
 
 
 def _priority(admission: Admission, facts: Facts) -> Check:
@@ -254,7 +254,7 @@ def _probed(facts: Facts) -> Iterator[Check]:
     """Checks of the probe pod's facts; one of state unknown where no probe ran."""
     probe = facts.probe
     if isinstance(probe, Unknown):
-        yield fail("probe", probe.reason, "put right what it names, then probe again")
+        yield fail("probe", probe.reason, "fix what it names, then probe again")
     elif isinstance(probe, ProbeFacts):
         where = f"a pod on {probe.node}"
         if probe.resolves:
@@ -268,7 +268,7 @@ def _probed(facts: Facts) -> Iterator[Check]:
             advice = "check the driver and NVIDIA's container runtime on that node"
             yield fail("driver", f"{where} has a GPU by its manifest, and no nvidia-smi that lists one", advice)
     elif facts.needs_service:
-        yield unknown("DNS", "whether pods find each other by the Service can only a pod tell", "--probe runs one")
+        yield unknown("DNS", "only a pod can test whether pods find each other by the Service", "--probe runs one")
 
 
 def _service(service: ServiceFacts | Refusal, facts: Facts) -> Check:

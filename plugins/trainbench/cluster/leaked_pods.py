@@ -137,9 +137,9 @@ def _holding(
         return (Action.REPORT if late else Action.KEEP), f"its run {_name(owner)} is still on.{late}".rstrip(".")
     if state is Liveness.ENDED:
         return Action.RELEASE, f"its run {_name(owner)} is over.{late}".rstrip(".")
-    unsure = "is not in this Airflow" if state is Liveness.NOT_FOUND else "cannot be asked about from here"
+    unsure = "is not in this Airflow" if state is Liveness.NOT_FOUND else "is unknown from here"
     if rules.trust_age and state is Liveness.NOT_KNOWN:
-        return Action.DELETE, f"its run {_name(owner)} {unsure}; deleted for its age, as was asked.{late}".rstrip(".")
+        return Action.DELETE, f"its run {_name(owner)} {unsure}; deleted for its age, as requested.{late}".rstrip(".")
     return Action.REPORT, f"its run {_name(owner)} {unsure}.{late}".rstrip(".")
 
 

@@ -64,7 +64,7 @@ def _step_time(result: RunResult) -> Iterator[Finding]:
             "unstable_step_time",
             f"CV {steps.cv_pct:.1f} %",
             f"at most {MAX_STEP_CV_PCT:g} %",
-            "the step time is not stable, so the mean says little",
+            "the step time is not stable, so its mean is not reliable",
             "look for other work on the node, slow data or clocks that move; then repeat the run",
         )
 
@@ -131,7 +131,7 @@ def _loss(result: RunResult) -> Iterator[Finding]:
             "loss_not_falling",
             f"{first:.3f} -> {last:.3f}",
             "falling",
-            "the loss did not fall; with random data and few steps that need not mean anything",
+            "the loss did not fall; which is normal with random data and few steps",
             "nothing for throughput; if it rises in every run, check the learning rate and the precision",
             Level.INFO,
         )
@@ -149,7 +149,7 @@ def _windows(result: RunResult) -> Iterator[Finding]:
             "unsteady_windows",
             f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
             f"± {measurement.target_half_width_pct:g} % within {measurement.max_measured_steps} steps",
-            "the mean step time was not known as well as asked for when the steps ran out",
+            "the mean step time did not reach the wanted precision within the allowed steps",
             "measure more steps, or find out what disturbs the node",
             Level.INFO if on_cpu else Level.WARNING,
         )
@@ -207,7 +207,7 @@ def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
                         for less, more in wrong
                     ),
                     listing((f"{less.strategy} below {more.strategy}" for less, more in wrong), most=len(MEMORY_ORDER)),
-                    "sharding saves no memory here: what it gathers weighs more than what it spreads",
+                    "sharding saves no memory here: the gathered layers take more than sharding saves",
                     "nothing, if the model is small or most of its weights are frozen; else check its set-up",
                     Level.INFO,
                 )

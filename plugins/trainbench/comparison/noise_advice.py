@@ -29,7 +29,7 @@ def headline(campaign: Campaign) -> str | None:
     assert between is not None
     return (
         f"Equal runs differ by {share(between.sd_pct, 2)} here (standard deviation, 95 %: {share(between.low_pct, 2)} "
-        f"to {share(between.high_pct, 2)}); one round on {count(nodes, 'node')} finds a "
+        f"to {share(between.high_pct, 2)}); one round on {count(nodes, 'node')} detects a "
         f"{'GPU' if floor.is_per_gpu else 'node'} that is {slowdown_pct} slow."
     )
 
@@ -82,7 +82,7 @@ def _throughput(floor: Floor, limit: float) -> Iterator[str]:
         None,
     )
     most = floor.detectable_pct(ROUNDS[-1], nodes - 1)
-    way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds would not do ({share(most, 2)}):"
+    way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds are not enough ({share(most, 2)}):"
     yield f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most or chance))}."
 
 
@@ -90,10 +90,13 @@ def _history(floor: Floor) -> str | None:
     limit, chance = Tolerances().history_pct, floor.detectable_pct(1, None)
     if chance is None:
         return None
-    reach = f"chance alone reaches {share(chance, 2)} with one round; the days' own changes come on top"
+    reach = f"chance alone reaches {share(chance, 2)} with one round; changes between days add to it"
     if chance <= limit:
-        return f"The history's {share(limit)} is sensible: {reach}."
-    return f"The history's {share(limit)} is below the noise: {reach}; its 4 MADs widen it to what the nights show."
+        return f"The limit of {share(limit)} against the own history is sensible: {reach}."
+    return (
+        f"The limit of {share(limit)} against the own history is below the noise: {reach}; the limit of 4 MADs widens "
+        "it to the scatter of past nights."
+    )
 
 
 def _spread(floor: Floor, metric: Metric, limit: float) -> str | None:
@@ -102,9 +105,9 @@ def _spread(floor: Floor, metric: Metric, limit: float) -> str | None:
         return None
     write = degrees if metric is Metric.TEMPERATURE_C else share
     name = f"The limit of ±{write(limit)} for {NAMES[metric]}"
-    runs = f"the furthest of all runs lies {write(seen)} from their median"
+    runs = f"the run furthest from the median is {write(seen)} away"
     if seen > limit:
-        return f"{name} is too tight: {runs}, and nothing is known to be wrong."
+        return f"{name} is too tight: {runs}, without a known fault."
     return f"{name} is {'tight' if seen > TIGHT * limit else 'sensible'}: {runs}."
 
 
@@ -113,14 +116,14 @@ def _sources(floor: Floor) -> Iterator[str]:
         if floor.between.sd_pct > 2 * floor.within.sd_pct:
             yield "Pods differ more than the windows of one pod: more rounds help, more windows do not."
         elif floor.between.sd_pct <= floor.within.sd_pct:
-            yield "Pods differ no more than the windows of one pod: one round tells nearly as much as several."
+            yield "Pods differ no more than the windows of one pod: one round is nearly as precise as several."
     if floor.nodes_sd_pct is None:
-        yield "How much good nodes differ is not known: that takes three nodes; the figures hold for equal nodes."
+        yield "The difference between good nodes is unknown: it needs three nodes. The figures hold for equal nodes."
     elif floor.between and floor.nodes_sd_pct > floor.between.sd_pct:
         units = "GPUs" if floor.is_per_gpu else "nodes"
         yield (
             f"The {units} differ by {share(floor.nodes_sd_pct, 2)} (standard deviation) beyond the noise of their "
-            "runs: against peers that sets the bound, and more rounds do not help; its own history does not have it."
+            "runs. More rounds do not make the comparison with peers more sensitive; the own history is free of it."
         )
 
 

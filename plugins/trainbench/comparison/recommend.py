@@ -43,7 +43,7 @@ def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
         notes=(
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
             "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
-            "GPU is charged as its share of its instance, which some providers rent only whole.",
+            "GPU costs its share of its instance, although some providers rent only whole instances.",
             *price_notes(cells),
         ),
         title="What a budget buys, rented",
@@ -80,7 +80,7 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
     low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
     return (
         f"{text_of_price} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
-        f"({apart.high_offer}); costs go with it in proportion."
+        f"({apart.high_offer}); costs scale with it."
     )
 
 
@@ -117,9 +117,9 @@ def _left_out_gpus(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: Compa
     """Kinds of GPU that cannot be chosen, and why."""
     ran = {cell.gpu for cell in of_work}
     if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
-        yield f"Left out, for this work was not measured on them: {listing(others)}."
+        yield f"Left out, because this work was not measured on them: {listing(others)}."
     if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
-        yield f"Left out, for no purchase price was given: {listing(unpriced)}."
+        yield f"Left out, because no purchase price was given: {listing(unpriced)}."
 
 
 def _owned_row(budget_usd: float, cells: Sequence[Cell], wanted: ComparisonParams) -> tuple[str, str, str]:

@@ -47,14 +47,14 @@ class Kind(StrEnum):
 
 MEANINGS = {
     Kind.SWEET_SPOT: (
-        "The fastest here, with no more memory than most, and no dearer per sample than fewer GPUs: the first choice "
-        "for this work."
+        "The fastest here, with no more memory than most, and no more expensive per sample than fewer GPUs: the first "
+        "choice for this work."
     ),
     Kind.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
-    Kind.NO_GAIN: "More GPUs bring nothing with it.",
+    Kind.NO_GAIN: "More GPUs do not make it faster.",
     Kind.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
     Kind.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
-    Kind.OVERHEAD: "Its overhead eats what more GPUs bring: not for this work. A larger model may hide it.",
+    Kind.OVERHEAD: "Its overhead cancels the gain of more GPUs at this work. A larger model may hide it.",
     Kind.SLOWER: "Slower than most and saves no memory: choose another for this work.",
     Kind.MIDDLE: "Neither the fastest nor the smallest.",
 }
@@ -94,10 +94,10 @@ class Traits:
         if self.kind not in (Kind.FASTEST, Kind.NO_GAIN):
             return ()
         if self.scaling is None:
-            return ("Fewer GPUs were not measured, so whether they would do is not known.",)
+            return ("Fewer GPUs were not measured, so it is unknown whether they are enough.",)
         base = self.scaling.efficiency
         if base.elsewhere:
-            return (f"Its base, {base.base}, ran on {base.elsewhere}: whether fewer GPUs would do is not known.",)
+            return (f"Its base, {base.base}, ran on {base.elsewhere}, so it is unknown whether fewer GPUs are enough.",)
         if self.scaling.is_no_faster:
             return (f"{base.base} is as fast.",)
         return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)

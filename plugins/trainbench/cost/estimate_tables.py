@@ -104,7 +104,7 @@ def headline(estimate: Estimate) -> str:
     )
     paid = [offer.usd for offer in estimate.offers if offer.usd is not None]
     if not paid:
-        return f"{taken}; what they cost is not known."
+        return f"{taken}; their cost is unknown."
     return f"{taken} and cost {_to(usd(min(paid)), usd(max(paid)))}."
 
 

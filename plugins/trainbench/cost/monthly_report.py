@@ -103,8 +103,8 @@ def _summary(report: SpendReport) -> list[str]:
     if not any(of.total.num_runs for of in report.spend):
         first = report.spend[0].month
         return [
-            f"No run was recorded from {first} to {report.month}: there is nothing to tell yet. A run is recorded when "
-            "its benchmark publishes; trainbench reindex records what lies in the store."
+            f"No run was recorded from {first} to {report.month}: there is nothing to report yet. A run is recorded "
+            "when its benchmark publishes; trainbench reindex records the campaigns of the store."
         ]
     sentences = [_spent(report, this, last)]
     if this.unknown:
@@ -123,7 +123,7 @@ def _spent(report: SpendReport, this: Spend, last: Spend) -> str:
         return f"No run was recorded in {report.month}{so_far}."
     hours = f", {figure(this.gpu_hours, 3)} GPU-hours" if this.gpu_hours is not None else ""
     if this.usd is None:
-        return f"What benchmarking cost in {report.month}{so_far} is not known: no run has a price ({runs}{hours})."
+        return f"The cost of benchmarking in {report.month}{so_far} is unknown: no run has a price ({runs}{hours})."
     against = ""
     if last.usd:
         against = f"; in {report.before} it was {usd(last.usd)} ({count(last.num_runs, 'run')})"

@@ -71,14 +71,14 @@ def _months(report: SpendReport) -> Table:
     )
 
 
-UNKNOWN = "Not known: runs whose cost is not in the sum. Nor is the time in it that a node waited for a pod."
+UNKNOWN = "Unknown: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod."
 
 
 def _nodes(report: SpendReport) -> Table:
     shown = report.nodes[:MAX_NODES]
     notes = ["A gang's cost is shared evenly by its nodes."]
     if len(report.nodes) > len(shown):
-        notes.append(f"The {len(shown)} dearest of {len(report.nodes):,} nodes. costs.json has all of them.")
+        notes.append(f"The {len(shown)} most expensive of {len(report.nodes):,} nodes. costs.json has all of them.")
     return make_table(
         shown,
         (text("node", lambda line: line.what), *_spend_columns(lambda line: line)),
@@ -96,7 +96,7 @@ def _works(report: SpendReport) -> Table:
     rows = [(work, work.this) for work in report.works[:MAX_WORKS] if work.this]
     notes = [
         "Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for. "
-        "True median within: so in at least 95 % of the cases; fewer than six runs have no such interval."
+        "True median within: an interval of at least 95 % confidence, from six runs on."
     ]
     if any(len(now.price_sources) > 1 for _, now in rows):
         notes.append("Where several prices were paid in the month, their median over the runs counts.")
@@ -136,7 +136,7 @@ def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
 
 
 def _trend(report: SpendReport) -> Table:
-    notes = ("The two parts add up to the change: each is weighed with the mean of the other over both months.",)
+    notes = ("The two parts add up to the change: each is weighted with the mean of the other over both months.",)
     return make_table(
         [work for work in report.works[:MAX_WORKS] if work.last],
         (
@@ -162,7 +162,7 @@ def _prices(report: SpendReport) -> Table:
     ]
     if report.params.price_basis is PriceBasis.SPOT:
         useful = share(100 * report.params.spot_useful_share, 0)
-        notes.append(f"Spot: {useful} of the hours that are paid for are taken to be useful.")
+        notes.append(f"Spot: {useful} of the paid hours count as useful.")
     if len(rows) < len(report.prices):
         notes.append(f"The {MAX_PRICES} cheapest of each kind of GPU. {FILES}")
     return make_table(

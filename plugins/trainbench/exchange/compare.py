@@ -195,7 +195,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     text("batch", lambda row: _batch(row.measured), is_number=True),
     SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
     HALF_WIDTH_PCT.column(
-        lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "known to"
+        lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
     ),
     RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
     TOKENS_PER_SECOND.own(row=attrgetter("measured")),
@@ -252,7 +252,7 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
         listed = listing(f"row {row.number} ({', '.join(differences(base, row.measured))})" for row in unranked)
         notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {listed}.")
     if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
-        notes.append(f"Known to: {listing(origins)}.")
+        notes.append(f"Uncertainty: {listing(origins)}.")
     if nearest := _nearest(job, jobs):
         work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
@@ -289,12 +289,12 @@ def _fastest(rows: Sequence[RankedRow]) -> str:
     first, second = sorted(rows, key=lambda row: -row.measured.samples_per_s)[:2]
     rate, other = first.measured.samples_per_s, second.measured.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
-    known_to_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
+    uncertainty_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
     lead = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
-    if ahead_pct <= known_to_pct:
+    if ahead_pct <= uncertainty_pct:
         return (
-            f"Fastest: {_called(first)} and {_called(second)} cannot be told apart; they differ by {share(ahead_pct)}, "
-            f"and are known to {share(known_to_pct)} together."
+            f"Fastest: {_called(first)} and {_called(second)} are too close to rank; they differ by "
+            f"{share(ahead_pct)}, within their joint uncertainty of {share(uncertainty_pct)}."
         )
     return f"Fastest: {_called(first)}, {lead}."
 

@@ -26,7 +26,7 @@ def markdown(content: Submission, json_name: str) -> str:
         f"## Software\n\n{table(_software(content))}",
         f"## Measure it again\n\n```console\n{commands}\n```\n\n"
         f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
-        f"## What is not known\n\n{bullets(unknown or ['Nothing.'])}",
+        f"## Missing figures\n\n{bullets(unknown or ['Nothing.'])}",
         escape(_anonymity(content)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -76,10 +76,10 @@ def _pairs(rows: Iterable[tuple[str, str]], heading: str) -> Table:
 def _anonymity(content: Submission) -> str:
     if content.is_anonymised:
         return (
-            "Names of nodes, pods, hosts and GPUs, addresses and folders were taken out. Model, versions, kernel and "
-            "CPU stand as measured: read the file before you publish it."
+            "Names of nodes, pods, hosts and GPUs, addresses and folders were removed. Model, versions, kernel and "
+            "CPU are unchanged: read the file before you publish it."
         )
-    return "Names of nodes, pods and GPUs stand as measured."
+    return "Names of nodes, pods and GPUs are unchanged."
 
 
 def _whole(value: int | None) -> str:

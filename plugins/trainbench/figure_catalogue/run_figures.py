@@ -56,7 +56,7 @@ STEP_CV_PCT = Figure("step_cv_pct", "step CV", "%", "performance.step_time.cv_pc
     "bench_image.contract.step_stats.step_time", "test_step_stats.py::test_the_summary_of_step_times",
     write=share, section=PERFORMANCE,
     read="Standard deviation of the step times / their mean; a step takes as long as its slowest rank.")
-HALF_WIDTH_PCT = Figure("half_width_pct", "mean known to ±", "%", "performance.step_time.half_width_pct",
+HALF_WIDTH_PCT = Figure("half_width_pct", "mean step ± (95 %)", "%", "performance.step_time.half_width_pct",
     "100 x Student's t (97.5 %) x standard deviation / sqrt(steps) / mean",
     "bench_image.contract.step_stats.half_width_pct", "test_step_stats.py::test_half_width_in_percent_of_the_mean",
     write=share_2, section=PERFORMANCE,
@@ -89,12 +89,12 @@ H2D_GB_PER_S = Figure("h2d_gb_per_s", "H2D GB/s", "1e9 bytes/s", "probes.h2d_gb_
     "bytes of a pinned host-to-device copy / its median seconds, slowest GPU",
     "bench_image.telemetry.probes.h2d_gb_per_s", "test_gpu_runs.py::test_a_run_measures_everything_a_gpu_offers",
     section=PERFORMANCE, csv="h2d_gbps_per_gpu",
-    read="Pinned host-to-device copy, really measured before the loop.")
+    read="Rate of pinned host-to-device copies, measured before the training loop.")
 EXPOSED_COMMUNICATION_PCT = Figure("exposed_communication_pct", "exposed comm.", "%", "communication.exposed_pct",
     "100 x time of communication that no computation covers / time of the profiled steps, mean over ranks",
     "bench_image.training.comm_profile.exposed", "test_comm_profile.py::test_exposed_is_what_no_computation_covers",
     write=share, section=PERFORMANCE,
-    read="Share of a step in which the GPU waited for communication; all comm.: with what computing hid.")
+    read="Share of a step in which the GPU waited for communication; all comm.: also what computation hid.")
 COMMUNICATION_PCT = Figure("communication_pct", "all comm.", "%", "communication.total_pct",
     "100 x time of all communication, overlaps once / time of the profiled steps",
     "bench_image.training.comm_profile.union", "test_comm_profile.py::test_union_is_sorted_and_disjoint",

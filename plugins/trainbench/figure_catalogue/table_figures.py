@@ -44,7 +44,7 @@ SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
 NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
     "trainbench.judging.noise.estimate", "test_noise.py::test_the_larger_estimate_counts",
-    read="Standard deviation of one run: the larger of what differs from run to run and from window to window.")
+    read="Standard deviation of one run: the larger of the deviations between runs and between windows.")
 NOISE_BETWEEN_RUNS = Figure("noise_between_runs", "between runs", "%", "performance.samples_per_second",
     "pooled standard deviation of ln(samples/s) over the runs of a node, without what a round does to all alike",
     "trainbench.judging.noise.between_runs", "test_noise.py::test_between_runs_without_what_a_round_does_to_all",
@@ -172,6 +172,6 @@ LEVEL = Figure("level", "level", "text", "performance.windows, performance.sampl
     "two rates whose difference is within the noise of their runs and windows",
     "trainbench.comparison.entries.is_tie",
     "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
-    read="Nearer to each other than the noise that their runs and windows show: chance could swap them.")
+    read="Closer together than the noise of their runs and windows: chance could swap their order.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))

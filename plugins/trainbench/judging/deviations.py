@@ -56,7 +56,7 @@ def figures(metric: Metric, state: State, deviation: float, limit: float, noise_
     known = "" if noise_pct is None else f", noise {noise_share(noise_pct)}"
     text = f"{NAMES[metric]}: deviation {signed(deviation, unit)}, limit {limit:.1f}{unit}{known}"
     if state is State.INSUFFICIENT:
-        return f"{text}: repeats differ more than the limit; more repeats or a quieter machine would tell"
+        return f"{text}: repeats differ by more than the limit; use more repeats or a quieter machine"
     return text
 
 

@@ -68,7 +68,7 @@ def _form(retention_days: int) -> dict[str, Param]:
             False,
             type="boolean",
             title="Delete",
-            description_md="Off: only tell what would be deleted. Try that first.",
+            description_md="Off: only list what would be deleted. Try that first.",
         ),
         "retention_days": Param(
             retention_days,
@@ -84,7 +84,7 @@ def _form(retention_days: int) -> dict[str, Param]:
             minimum=5,
             maximum=10_080,
             title="Minutes that a pod is left alone",
-            description_md="Younger pods are not looked at: their run may only just have begun.",
+            description_md="Younger pods are left alone: their run may just have begun.",
         ),
         "keep_ended_days": Param(
             3,
@@ -92,7 +92,7 @@ def _form(retention_days: int) -> dict[str, Param]:
             minimum=0,
             maximum=365,
             title="Days that an ended pod is kept",
-            description_md="It holds no GPU, and its log may still be read.",
+            description_md="It holds no GPU, and its log may be useful.",
         ),
     }
 

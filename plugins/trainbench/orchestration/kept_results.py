@@ -35,6 +35,6 @@ def kept_result(manifest: Mapping[str, Any] | None, pod_name: str, log: Any, sto
     try:
         text = arrived_of_pod(open_store(store or read_settings().store), manifest or {}, pod_name)
     except Exception as error:  # whatever the store's library raises
-        log.warning("The store is not read, the pod is asked for its result: %s", error)
+        log.warning("The store is not read, the result is read from the pod: %s", error)
         return None
     return None if text is None else json.loads(text)

@@ -228,7 +228,7 @@ class BenchPodOperator(KubernetesPodOperator):
             status = handshake_status(refusal)
             if status < 500 or time.monotonic() > gives_up_at or self._is_late(pod):
                 raise ApiException(status=status, reason="the pod's result may not be read") from refusal
-            self.log.warning("The node does not hand over the result (%s): it is asked again", refusal)
+            self.log.warning("The node does not hand over the result (%s): the request is repeated", refusal)
             time.sleep(RESULT_PAUSE_S)
 
     def _is_late(self, pod: V1Pod) -> bool:

@@ -103,7 +103,7 @@ class RunTrigger(BenchPodTrigger):
             try:
                 at, stage = await listing.look(self.hook, self.pod_name)
             except Exception as error:  # any client's error: read the pod itself
-                self.log.warning("The pods cannot be listed, so this one is looked at by itself: %s", error)
+                self.log.warning("The pods cannot be listed, so this one is read by itself: %s", error)
                 return False
             now = time.monotonic()
             if stage is Stage.STARTING and waits_until[stage] is None:

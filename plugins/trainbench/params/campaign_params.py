@@ -78,7 +78,10 @@ class BenchmarkParams(ComparisonParams):
         "ones the host does, and its noise hides a slow GPU.",
     )
     force: bool = setting(
-        False, "Work", "Run what cannot fit", "Also run jobs that do not fit the node's GPUs by the memory formula."
+        False,
+        "Work",
+        "Run jobs that do not fit",
+        "Also run jobs that do not fit the node's GPUs by the memory formula.",
     )
 
     quick: bool = setting(
@@ -122,7 +125,7 @@ class BenchmarkParams(ComparisonParams):
         2.0, "Limits", "GPU memory (± %)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
     )
     temperature_tolerance_c: float = setting(
-        10.0, "Limits", "Temperature (± °C)", "Limit for the mean within the windows.", gt=0, le=100
+        10.0, "Limits", "Temperature (± °C)", "Limit for the mean temperature in the measured windows.", gt=0, le=100
     )
     reference: ReferenceMode = setting(
         ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
@@ -145,7 +148,7 @@ class BenchmarkParams(ComparisonParams):
         "A fire drill: the check must detect the node, and the run turns red.",
     )
     drill_slowdown_pct: SlowdownPct = setting(
-        75.0, "Drill", "Throughput to take away (%)", "Choose a share well above the noise."
+        75.0, "Drill", "Slowdown (% of throughput)", "Choose a share well above the noise."
     )
 
     @field_validator("rounds")

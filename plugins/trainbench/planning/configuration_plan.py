@@ -91,7 +91,7 @@ def _possible(
             continue
         spec = _spec(changed, nodes[0], campaign_id)
         if twin := labels.get(spec.identity.group_id):
-            reason = f"with these parameters it is the very work of '{twin}', whose runs tell of both"
+            reason = f"with these parameters it does the same work as '{twin}', whose runs count for both"
             skipped.append(Skipped(what=name, reason=reason, label=name, group_id=spec.identity.group_id))
             continue
         labels[spec.identity.group_id] = name

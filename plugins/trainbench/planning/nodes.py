@@ -123,7 +123,7 @@ def _obstacle(
     if trouble := not_ready(node):
         return trouble, True
     if str(labels.get(REPLICAS, "1")) not in ("0", "1"):
-        return f"each of its GPUs is shared by {labels[REPLICAS]} pods: another's work would be in the figures", False
+        return f"each of its GPUs is shared by {labels[REPLICAS]} pods: other work would change the figures", False
     if not gpu_node.num_gpus:
         return f"it has no allocatable {' or '.join(gpu_resources)}: look at its device plugin and driver", True
     return None, True

@@ -140,7 +140,9 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
         return fleet.nodes
     if fleet.absent:
         reasons = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:5])
-        raise PlanError(f"no GPU node can be benchmarked: {reasons}; mend one, or name nodes in the parameter 'nodes'")
+        raise PlanError(
+            f"no GPU node can be benchmarked: {reasons}; repair one, or name nodes in the parameter 'nodes'"
+        )
     raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
 
 

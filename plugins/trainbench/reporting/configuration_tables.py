@@ -115,17 +115,17 @@ def _costs(what: str, saving_pct: float) -> str:
 
 def _verdict_notes(kind: Kind) -> tuple[str, ...]:
     notes = [
-        "Judged where samples have the same length. A difference is one beyond noise (99 % interval of the rounds' "
-        f"ratios) and of {WORTH_PCT:g} % or more; noise above {TELLING_PCT:g} % cannot tell. What a configuration does "
-        "to the model's quality is not measured.",
+        "Only equal sample lengths are judged. A difference counts beyond the noise (99 % interval of the rounds' "
+        f"ratios) and from {WORTH_PCT:g} % on; noise above {TELLING_PCT:g} % allows no verdict. The effect on the "
+        "model's quality is not measured.",
         *kind.drift,
     ]
     if kind.one_run is None:
-        notes.append("The noise is not known: nothing was repeated. Choose two rounds or more.")
+        notes.append("The noise is unknown: no run was repeated. Choose two rounds or more.")
     elif kind.num_rounds < 2:
         notes.append(
-            "One round: the noise is that between the windows of a pod, and what differs between pods is not in it. "
-            "Two rounds or more tell."
+            "One round: the noise is that between the windows of a pod, without differences between pods. "
+            "Two rounds or more include them."
         )
     return tuple(notes)
 
@@ -168,7 +168,7 @@ def _figures_notes(kind: Kind) -> tuple[str, ...]:
     lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
     notes = [
         "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
-        "Savings are on the baseline's price of a sample and of a token; − is dearer.",
+        "Savings are on the baseline's price of a sample and of a token; − is more expensive.",
     ]
     if len(lengths) > 1:
         sizes = listing(f"{length:,}" for length in lengths)

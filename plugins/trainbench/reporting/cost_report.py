@@ -41,7 +41,7 @@ def cost_report(campaign: Campaign) -> str:
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
     if slowed := drill(campaign):
         head.append(
-            f"**{markdown.escape(slowed)}** Its runs cost what they cost; their prices per sample mean nothing."
+            f"**{markdown.escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless."
         )
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     links = {run_id: RESULT_LINK.format(run_id=run_id) for run_id in run_ids}
@@ -81,7 +81,7 @@ def summary(campaign: Campaign) -> str:
         return f"{NOT_PRICED} ({runs})."
     if total.usd is None:
         why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
-        return f"The cost of this campaign is not known: no run {why} ({spent})."
+        return f"The cost of this campaign is unknown: no run {why} ({spent})."
     more = f"; {count(total.num_unknown, 'run')} without a known cost not included" if total.num_unknown else ""
     return f"This campaign cost {usd(total.usd)}: {spent}{more}."
 

@@ -13,7 +13,7 @@ MORE = (
 STATES = (
     ("ok", "Within all limits."),
     ("notice", "Outside a limit once, but the re-run did not confirm it; or faster than its own history. Not red."),
-    ("breach", "Outside a limit, slow or fast side named. Red."),
+    ("breach", "Outside a limit; the text names the side, slow or fast. Red."),
     ("watched", "Slow by more than half of the limit and more than chance: a warning, not red; closes no open breach."),
     ("insufficient", "Too few nodes, or more noise than the limit: the reason gives the figures. Not red."),
     ("failed", "Ran, but gave no valid result. Red."),

@@ -70,7 +70,7 @@ def _word(campaign: Campaign, tone: Tone) -> str:
     """The word of the badge beside the headline. A red drill alone needs no action."""
     if tone is not Tone.BAD or not verdict_text.is_drill_alone(campaign):
         return WORDS[tone]
-    return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, look closer at the others"
+    return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, other nodes need a look"
 
 
 def environment(

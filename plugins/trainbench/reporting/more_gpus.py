@@ -84,7 +84,7 @@ def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tu
     if not elsewhere:
         return advice(rest)
     names = listing(p.entry.name for p in elsewhere)
-    left_out = f"No advice on {names}: the base ran on another machine, whose own speed is in the difference."
+    left_out = f"No advice on {names}: the base ran on another machine, whose own speed is part of the difference."
     return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
 
 
@@ -129,7 +129,7 @@ def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
     if len(chosen) == 1:
         return (
             *lines,
-            "It is also the fastest: nothing that was measured beats it in time or in cost.",
+            "It is also the fastest: no measured size beats it in time or in cost.",
             *_ties(chosen, of_work),
         )
     lines += [step_sentence(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:])]
@@ -180,9 +180,7 @@ def _startup(chosen: Sequence[Point]) -> str:
     known = sorted((p.gpus, p.startup_s, p.entry.size) for p in chosen if p.startup_s is not None)
     times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
     more = f"; here it takes {times}" if known else "; it is not known here"
-    return (
-        f"Times and costs leave start-up out (launch, import, build, compile){more}. Saving of checkpoints is not in."
-    )
+    return f"Times and costs leave out checkpoints and start-up (launch, import, build, compile){more}."
 
 
 def _extra(step_up: Step) -> str:

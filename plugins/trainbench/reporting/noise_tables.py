@@ -61,7 +61,7 @@ def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str
         run_id=lambda node: runs[floor.group_id][node.node],
         more=pooled if len(floor.nodes) > 1 else (),
         notes=(
-            "Standard deviations of samples/s. All nodes: pooled, without what a round does to all nodes alike"
+            "Standard deviations of samples/s. All nodes: pooled, without the common effect of a round"
             + (", one GPU of each node at a time." if floor.is_per_gpu else "."),
             *advice(floor, campaign.params),
         ),
@@ -88,8 +88,8 @@ def _smallest_slowdowns(campaign: Campaign, floor: Floor) -> Table | None:
             slowdown_column("own history", None),
         ),
         notes=(
-            f"Slower by this much, a {unit} differs from chance in 19 of 20 nights, where the limit is no wider. Own "
-            f"history: {own}against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
+            f"A {unit} that is slower by this much is detected in 19 of 20 nights, unless the limit is wider. Own "
+            f"history: {own}against its last {PAST_CAMPAIGNS} campaigns, without changes between days.",
         ),
         title=f"Smallest slowdown that is detected: {work_names.group_name(campaign, floor.group_id)}",
     )

@@ -76,7 +76,7 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
 def reasons_not_drawn(campaign: Campaign, among: Sequence[str] = NAMES) -> tuple[str, ...]:
     """Sentences on the reasons why plots of `among` are absent, each reason once."""
     reasons = grouped((why, name) for name, why in not_drawn(campaign).items() if name in among)
-    return tuple(f"Not drawn, {why}: {listing(names)}." for why, names in reasons.items())
+    return tuple(f"Not drawn: {listing(names)}; {why}." for why, names in reasons.items())
 
 
 def _figure(name: str, campaign: Campaign) -> Figure:

@@ -171,7 +171,7 @@ def chosen(campaign: Campaign) -> Table:
         "work", "nodes", "micro-batch", "checkpointing", "how chosen", "execution", numbers=("micro-batch",)
     )
     rows = [(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()]
-    return make_table(rows, columns, title="What was chosen, and by which means it ran")
+    return make_table(rows, columns, title="Automatic choices and execution")
 
 
 def software(campaign: Campaign) -> Table:

@@ -164,5 +164,7 @@ def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
     for _, other in comparison.named:
         if fingerprint(other.spec.work) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
             size = count(min(sizes(other)), "GPU")
-            return f"No scaling: {size} did this work only as {other.hardware}, which says nothing of {group.hardware}."
+            return (
+                f"No scaling: {size} did this work only as {other.hardware}, which does not apply to {group.hardware}."
+            )
     return None

@@ -73,7 +73,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         run_id=lambda pair: median_run(pair[0].results),
         notes=(
             "Saved: against full fine-tuning of the same model on the same kind of GPU, micro-batch and all else equal."
-            " Where full was not measured so, its memory is the formula's (docs/sizing.md has the formula's errors).",
+            " Without such a full run, its memory is by formula (docs/sizing.md has the formula's errors).",
         ),
         title="By model, recipe and GPU",
     )
@@ -187,11 +187,11 @@ def _speed_notes(of_model: Sequence[Cell], wanted: ComparisonParams, has_several
     if has_several:
         against = f"'{wanted.baseline_gpu}'" if wanted.baseline_gpu else "the fastest"
         notes.append(
-            f"Relative speed: tokens/s over those of {against}, ± 99 % interval of the runs and windows. It is of the "
-            "GPUs that ran: cards of one kind differ by some percent."
+            f"Relative speed: tokens/s over those of {against}, ± 99 % interval of the runs and windows. It holds for "
+            "the measured GPUs: cards of one kind differ by some percent."
         )
     elif gpus := {cell.gpu for cell in measured(of_model)}:
-        notes.append(f"Only {gpus.pop()} was measured: there is nothing to be relative to.")
+        notes.append(f"Only {gpus.pop()} was measured: there is no base for relative speed.")
     if has_several and wanted.baseline_gpu:
         recipes = dict.fromkeys(cell.recipe for cell in measured(of_model))
         lost = [r for r in recipes if not baseline([c for c in of_model if c.recipe == r], wanted.baseline_gpu)]
@@ -204,5 +204,5 @@ def _unequal(recipe: str, of_recipe: Sequence[Cell]) -> list[str]:
         return []
     sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in of_recipe)
     is_auto = any(result.spec.work.micro_batch_size == AUTO for cell in of_recipe for result in cell.results)
-    why = "each GPU ran what suits it best" if is_auto else "they were asked for so"
+    why = "each GPU ran its fastest setting" if is_auto else "as set in the form"
     return [f"Unequal work with {recipe}: the micro-batch is {sizes} ({why}). A step is not the same work on each."]

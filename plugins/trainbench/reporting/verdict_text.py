@@ -203,7 +203,7 @@ def _failed(campaign: Campaign) -> list[str]:
         for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
         if error
     )
-    return [f"None from {listing(bad)}."] if bad else []
+    return [f"No figure from {listing(bad)}."] if bad else []
 
 
 def drill(campaign: Campaign) -> str | None:

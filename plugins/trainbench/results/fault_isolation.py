@@ -92,7 +92,7 @@ def _failure(part: str, subject: str, error: Exception) -> Finding:
         item=subject,
         measured="an error",
         expected="none",
-        summary=f"{part} failed, which is a defect of trainbench; everything else was done without it",
+        summary=f"{part} failed, which is a defect of trainbench; all other parts went on",
         cause=_error_text(error),
         resolution="report it with the result.json of the run and the traceback in the log of the task",
     )

@@ -21,7 +21,7 @@ def test_a_confirmed_breach_is_red_and_says_how_far() -> None:
     (alert,) = alerts(campaigns.slow_node())
 
     assert (alert.nodes, alert.level, alert.is_drill) == (("node-3",), Level.ERROR, False)
-    assert alert.headline.startswith("node-3 is in breach: samples/s is 9.7 % below the leave-one-out median")
+    assert alert.headline.startswith("node-3 is in breach: samples/s: deviation −9.7 %")
     assert alert.resolution
 
 

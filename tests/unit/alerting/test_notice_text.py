@@ -22,7 +22,7 @@ def notice(node: str = "node-3", **changes: Any) -> Notice:
     fields: dict[str, Any] = {
         "id": 12,
         "evidence": (rate,),
-        "reason": "samples/s is 9.7 % below the leave-one-out median; the limit is 5 %; re-run −9.0 %",
+        "reason": "samples/s: deviation −9.7 %, limit 5.0 %; re-run −9.0 %",
         "cause": "The GPU of node-3 slows itself down because it is hot",
         "resolution": "Check fans, filters and the air flow of node-3, then run it again",
         "gpu_name": "NVIDIA H200", "model": "mistral-7b", "recipe": "qlora", "strategy": "single",

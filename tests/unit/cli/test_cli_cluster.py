@@ -122,7 +122,7 @@ def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
             "deleted": [],
             "to_delete": [],
             "to_look_at": {
-                "owned": "its run r of d cannot be asked about from here",
+                "owned": "its run r of d is unknown from here",
                 "nobodys": "names no DAG run: started by hand? Delete it by hand if nobody needs it",
             },
             "faults": {},

@@ -78,7 +78,7 @@ def test_a_pod_that_was_never_placed_goes_too() -> None:
     [
         (Liveness.LIVE, Action.KEEP, "is still on"),
         (Liveness.NOT_FOUND, Action.REPORT, "is not in this Airflow"),
-        (Liveness.NOT_KNOWN, Action.REPORT, "cannot be asked about from here"),
+        (Liveness.NOT_KNOWN, Action.REPORT, "is unknown from here"),
     ],
 )
 def test_only_a_run_that_is_known_to_be_over_is_leave_to_delete(

@@ -94,7 +94,7 @@ def test_unequal_micro_batches_are_named() -> None:
     remarks = [note for note in table.notes if note.startswith("Unequal work with lora")]
 
     assert remarks == [
-        f"Unequal work with lora: the micro-batch is 8 on {A100}; 4 on {A10} (each GPU ran what suits it best). "
+        f"Unequal work with lora: the micro-batch is 8 on {A100}; 4 on {A10} (each GPU ran its fastest setting). "
         "A step is not the same work on each."
     ]
 
@@ -156,11 +156,11 @@ def test_a_budget_of_exactly_one_gpu_s_price_buys_it() -> None:
 
 def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
     """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
-    assert f"Left out, for no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
+    assert f"Left out, because no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
     other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
     both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
     with_h100 = SURVEY.model_copy(update=both)
-    assert "Left out, for this work was not measured on them: NVIDIA H100 80GB HBM3." in (
+    assert "Left out, because this work was not measured on them: NVIDIA H100 80GB HBM3." in (
         money(with_h100, "What a budget buys, owned").notes
     )
 
@@ -265,7 +265,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
     survey = SURVEY.model_copy(update={"costs": tuple(costs)})
     remarks = (
         "Price of NVIDIA A10: $0.600 per GPU-hour, P x, here: a page of 2026-01-04. It is one of 3 that fit, from "
-        "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs go with it in proportion."
+        "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs scale with it."
     )
     for table in (
         *survey_tables.speed(survey),

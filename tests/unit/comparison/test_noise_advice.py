@@ -53,7 +53,7 @@ def test_a_lower_limit_is_offered_where_chance_reaches_less_than_a_third_of_it(c
 
 def test_a_spread_exactly_at_the_limit_is_tight_and_not_too_tight() -> None:
     floor = floor_of(0.1, largest={Metric.MEMORY_GB: 2.0})
-    assert "is tight: the furthest" in (noise_advice._spread(floor, Metric.MEMORY_GB, 2.0) or "")
+    assert "is tight: the run furthest" in (noise_advice._spread(floor, Metric.MEMORY_GB, 2.0) or "")
     over = floor_of(0.1, largest={Metric.MEMORY_GB: 2.01})
     assert "is too tight" in (noise_advice._spread(over, Metric.MEMORY_GB, 2.0) or "")
 

@@ -209,8 +209,8 @@ def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> Non
     assert noise.names[:2] == ("node", "GPU")
     assert [row.texts[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
     assert {len(row.texts) for row in noise.rows} == {len(noise.names)}
-    assert "one round on 3 nodes finds a GPU that is" in (headline(campaign) or "")
-    assert "a GPU differs from chance" in found.notes[0]
+    assert "one round on 3 nodes detects a GPU that is" in (headline(campaign) or "")
+    assert "A GPU that is slower by this much" in found.notes[0]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -222,15 +222,15 @@ def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> Non
         (floor_of(0.3), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %; ±1.5 %"),
         (floor_of(0.3, 1, None), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %."),
         (floor_of(2.0), "too tight: with one round on 4 nodes chance alone reaches 7.09 %; take 3 rounds, or raise it"),
-        (floor_of(9.0), "too tight: with one round on 4 nodes chance alone reaches 28.17 %; 5 rounds would not do"),
-        (floor_of(1.0), "history's 1.5 % is below the noise: chance alone reaches 3.23 %"),
-        (floor_of(0.1), "history's 1.5 % is sensible: chance alone reaches 0.33 %"),
-        (floor_of(0.1, largest={Metric.MEMORY_GB: 3.0}), "±2.0 % for memory is too tight: the furthest of all runs"),
-        (floor_of(0.1, largest={Metric.MEMORY_GB: 0.1}), "±2.0 % for memory is sensible: the furthest"),
-        (floor_of(0.1, largest={Metric.TEMPERATURE_C: 7.0}), "±10 °C for temperature is tight: the furthest of all"),
+        (floor_of(9.0), "too tight: with one round on 4 nodes chance alone reaches 28.17 %; 5 rounds are not enough"),
+        (floor_of(1.0), "1.5 % against the own history is below the noise: chance alone reaches 3.23 %"),
+        (floor_of(0.1), "1.5 % against the own history is sensible: chance alone reaches 0.33 %"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 3.0}), "memory is too tight: the run furthest from the median is 3.0 %"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 0.1}), "memory is sensible: the run furthest from the median is 0.1 %"),
+        (floor_of(0.1, largest={Metric.TEMPERATURE_C: 7.0}), "±10 °C for temperature is tight: the run furthest"),
         (floor_of(0.1, 4, 0.8), "The nodes differ by 0.80 % (standard deviation) beyond the noise of their runs"),
         (floor_of(0.1, within=QUIET), "Pods differ more than the windows of one pod: more rounds help"),
-        (floor_of(0.1, 1, None), "How much good nodes differ is not known: that takes three nodes"),
+        (floor_of(0.1, 1, None), "The difference between good nodes is unknown: it needs three nodes"),
         (floor_of(0.1, between=None), "cannot be judged: no node ran twice"),
     ],
 )  # fmt: skip

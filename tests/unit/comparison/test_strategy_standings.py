@@ -130,7 +130,7 @@ def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
         profile = first(**fields)
         assert (profile.kind, profile.meaning) == (
             Kind.NO_GAIN,
-            "More GPUs bring nothing with it. single on 1 GPU is as fast.",
+            "More GPUs do not make it faster. single on 1 GPU is as fast.",
         )
 
 
@@ -156,14 +156,14 @@ def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
 
     assert fast.kind is Kind.FASTEST
     assert fast.meaning.endswith(
-        "Its base, single on 1 GPU, ran on other GPUs of node-1: whether fewer GPUs would do is not known."
+        "Its base, single on 1 GPU, ran on other GPUs of node-1, so it is unknown whether fewer GPUs are enough."
     )
     assert slow.kind is Kind.SLOWER
 
 
 def test_without_a_measured_base_there_is_no_first_choice() -> None:
     assert first(efficiency=None).kind is Kind.FASTEST
-    assert first(efficiency=None).meaning.endswith("so whether they would do is not known.")
+    assert first(efficiency=None).meaning.endswith("so it is unknown whether they are enough.")
 
 
 def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:

@@ -42,7 +42,7 @@ def test_whole_instances_are_paid_for() -> None:
     result = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
     (offer,) = result.offers
     assert (offer.instances, offer.billed_gpus, offer.usd) == (1, 8, pytest.approx(2.4242, abs=1e-4))
-    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in result.assumptions
+    assert "Whole instances are billed: some have more than the job's 4 GPUs." in result.assumptions
 
 
 def test_a_begun_instance_is_paid_for() -> None:
@@ -239,7 +239,7 @@ def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() 
     said = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
     assert "While one instance is waited for, the others stay billed." in said
     assert any(line.startswith("Several instances: the rate holds only if") for line in said)
-    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in said
+    assert "Whole instances are billed: some have more than the job's 4 GPUs." in said
 
 
 def test_a_price_is_listed_with_its_day_and_one_without_a_day_as_given() -> None:

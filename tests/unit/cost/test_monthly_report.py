@@ -66,8 +66,8 @@ def test_only_results_that_are_still_there_are_linked() -> None:
 def test_an_empty_history_is_told_in_words() -> None:
     empty = report([])
     assert empty.summary == (
-        "No run was recorded from 2026-06 to 2026-11: there is nothing to tell yet. A run is recorded when its "
-        "benchmark publishes; trainbench reindex records what lies in the store.",
+        "No run was recorded from 2026-06 to 2026-11: there is nothing to report yet. A run is recorded when its "
+        "benchmark publishes; trainbench reindex records the campaigns of the store.",
     )
     assert tables(empty) == ()
     assert files(empty, ())["cost_report.html"].startswith("<!doctype html>")
@@ -87,7 +87,7 @@ def test_a_month_that_is_over_is_not_so_far() -> None:
 def test_unknown_prices_are_never_free() -> None:
     (spent, missing, *_) = report([paid_run(usd_per_gpu_hour=None)]).summary
     assert (
-        spent == "What benchmarking cost in 2026-11 so far is not known: no run has a price (1 run, 0.100 GPU-hours)."
+        spent == "The cost of benchmarking in 2026-11 so far is unknown: no run has a price (1 run, 0.100 GPU-hours)."
     )
     assert missing == "Not included: 1 run on NVIDIA A10: no price."
 
@@ -118,7 +118,7 @@ def test_many_runs_make_a_page_that_can_be_read() -> None:
 
     assert found.spend[-1].total.num_runs == 20_000
     assert len(by_title["Each node in 2026-11"].rows) == MAX_NODES
-    assert "The 50 dearest of 1,000 nodes" in by_title["Each node in 2026-11"].notes[1]
+    assert "The 50 most expensive of 1,000 nodes" in by_title["Each node in 2026-11"].notes[1]
     assert len(files(found, ())["cost_report.html"]) < 100_000
 
 
@@ -159,7 +159,7 @@ def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None
     assert "NVIDIA A10 at $1.50 per GPU-hour, Dear x, here (the cheapest spot price of the table): the month's " \
         "GPU-hours would have cost $0.150." in made.summary  # fmt: skip
     (table,) = [table for table in tables(made) if table.title == "What if: other prices"]
-    assert "Spot: 80 % of the hours that are paid for are taken to be useful." in table.notes
+    assert "Spot: 80 % of the paid hours count as useful." in table.notes
 
 
 def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:

@@ -96,7 +96,7 @@ def test_rates_within_what_is_known_are_not_told_apart(home: Path) -> None:
     write(home / "a", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.4, 9.5, 9.6), 1)))
     write(home / "b", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.45, 9.55, 9.65), 1)))
     text = " ".join(trainbench("compare", "a", "b").stdout.split())
-    assert "cannot be told apart; they differ by 0.5 %, and are known to 2.1 % together" in text
+    assert "are too close to rank; they differ by 0.5 %, within their joint uncertainty of 2.1 %" in text
 
 
 def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:

@@ -245,8 +245,8 @@ def test_a_node_is_called_undecided_since_its_last_verdict(history: History) -> 
         (
             [10.0] * 9,
             "3 of 5 nodes are in breach: node-1, node-2 and node-3 (samples/s −10.0 %, limit ±5 %, confirmed by a "
-            "re-run with −10.0 %, compared with node-4 and node-5, as fast as before, for 3 of 5 nodes fell); "
-            "2 are well.",
+            "re-run with −10.0 %, compared with node-4 and node-5, as fast as before, because 3 of 5 nodes became "
+            "slower); 2 are well.",
         ),
         (
             [],

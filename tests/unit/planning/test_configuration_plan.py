@@ -78,7 +78,7 @@ def test_the_very_same_work_runs_once_and_tells_of_both() -> None:
     (skipped,) = planned.skipped
 
     assert (skipped.label, planned.labels[skipped.group_id or ""]) == ("QLoRA + both", BASELINE)
-    assert "the very work of 'baseline'" in skipped.reason
+    assert "the same work as 'baseline'" in skipped.reason
 
 
 def test_named_nodes_all_run() -> None:

@@ -73,7 +73,7 @@ def test_gpus_that_several_pods_share_are_not_measured() -> None:
 
     assert [n.name for n in found.nodes] == ["whole"]
     (absent,) = found.absent
-    assert absent.reason == "each of its GPUs is shared by 4 pods: another's work would be in the figures"
+    assert absent.reason == "each of its GPUs is shared by 4 pods: other work would change the figures"
     assert not absent.expected
 
 

@@ -39,7 +39,7 @@ def test_drills_do_not_enter_the_price_of_a_sample() -> None:
 def test_a_missing_price_is_said_and_never_zero() -> None:
     healthy = campaigns.healthy()
     text = cost_report(campaigns.make_campaign(healthy.results, healthy.groups, usd_per_gpu_hour=None))
-    assert "The cost of this campaign is not known: no run has a price (8 runs, 0.122 GPU-hours)." in text
+    assert "The cost of this campaign is unknown: no run has a price (8 runs, 0.122 GPU-hours)." in text
     assert "8 runs: no price for this hardware" in text
     assert "Set usd_per_gpu_hour" in text
     assert "$0" not in text

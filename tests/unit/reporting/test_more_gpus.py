@@ -155,7 +155,7 @@ def test_no_advice_compares_machines() -> None:
 
     assert table.rows[1].texts[4] == "117.7 % (base elsewhere)"
     assert table.notes[0] == (
-        "No advice on ddp on 2 GPUs: the base ran on another machine, whose own speed is in the difference."
+        "No advice on ddp on 2 GPUs: the base ran on another machine, whose own speed is part of the difference."
     )
     assert not any(note.startswith("By cost") for note in table.notes)
 

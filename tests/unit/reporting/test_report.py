@@ -43,7 +43,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_absent_plots_are_explained() -> None:
-    assert "Not drawn, only 1 GPU per run was measured" in benchmark_report(campaigns.healthy())
+    assert "only 1 GPU per run was measured, a curve needs two sizes." in benchmark_report(campaigns.healthy())
 
 
 def test_an_accepted_baseline_stands_in_the_section_about_the_past() -> None:

@@ -104,5 +104,5 @@ def test_fewer_gpus_of_another_kind_are_no_base_and_that_is_said() -> None:
     )
 
     assert cells(of_h200, "scaling") == [("n/a",)]
-    assert "No scaling: 1 GPU did this work only as NVIDIA A10, which says nothing of NVIDIA H200." in of_h200.notes
+    assert "No scaling: 1 GPU did this work only as NVIDIA A10, which does not apply to NVIDIA H200." in of_h200.notes
     assert "No scaling" not in " ".join(of_a10.notes)

@@ -26,7 +26,7 @@ def test_the_verdict_in_one_sentence() -> None:
     )
     assert verdict_text.verdict(campaigns.two_nodes()) == (
         "None of 2 nodes could be judged: node-1 and node-2 "
-        "(2 nodes: they differ by 11.6 %, but which one is wrong cannot be told)."
+        "(2 nodes: they differ by 11.6 %, but it is unknown which one is wrong)."
     )
     assert verdict_text.verdict(campaigns.make_campaign([])) == "No node was judged."
 
@@ -75,7 +75,7 @@ def test_runs_after_the_planned_rounds_are_reruns() -> None:
 def test_reasons_are_told_once() -> None:
     campaign = campaigns.two_nodes()
     assert verdict_text.reasons(campaign.groups[0]) == (
-        "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but which one is wrong cannot be told.",
+        "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but it is unknown which one is wrong.",
     )
 
 
@@ -120,7 +120,9 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     assert verdict_text.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
     assert verdict_text.tone(study) is Tone.GOOD
     with_broken = campaigns.make_campaign([ddp, broken], campaign_kind=CampaignKind.STRATEGIES)
-    assert verdict_text.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
+    assert (
+        verdict_text.verdict(with_broken) == "1 of 2 runs gave a figure. No figure from zero2 on 2 GPUs (RuntimeError)."
+    )
     assert verdict_text.tone(with_broken) is Tone.BAD
 
 

@@ -8,7 +8,7 @@ from bench_image.contract.result import RunResult
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, GroupVerdict, Level, Metric, NodeVerdict, Side, State
 
-_AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED: "mend the node, then drill it again"}
+_AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED: "repair the node, then drill it again"}
 
 
 def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:

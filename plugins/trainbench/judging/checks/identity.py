@@ -37,7 +37,7 @@ def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
             measured=f"{num} results",
             expected="one",
             summary=f"came back {num} times; the one that finished last is judged",
-            resolution="see who wrote the other one: a folder read twice, or a pod that ran again",
+            resolution="find the source of the other result: a folder read twice, or a pod that ran again",
         )
         for (_, node, run_id), num in times.items()
         if num > 1
@@ -105,6 +105,6 @@ def _several(node: str, apart: Sequence[frozenset[str]]) -> Finding:
         measured=listing((" + ".join(sorted(uuids, key=natural)) for uuids in apart), most=len(apart)),
         expected="the GPUs of one machine under one name",
         summary=f"ran on {len(apart)} sets of GPUs that have none in common: several machines under one name, or pods "
-        "that were given other GPUs of a node of unknown size; their figures are no repeats of each other",
-        resolution="give each machine a name of its own, or take all GPUs of the node; then repeat what is compared",
+        "that were given other GPUs of a node of unknown size; their figures are not repeats of one measurement",
+        resolution="give each machine a name of its own, or take all GPUs of the node; then repeat the runs",
     )

@@ -44,7 +44,9 @@ def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[F
             measured=node.reason,
             expected="ready, with allocatable GPUs",
             summary=f"was not benchmarked: {node.reason}",
-            resolution="mend the node, or put it into quarantine with the reason" if node.expected else "nothing to do",
+            resolution="repair the node, or put it into quarantine with the reason"
+            if node.expected
+            else "nothing to do",
         )
         for node in absent
     )

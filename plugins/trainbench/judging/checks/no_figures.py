@@ -60,4 +60,4 @@ def _next_step(results: Sequence[RunResult]) -> str:
         )
     if all(result.status is Status.OOM for result in results):
         return "choose less work: a smaller micro-batch, shorter sequences, or a recipe that needs less memory"
-    return "no node was checked: mend what the runs name, then run it again"
+    return "no node was checked: fix the causes above, then run it again"

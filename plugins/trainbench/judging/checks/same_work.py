@@ -174,8 +174,8 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
             nodes=tuple(dict.fromkeys(member.node for member in members)),
             measured="; ".join(differences),
             expected=f"equal parameters, first losses within {TOLERANCE_PCT:g} %",
-            summary="do not compute the same, and no majority says which of them is wrong: their speeds cannot be "
-            "compared",
+            summary="do not compute the same, and without a majority it is unknown which is wrong: their speeds "
+            "cannot be compared",
             resolution="run the check on more nodes of this kind; one that computes wrong numbers must not be used",
         )
 
@@ -197,7 +197,7 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
                 nodes=(node,),
                 measured=listing(differences),
                 expected="the execution of most of its peers",
-                summary="executes the same work otherwise than most of its peers (dtypes, kernels or compilation): "
+                summary="executes the same work unlike most of its peers (dtypes, kernels or compilation): "
                 "their speeds are not comparable",
                 resolution="compare image, libraries and GPU memory of the node with those of its peers",
             )

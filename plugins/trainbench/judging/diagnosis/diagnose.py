@@ -42,18 +42,18 @@ from trainbench.results.fault_isolation import BROKEN_RESULT
 CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
 _UNKNOWN = {
     Side.SLOW: (
-        "nothing measured sets the node apart from its peers",
+        "no measured figure distinguishes the node from its peers",
         "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
     ),
-    Side.FAST: ("nothing measured tells why it is faster than its peers", LOOK_AT_PEERS),
+    Side.FAST: ("no measured figure explains why it is faster than its peers", LOOK_AT_PEERS),
 }
 _UNKNOWN_MEMORY = (
     "versions, execution and GPU are those of its peers, and yet it allocated other amounts",
     "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
 )
 _UNKNOWN_SCATTER = (
-    "nothing measured sets the node apart from its peers but its scatter",
-    "repeat the check on this node; if it stays, look for what runs there now and then: dmesg, cron, other pods",
+    "only its scatter distinguishes the node from its peers",
+    "repeat the check on this node; if it stays, look for what runs there at times: dmesg, cron, other pods",
 )
 _NEXT_STEP = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
@@ -280,7 +280,7 @@ def _notice(node: NodeVerdict, _: Scene) -> Finding:
         measured="; ".join(map(_deviation, noticed)),
         expected="; ".join(map(_limit, noticed)),
         summary=f"was outside the limits once and not in its re-run: {node.reason}",
-        resolution="nothing now; if it comes back, look for what disturbs the node now and then",
+        resolution="nothing now; if it recurs, find what disturbs the node",
     )
 
 

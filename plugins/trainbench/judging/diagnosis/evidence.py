@@ -80,7 +80,7 @@ def _troubles(case: Case) -> Iterator[Clue]:
             measured=listing(case.troubles),
             expected="no such condition",
             cause=f"the cluster says of the node: {listing(case.troubles)}",
-            resolution="look at the node's conditions and events (kubectl describe node) and mend what they name",
+            resolution="look at the node's conditions and events (kubectl describe node) and fix these faults",
         )
 
 

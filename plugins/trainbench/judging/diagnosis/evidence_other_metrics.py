@@ -73,7 +73,7 @@ def _cool(power_pct: float | None) -> tuple[str, str, str]:
     return (
         "cooler",
         "it is cooler than its peers at their power: it is cooled better, or they are cooled worse",
-        "nothing to mend on this node if its place is a cool one; else check the cooling of its peers",
+        "nothing to repair if its place is cool; else check the cooling of its peers",
     )
 
 

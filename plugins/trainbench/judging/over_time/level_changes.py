@@ -249,16 +249,18 @@ def _temperature(same: Sequence[Change]) -> str:
     return f"; its GPU runs {degrees(abs(most))} {'warmer' if most > 0 else 'cooler'} than it did"
 
 
-_FASTER = "nothing to do: a new baseline grows by itself; note what was changed, the other nodes may gain as well"
+_FASTER = "nothing to do: a new baseline forms by itself; note what was changed, the other nodes may gain as well"
 
 
 def _resolution(first: Change, num_nodes: int) -> str:
     if first.what:
         one = "it" if num_nodes == 1 else "one of them"
-        return f"undo this change on {one} and run the check again; hold it back elsewhere until that is known"
+        return f"undo this change on {one} and run the check again; do not roll it out further before that"
     if first.gpus:
         return "compare the new GPU with its neighbours: VBIOS, power limit, clocks, ECC"
     if first.is_drift:
-        return "look at what wears: dust, fans, thermal paste, memory; compare its clocks and temperatures then and now"
+        return (
+            "check what wears out: dust, fans, thermal paste, memory; compare its clocks and temperatures then and now"
+        )
     where = "this node" if num_nodes == 1 else "these nodes"
     return f"ask what was done to {where} then: cooling, power, firmware, cabling, other tenants, storage"

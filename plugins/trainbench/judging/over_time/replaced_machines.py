@@ -55,8 +55,8 @@ def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) 
         nodes=(node,),
         measured=_named(has),
         expected=f"{_named(had)}, as on {day(when)}",
-        summary=f"has other GPUs than on {day(when)}, none of them the same: what it reached before was reached by "
-        "another machine under its name, or by the GPUs that were taken out",
+        summary=f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
+        "another machine under its name, or of the removed GPUs",
         resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline",
     )
 
@@ -71,7 +71,7 @@ def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime
         measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
         expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
         summary=summary,
-        resolution="nothing to do if it was swapped on purpose; its past is that of the old GPUs too",
+        resolution="nothing to do if it was swapped on purpose; its history includes the old GPUs",
     )
 
 

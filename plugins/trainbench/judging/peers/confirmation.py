@@ -125,7 +125,7 @@ def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
     if rerun is None or rerun.status is not Status.OK:
         return "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
     if group.choice and choice_of(rerun) != group.choice:
-        return f"chose other work ({choice_of(rerun)}) and tells nothing"
+        return f"chose other work ({choice_of(rerun)}) and cannot decide"
     return None
 
 

@@ -53,9 +53,10 @@ def _moved(node: NodeVerdict, nodes: Sequence[NodeVerdict], stayed: frozenset[st
     slow = [other.node for other in nodes if _side(other) is Side.SLOW]
     names = [other.node for other in nodes if other.node in stayed]
     if node.node in slow:
-        why = f"compared with {listing(names)}, as fast as before, for {len(slow)} of {count(len(nodes), 'node')} fell"
+        became_slower = f"{len(slow)} of {count(len(nodes), 'node')} became slower"
+        why = f"compared with {listing(names)}, as fast as before, because {became_slower}"
     elif node.node in stayed:
-        why = f"as fast as in its own past, while {listing(slow)} fell"
+        why = f"as fast as in its own past, while {listing(slow)} became slower"
     else:
         return node
     return with_remark(node, why)

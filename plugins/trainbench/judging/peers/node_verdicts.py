@@ -229,7 +229,7 @@ class _Group:
         if len(ordered) < 2:  # of all nodes: with fewer than MIN_NODES the drilled ones are included
             return f"no peer has a value to compare with: at least {MIN_NODES} nodes are needed"
         apart = abs(deviation_of(metric, ordered[1], ordered[0]))
-        return f"the pair differs by {apart:.1f}{UNITS[metric]}, but two nodes cannot tell which one is off"
+        return f"the pair differs by {apart:.1f}{UNITS[metric]}, but with two nodes it is unknown which one is off"
 
     def _unmeasured(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
         if member.on_gpu:

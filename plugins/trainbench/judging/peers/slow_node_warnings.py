@@ -53,5 +53,5 @@ def _once(node: NodeVerdict) -> Finding:
         measured="out of its limits once",
         expected="within its limits each time",
         summary=f"was out of its limits once, and not in its re-run: {node.reason}",
-        resolution="nothing tonight; if it comes back, look for what disturbs the node now and then",
+        resolution="nothing tonight; if it recurs, find what disturbs the node",
     )

@@ -57,5 +57,5 @@ def _disturbed(node: NodeVerdict) -> Finding:
         measured=f"round {rounds}",
         expected="rounds as close together as its peers'",
         summary=f"was disturbed in round {rounds}, and not in most of its {node.num_runs} runs, which judge it",
-        resolution="nothing now; if it comes back, look for what disturbs the node now and then",
+        resolution="nothing now; if it recurs, find what disturbs the node",
     )

@@ -54,7 +54,7 @@ def test_a_breach_for_another_reason_than_speed_finds_no_drill() -> None:
 
 @pytest.mark.parametrize(
     ("state", "advice"),
-    [(State.BUSY, "run the drill again when the node is free"), (State.FAILED, "mend the node, then drill it again")],
+    [(State.BUSY, "run the drill again when the node is free"), (State.FAILED, "repair the node, then drill it again")],
 )
 def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(state: State, advice: str) -> None:
     groups = [make_group([make_node("node-3", state=state, reason="no room on the node")], "g")]

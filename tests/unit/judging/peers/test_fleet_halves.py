@@ -34,7 +34,10 @@ def test_three_of_five_that_fell_are_red_and_the_two_that_did_not_are_well() -> 
     nodes = by_name(group)
     assert [node.state for node in group.nodes] == [State.BREACH] * 3 + [State.OK] * 2
     assert nodes["node-1"].metrics[0].deviation == pytest.approx(-10.0)
-    assert "compared with node-4 and node-5, as fast as before, for 3 of 5 nodes fell" in nodes["node-1"].reason
+    assert (
+        "compared with node-4 and node-5, as fast as before, because 3 of 5 nodes became slower"
+        in nodes["node-1"].reason
+    )
     assert "as fast as in its own past, while node-1, node-2 and node-3 fell" in nodes["node-4"].reason
     assert nodes_to_confirm([group]) == ("node-1", "node-2", "node-3")
 
