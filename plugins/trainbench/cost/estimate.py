@@ -222,7 +222,7 @@ def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence
                 f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
             )
     if any(offer.instances > 1 for offer in offers):
-        notes.append("Several instances: the rate holds only with a network between them that is fast enough.")
+        notes.append("Several instances: the rate holds only if the network between them is fast enough.")
     if any(offer.billed_gpus > job.num_gpus for offer in offers):
         notes.append(f"Whole instances are billed: some have more than the job's {count(job.num_gpus, 'GPU')}.")
     if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:

@@ -98,10 +98,10 @@ OOM = {"kind": "OutOfMemoryError", "status": Status.OOM, "message": "79 of 80 GB
     ("ends", "step"),
     [
         ((BUSY, BUSY, BUSY, BUSY), "no node was checked: run it again when nodes are free"),
-        ((BUSY, BUSY, BUSY, NO_IMAGE), "no node was checked: mend what the runs name"),
+        ((BUSY, BUSY, BUSY, NO_IMAGE), "no node was checked: fix the causes above"),
         ((OOM, OOM, OOM, OOM), "choose less work"),
-        ((OOM, OOM, OOM, BUSY), "no node was checked: mend what the runs name"),
-        ((NO_IMAGE, NO_IMAGE, NO_IMAGE, NO_IMAGE), "no node was checked: mend what the runs name"),
+        ((OOM, OOM, OOM, BUSY), "no node was checked: fix the causes above"),
+        ((NO_IMAGE, NO_IMAGE, NO_IMAGE, NO_IMAGE), "no node was checked: fix the causes above"),
     ],
 )
 def test_the_next_step_is_that_of_all_runs_or_of_none(ends: tuple[dict[str, Any], ...], step: str) -> None:

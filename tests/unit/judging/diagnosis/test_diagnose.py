@@ -68,7 +68,7 @@ def test_a_healthy_fleet_has_no_findings() -> None:
         ({"libraries": {"torch": "2.11.0"}}, "versions_differ", "torch differs"),
         ({"cpu_steal_pct": 20.0}, "cpu_steal", "gave 20 % of this machine's CPU time to others"),
         ({"drill": Drill(slowdown_pct=20)}, "drill", "a drill: the node was slowed on purpose by 20 %"),
-        ({}, "cause_unknown", "nothing measured sets the node apart"),
+        ({}, "cause_unknown", "no measured figure distinguishes the node"),
     ],
 )
 def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, cause: str) -> None:

@@ -38,7 +38,7 @@ def test_three_of_five_that_fell_are_red_and_the_two_that_did_not_are_well() -> 
         "compared with node-4 and node-5, as fast as before, because 3 of 5 nodes became slower"
         in nodes["node-1"].reason
     )
-    assert "as fast as in its own past, while node-1, node-2 and node-3 fell" in nodes["node-4"].reason
+    assert "as fast as in its own past, while node-1, node-2 and node-3 became slower" in nodes["node-4"].reason
     assert nodes_to_confirm([group]) == ("node-1", "node-2", "node-3")
 
 
@@ -72,8 +72,8 @@ def test_without_a_past_the_report_says_that_the_reference_may_be_the_bad_side()
     assert "bad side" not in nodes["node-1"].reason
 
 
-@pytest.mark.parametrize(("num_fell", "is_told"), [(2, True), (1, False)])
-def test_at_least_half_of_the_others_must_have_fallen(num_fell: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("num_fell", "is_reported"), [(2, True), (1, False)])
+def test_at_least_half_of_the_others_must_have_fallen(num_fell: int, is_reported: bool) -> None:
     """Node-5 reads fast; of the four others two fell (half of them), or one."""
     fast = make_node("node-5", [make_metric(10.0, 9.0, state=State.BREACH, side=Side.FAST)], state=State.BREACH)
     others = [make_node(f"node-{i}", [make_metric(9.0, 9.0)]) for i in range(1, 5)]
@@ -82,7 +82,7 @@ def test_at_least_half_of_the_others_must_have_fallen(num_fell: int, is_told: bo
     history = [
         judge_history(make_result(name, rate, group_id="group"), [10.0] * 10, LIMITS) for name, rate in rates.items()
     ]
-    assert as_before(group, history) == (frozenset({"node-3", "node-4", "node-5"}) if is_told else frozenset())
+    assert as_before(group, history) == (frozenset({"node-3", "node-4", "node-5"}) if is_reported else frozenset())
 
 
 def test_a_re_run_that_clears_one_that_fell_does_not_clear_the_others() -> None:

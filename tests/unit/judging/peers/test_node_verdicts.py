@@ -117,7 +117,7 @@ class TestNoise:
         node = by_name(judged(results))["node-3"]
         assert node.state is State.INSUFFICIENT
         assert node.reason.startswith("samples/s: deviation −14.6 %, limit 5.0 %, noise ")
-        assert node.reason.endswith("more repeats or a quieter machine would tell")
+        assert node.reason.endswith("use more repeats or a quieter machine")
 
     def test_a_difference_beyond_limit_and_noise_breaches_on_a_noisy_machine(self) -> None:
         steady = [(0.9, 1.0, 1.1)] * 3
