@@ -57,6 +57,7 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             patch.setenv(name, parts.environment[name])
         changes = parts.environment | {
             "TRAINBENCH_NOTIFY": json.dumps([{"kind": "webhook", "connection": "sink", "path": "hooks"}]),
+            "TRAINBENCH_KEEP_AWAY": "taint",
             "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
         }
         use_image(standin, tmp_path_factory.mktemp("image"), seconds=8)
