@@ -192,9 +192,8 @@ def gate() -> None:
     ti = get_current_context()["ti"]
     raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
     if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
-        if (
-            "failed" in states.values()
-        ):  # marking a run failed fails its running tasks; marking it successful fails none
+        # Marking a run failed fails its running tasks; marking it successful fails none.
+        if "failed" in states.values():
             raise AirflowFailException("this DAG run was marked failed by hand, and stays failed")
         return
     if raised is None:
