@@ -1,4 +1,4 @@
-"""Programs of Debian packages: found, or installed as root where they are missing."""
+"""Programs of Debian packages: located, or installed as root where they are missing."""
 
 from __future__ import annotations
 

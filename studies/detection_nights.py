@@ -191,17 +191,17 @@ def _other_metrics(fleet: Fleet, draw: random.Random) -> dict[int, dict[str, obj
     if not (fleet.temperature_spread_c or fleet.hot_c or fleet.memory_spread_pct or fleet.heavy_pct):
         return {}
     usual = template()
-    found: dict[int, dict[str, object]] = {}
+    sections: dict[int, dict[str, object]] = {}
     gpu, peak = usual.telemetry.gpus[0], usual.memory.peak_during_training or 0.0
     for node in range(fleet.nodes):
         celsius = 60 + draw.gauss(0, fleet.temperature_spread_c) + (fleet.hot_c if node == 0 else 0)
         memory = peak * (1 + draw.gauss(0, fleet.memory_spread_pct / 100)) * (1 + fleet.heavy_pct / 100 * (node == 0))
         warm = (gpu.model_copy(update={"temperature_mean_c": celsius}),)
-        found[node] = {
+        sections[node] = {
             "telemetry": usual.telemetry.model_copy(update={"gpus": warm}),
             "memory": usual.memory.model_copy(update={"peak_during_training": memory}),
         }
-    return found
+    return sections
 
 
 def _name(node: int) -> str:

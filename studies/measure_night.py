@@ -232,10 +232,10 @@ def table(documents: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _tasks(airflow: LocalAirflow, run_id: str) -> list[dict[str, Any]]:
-    base, found = f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances", []
-    while page := (airflow.get(f"{base}?limit=100&offset={len(found)}") or {}).get("task_instances"):
-        found += page
-    return found
+    base, tasks = f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances", []
+    while page := (airflow.get(f"{base}?limit=100&offset={len(tasks)}") or {}).get("task_instances"):
+        tasks += page
+    return tasks
 
 
 def _seconds(began: str, ended: str | None) -> float | None:

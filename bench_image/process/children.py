@@ -121,7 +121,7 @@ def _kill(processes: Iterable[Process]) -> None:
 
 
 class _Family(NamedTuple):
-    """A process and its descendants, listed before it ends: orphans cannot be found through their parent."""
+    """A process and its descendants, listed before it ends: orphans are not reachable from their parent."""
 
     members: tuple[psutil.Process, ...]
 

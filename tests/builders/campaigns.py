@@ -211,7 +211,7 @@ def slow_node() -> Campaign:
 
 
 def cpu_drill() -> Campaign:
-    """Four local CPU nodes; node-3 was slowed by 75 % on purpose and found."""
+    """Four local CPU nodes; node-3 was slowed by 75 % on purpose and detected."""
     rates = {"node-1": 41.0, "node-2": 38.5, "node-3": 9.8, "node-4": 43.2}
     references = {"node-1": 38.5, "node-2": 41.0, "node-3": 41.0, "node-4": 38.5}
     results = [
@@ -238,13 +238,13 @@ def cpu_drill() -> Campaign:
     )
     nodes = []
     for name, rate in rates.items():
-        found = name == "node-3"
+        is_drilled = name == "node-3"
         throughput = make_metric(
             rate,
             references[name],
             limit=25.0,
             noise=18.0,
-            **({"state": State.BREACH, "side": Side.SLOW} if found else {}),
+            **({"state": State.BREACH, "side": Side.SLOW} if is_drilled else {}),
         )
         memory = make_metric(0.6, 0.6, metric=Metric.MEMORY_GB, limit=2.0, noise=0.0)
         breach = {
@@ -255,7 +255,7 @@ def cpu_drill() -> Campaign:
             "reason": "samples/s: deviation −76.1 %, limit 25.0 %",
         }
         metrics = (throughput, memory, no_temperature)
-        nodes.append(make_node(name, metrics, gpu_name=None, **(breach if found else {})))
+        nodes.append(make_node(name, metrics, gpu_name=None, **(breach if is_drilled else {})))
     group = make_group(nodes, results[0].spec.identity.group_id, gpu_name=None, noise_pct=8.5, detectable_pct=21.0)
     title = "tiny qlora, batch 8 x 64 tokens, on 4 nodes"
     return make_campaign(results, [group], title=title, params={"model": "tiny", "rounds": 2, "drill_node": "node-3"})

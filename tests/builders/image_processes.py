@@ -82,12 +82,12 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
-    (found,) = (
+    (worker,) = (
         child
         for child in descendants(process)
         if "bench_image.process.worker" in child.cmdline()[-1:] and child.environ().get("RANK") == str(rank)
     )
-    return found
+    return worker
 
 
 def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:

@@ -49,8 +49,8 @@ def mark_nodes(
     acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
     acts.stay_within_share()
     freed_before = [f for f in earlier if f.category == FREED and not set(f.nodes) & acts.shapes().keys()]
-    found = (*acts.findings(), *(f for f in freed_before if f.nodes[0] not in acts.freed))
-    return _with_findings(campaign, found, acts.shapes()).model_copy(update={"marks_are_known": True})
+    act_findings = (*acts.findings(), *(f for f in freed_before if f.nodes[0] not in acts.freed))
+    return _with_findings(campaign, act_findings, acts.shapes()).model_copy(update={"marks_are_known": True})
 
 
 def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
@@ -171,6 +171,6 @@ def _explained(error: Exception) -> tuple[str, str, bool]:
     return str(error), TRY_DOCTOR, False
 
 
-def _with_findings(campaign: Campaign, found: Sequence[Finding], shapes: dict[str, str]) -> Campaign:
+def _with_findings(campaign: Campaign, act_findings: Sequence[Finding], shapes: dict[str, str]) -> Campaign:
     known = mark_findings.with_marks(campaign.findings, shapes)
-    return campaign.model_copy(update={"findings": by_level((*known, *found))})
+    return campaign.model_copy(update={"findings": by_level((*known, *act_findings))})

@@ -1,7 +1,7 @@
 """How a pod ended when it did not end well: its last state and what the operator said -> one cause.
 
 The states are the Kubernetes API's (Pod, PodStatus). The operator's own last words often name a consequence: a pod that
-found no place ends as "the XCom sidecar is not running".
+got no node ends as "the XCom sidecar is not running".
 """
 
 from __future__ import annotations

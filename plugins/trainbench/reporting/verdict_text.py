@@ -291,7 +291,7 @@ def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
 
 
 def reasons(group: GroupVerdict) -> tuple[str, ...]:
-    """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): 2 nodes cannot be told apart."."""
+    """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): too few nodes."."""
     nodes_by_reason: dict[tuple[State, str], list[str]] = {}
     for node in group.nodes:
         if node.state is not State.OK or node.is_watched or node.is_unsteady:

@@ -67,7 +67,7 @@ def _drill(case: Case) -> Iterator[Clue]:
         yield Clue(
             category="drill",
             measured=f"slowed by {drill.slowdown_pct:g} %",
-            expected="found by the checks",
+            expected="detected by the checks",
             cause=f"this is a drill: the node was slowed on purpose by {drill.slowdown_pct:g} %",
             resolution="nothing to repair: the checks work",
         )
