@@ -16,7 +16,7 @@ class Golden(Protocol):
 
 
 def pytest_configure() -> None:
-    gc.set_threshold(200_000, 50, 100)  # a tenth of the unit tests' time went into it: what they import is large
+    gc.set_threshold(200_000, 50, 100)  # looking for cycles takes 5 % of the unit tests, which import much
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
