@@ -97,7 +97,7 @@ def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
     """
     folder.mkdir(exist_ok=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "bench_image.process.worker"])
+    context.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama"])
     changes = {
         "TRAINBENCH_SPEC": spec.model_dump_json(), "TRAINBENCH_OUTPUT_DIR": str(folder), "HF_HUB_OFFLINE": "1",
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
