@@ -3,10 +3,10 @@
 # With LOCAL=yes also REGISTRY/airflow-local:TAG, Airflow and the training stack in one image for one machine.
 #
 #   scripts/build_images.sh                                              # docker, or podman, whichever is there
-#   REGISTRY=registry.example/ml BASE_IMAGE=registry.example/python:3.12.12-slim-bookworm scripts/build_images.sh
+#   REGISTRY=registry.example/ml BASE_IMAGE=registry.example/python:3.12.13-slim-bookworm scripts/build_images.sh
 #   EXTRA_PACKAGES="s3fs" BUILD_FLAGS="--network host" ENGINE="buildah" scripts/build_images.sh
 #
-# TORCH replaces the torch of requirements/image.txt, for example torch==2.13.0+cpu for a trial without GPUs.
+# TORCH replaces the torch of requirements/image-cuda.txt and its CUDA packages, for example torch==2.13.0+cpu for a trial without GPUs.
 set -eu
 cd "$(dirname "$0")/.."
 

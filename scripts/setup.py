@@ -13,6 +13,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST, NEWEST = (3, 11), (3, 13)
 NEEDED_GB = 6
+CUDA_REQUIREMENTS = "requirements/image-cuda.txt"
 SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {
     ".venv": ("requirements/dev.txt", "Airflow and the control plane"),
@@ -58,11 +59,21 @@ def install(name, requirements):
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not sys.dont_write_bytecode:
         pip.append("--no-compile")  # half of the time it takes; Python compiles a module at its first import
-    run([*pip, "--requirement", os.path.join(ROOT, requirements)])
-    if name == ".venv-image":
-        # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
-        os.environ["DS_BUILD_OPS"] = "0"
-        run([*pip, "--no-deps", "--no-build-isolation", "--requirement", os.path.join(ROOT, SOURCE_REQUIREMENTS)])
+    hashed = [*pip, "--require-hashes", "--no-deps", "--requirement"]  # the files name every need
+    run([*hashed, os.path.join(ROOT, requirements)])
+    if name == ".venv":
+        return
+    # The index's CPU build where it has one: its hash is not that of PyPI's build, so none is asked for.
+    run([*pip, torch_version()])
+    # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
+    os.environ["DS_BUILD_OPS"] = "0"
+    run([*hashed, os.path.join(ROOT, SOURCE_REQUIREMENTS), "--no-build-isolation"])
+
+
+def torch_version():
+    """Such as "torch==2.13.0"."""
+    (line,) = [line for line in read(os.path.join(ROOT, CUDA_REQUIREMENTS)).splitlines() if line.startswith("torch==")]
+    return line.split()[0]
 
 
 def install_project():
@@ -98,7 +109,7 @@ def digest(requirements):
     """Of all requirement files and the interpreter: a change of either makes the environment anew."""
     content = sys.version.encode()
     related = {requirements, requirements.replace("-dev", ""), requirements.replace("dev", "control")}
-    for name in sorted(related | ({SOURCE_REQUIREMENTS} if "image" in requirements else set())):
+    for name in sorted(related | ({CUDA_REQUIREMENTS, SOURCE_REQUIREMENTS} if "image" in requirements else set())):
         path = os.path.join(ROOT, name)
         if os.path.exists(path):
             with open(path, "rb") as file:

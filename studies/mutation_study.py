@@ -256,7 +256,9 @@ def _maker(folder: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-r", str(ROOT / "requirements" / "mutation.txt")], check=True)
+    subprocess.run(
+        [*pip, "--require-hashes", "--no-deps", "-r", str(ROOT / "requirements" / "mutation.txt")], check=True
+    )
     return python
 
 

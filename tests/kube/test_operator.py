@@ -45,6 +45,8 @@ def on(node: str) -> dict[str, Any]:
 
 
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
+NO_RUNTIME_CLASS = {"runtimeClassName": "no-such-class"}
+NO_CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}]}
 OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
 NO_EXEC = ({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)
@@ -77,6 +79,10 @@ ANYWHERE = (
     Case("no-node", spec=NO_NODE),
     Case("deferred-no-node", spec=NO_NODE, deferrable=True),
     Case("plain-deferred-no-node", spec=NO_NODE, deferrable=True, operator=KubernetesPodOperator),
+    Case("no-runtime-class", spec=NO_RUNTIME_CLASS),
+    Case("deferred-no-runtime-class", spec=NO_RUNTIME_CLASS, deferrable=True),
+    Case("no-claim", spec=NO_CLAIM),
+    Case("deferred-no-claim", spec=NO_CLAIM, deferrable=True),
     Case("no-image", image="no/such:1"),
     Case("deferred-no-image", deferrable=True, image="no/such:1"),
     Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
@@ -263,6 +269,13 @@ def test_a_pod_that_no_node_may_take_says_so(outcome: Outcome) -> None:
     assert outcome.end["kind"] == "unschedulable"
     assert "didn't match Pod's node affinity/selector" in outcome.end["message"]
     assert outcome.pods_left == []
+
+
+@of("no-runtime-class", "deferred-no-runtime-class", "no-claim", "deferred-no-claim")
+def test_what_the_pod_names_and_the_cluster_lacks_is_named(outcome: Outcome) -> None:
+    missing = {"refused": 'RuntimeClass "no-such-class"', "unschedulable": 'persistentvolumeclaim "no-such-claim"'}
+    assert (outcome.state, outcome.tries, outcome.pods_left) == ("failed", 1, [])
+    assert f"{missing[outcome.end['kind']]} not found" in outcome.end["message"]
 
 
 @of("busy", "deferred-busy")

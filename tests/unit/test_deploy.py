@@ -305,10 +305,8 @@ def test_images_carry_the_project_s_version() -> None:
 
     assert HELM_ENV["TRAINBENCH_IMAGE"] == PodSettings().image == f"trainbench/bench:{version}"
     assert VALUES["images"]["airflow"]["tag"] == VALUES["defaultAirflowTag"] == version
-    pins = dict(
-        line.split("==") for line in (ROOT / "requirements/control.txt").read_text().splitlines() if "==" in line
-    )
-    assert VALUES["airflowVersion"] == pins["apache-airflow"]
+    (airflow,) = re.findall(r"^apache-airflow==(\S+)", (ROOT / "requirements/control.txt").read_text(), re.MULTILINE)
+    assert VALUES["airflowVersion"] == airflow
 
 
 # ---------------------------------------------------------------- compose

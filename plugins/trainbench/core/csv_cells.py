@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from trainbench.core.formats import visible
 
 Cell = str | int | float | bool | None
-# A spreadsheet runs a cell that begins with one of these as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@")
+# A spreadsheet runs a cell that begins with one of these as a formula. Where the decimal sign is a comma, it takes a
+# semicolon for the end of a cell.
+_FORMULA_START = re.compile(r"(^|;)(\s*)(?=[=+\-@])")
 
 
 def cell(value: Cell) -> str:
@@ -25,8 +27,7 @@ def cell(value: Cell) -> str:
 
 @lru_cache(maxsize=10_000)  # names, days and states come again in a million rows
 def _text(value: str) -> str:
-    text = visible(value)
-    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
+    return _FORMULA_START.sub(r"\1'\2", visible(value))
 
 
 def lines(rows: Iterable[Iterable[Cell]]) -> str:

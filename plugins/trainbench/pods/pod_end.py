@@ -6,6 +6,7 @@ got no node ends as "the XCom sidecar is not running".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -58,6 +59,8 @@ EVENTS = {
     "Evicted": EndKind.EVICTED,
     "TaintManagerEviction": EndKind.EVICTED,
 }
+# A 403 that is no missing right: that one says which user cannot do what.
+BY_ADMISSION = re.compile(r'pods "[^"]*" is forbidden: (?!User )|denied the request')
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SIGKILL_CODE = 137
 END = "pod_end"  # XCom key of a `PodEnd`
@@ -120,6 +123,12 @@ def _refused(api_message: str, http_status: int | None) -> PodEnd | None:
             EndKind.QUOTA,
             f"the namespace's quota refused the pod, the node is not at fault: {api_message}. Raise the "
             "ResourceQuota, or run fewer pods at once",
+        )
+    if http_status == 403 and BY_ADMISSION.search(api_message):
+        return _end(
+            EndKind.REFUSED,
+            f"the cluster does not take the pod, the node is not at fault: {api_message}. "
+            "`trainbench doctor` says what to change",
         )
     if http_status == 403:
         return _end(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
+MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
 WRITERS = 16
 Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -158,9 +159,9 @@ class Store:
         paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
         return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
 
-    def read_summary(self, campaign_id: str, name: str) -> bytes:
-        """One file of the summary. Raises StoreError when it is missing."""
-        return self._read(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
+    def read_plot(self, campaign_id: str, name: str) -> bytes:
+        """One picture of the summary. Raises StoreError when it is missing or larger than ours are."""
+        return self._read(self._summary_file(campaign_id, name), MAX_PLOT_BYTES)
 
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""

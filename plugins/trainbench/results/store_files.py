@@ -55,6 +55,7 @@ REASONS = {
     errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
     errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
     errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EBUSY: "the object store is busy or away (503): try again, or clear the task when it answers",
     errno.EINVAL: "it is no regular file: move it away",
     errno.ELOOP: _LINK,
     errno.ENOTDIR: _LINK,

@@ -122,6 +122,23 @@ def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
     assert message in end.message
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ('pods "tb-1" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "the node is not at fault"),
+        ('admission webhook "policy.example.org" denied the request: no owner', "the node is not at fault"),
+        ('pods "tb-1" is forbidden: User "ci" cannot create resource "pods" in API group ""', "the missing right"),
+        ('pods is forbidden: User "ci" cannot create resource "pods" in API group ""', "the missing right"),
+    ],
+)
+def test_a_policy_of_the_cluster_is_no_missing_right(message: str, said: str) -> None:
+    end = pod_end(None, "base", message, 403)
+
+    assert end.kind is EndKind.REFUSED
+    assert message in end.message
+    assert said in end.message
+
+
 def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:
     cured = {case for case, (pod, code, _, _) in CASES.items() if pod_end(pod, "base", "", code).is_infrastructure}
 

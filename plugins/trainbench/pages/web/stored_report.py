@@ -42,5 +42,5 @@ def _plots(store: Store, campaign: Campaign) -> dict[str, bytes]:
     files = {}
     for name in set(plots.NAMES[1:]) - set(plots.not_drawn(campaign)):
         with suppress(StoreError):  # expired or never drawn
-            files[f"{name}.png"] = store.read_summary(campaign.campaign_id, f"plots/{name}.png")
+            files[f"{name}.png"] = store.read_plot(campaign.campaign_id, f"plots/{name}.png")
     return dict(sorted(files.items()))
