@@ -1,4 +1,4 @@
-"""What a linear layer computes, forward and backward."""
+"""Forward and backward of a linear layer, by hand."""
 
 from __future__ import annotations
 

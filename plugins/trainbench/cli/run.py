@@ -26,8 +26,9 @@ SUITE = "local"
 
 
 def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
-    """Runs the plan and each breaching node once more; every result is stored as soon as its pod has ended. The history
-    is that of the DAGs, but no node is missed: here nobody lists a cluster's nodes.
+    """Run the plan, then each node in breach once more; store every result as soon as its pod has ended.
+
+    The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
     started_at = datetime.now(UTC)
     try:

@@ -1,4 +1,4 @@
-"""Whatever happens to a run, it ends in bounded time with a result that says so, and leaves no process behind."""
+"""Each fault of a run ends in bounded time with a result that names it, and leaves no process behind."""
 
 from __future__ import annotations
 

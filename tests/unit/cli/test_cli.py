@@ -1,4 +1,4 @@
-"""What all commands share: wrong input, help, exit codes."""
+"""Wrong input, help and exit codes of all commands."""
 
 from __future__ import annotations
 
