@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from kubernetes import client, config
 
 from tests.dag.sinks import connection, http_sink
 from tests.kube.clusters import ROOT
@@ -16,6 +17,7 @@ from tests.kube.e2e import BENCH_IMAGE, IS_REAL
 from tests.kube.faults import inject, sick_nodes
 from tests.kube.production.services import SECRET, Services, services
 from tests.standin import scripted_image
+from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.results.campaign import Campaign
 from trainbench.results.stored_results import StoredResults
 
@@ -35,13 +37,14 @@ class Installation(NamedTuple):
 
 
 class Night(NamedTuple):
-    """`stored`: all results of the store; `pods`: those of ours that stayed."""
+    """`stored`: all results of the store; `pods`: those of ours that stayed; `tainted`: the nodes that we tainted."""
 
     run_id: str
     state: str
     campaign: Campaign
     stored: StoredResults
     pods: list[dict[str, Any]]
+    tainted: list[str]
 
 
 @pytest.fixture(scope="package")
@@ -87,7 +90,12 @@ def night(installation: Installation, standin: Any) -> Night:
     standin.wait_for_pods(lambda pods: all(node_of(pod) in allowed for pod in pods if is_ours(pod)))
     campaign = runs.campaign(DAG_ID, run_id)
     stored = runs.store.read_results(campaign.campaign_id)
-    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())))
+    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())), tainted_nodes(standin))
+
+
+def tainted_nodes(standin: Any) -> list[str]:
+    nodes = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig))).list_node().items
+    return [node.metadata.name for node in nodes if KEPT_AWAY in [taint.key for taint in node.spec.taints or ()]]
 
 
 def is_ours(pod: dict[str, Any]) -> bool:

@@ -5,17 +5,14 @@ store, a webhook for the notices.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from kubernetes import client, config
 
 from tests.kube.production.conftest import DAG_ID, HEALTHY, SLOW, Installation, Night
 from trainbench.core.verdicts import State
 from trainbench.history.database import connect
 from trainbench.history.run_tables import breaches, runs
 from trainbench.judging.mark_findings import MARKED
-from trainbench.planning.nodes import KEPT_AWAY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,12 +54,9 @@ def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
     assert SLOW in json.dumps(notice)
 
 
-def test_the_slow_node_is_tainted_and_only_that_one(night: Night, standin: Any) -> None:
+def test_the_slow_node_is_tainted_and_only_that_one(night: Night) -> None:
     """Nodes whose pods failed, vanished or never ran are no confirmed breach."""
-    nodes = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig))).list_node().items
-    keys = {node.metadata.name: [taint.key for taint in node.spec.taints or ()] for node in nodes}
-
-    assert [name for name in keys if KEPT_AWAY in keys[name]] == [SLOW]
+    assert night.tainted == [SLOW]
     (marked,) = (finding for finding in night.campaign.findings if finding.category == MARKED)
     assert marked.nodes == (SLOW,)
 
