@@ -6,6 +6,7 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,12 +56,12 @@ def _outcome() -> str | RuntimeError:
 def _url() -> str:
     if importlib.util.find_spec("psycopg") is None:
         raise NoPostgres("PostgreSQL's driver is not installed: pip install 'psycopg[binary]'")
-    return os.environ.get(NAMED_BY) or start_debian()
+    return os.environ.get(NAMED_BY) or start_debian().url
 
 
-def start_debian() -> str:
-    """The URL of a new server of Debian's; it is stopped with this process. Raises NoPostgres and RuntimeError."""
-    return _started(_programs())
+def start_debian() -> Debian:
+    """A new server of Debian's; it is stopped with this process. Raises NoPostgres and RuntimeError."""
+    return Debian(_programs())
 
 
 def _programs() -> Path:
@@ -82,39 +83,49 @@ def _initdb() -> Path | None:
     return Path(on_path) if on_path else next(iter(newest), None)
 
 
-def _started(programs: Path) -> str:
-    folder = Path(tempfile.mkdtemp(prefix="trainbench-postgres-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    owner: dict[str, Any] = {"cwd": folder}
-    if os.geteuid() == 0:
-        shutil.chown(folder, OWNER, OWNER)
-        owner |= {"user": OWNER, "group": OWNER, "extra_groups": []}
-    make: list[str | Path] = [
-        programs / "initdb",
-        "--pgdata",
-        "data",
-        "--username",
-        OWNER,
-        "--auth",
-        "trust",
-        "--no-sync",
-    ]
-    done = subprocess.run(make, capture_output=True, text=True, **owner)
-    if done.returncode != 0:
-        raise RuntimeError(f"`{programs}/initdb` failed: {done.stderr.strip() or done.stdout.strip()}")
-    settings = [part for setting in SETTINGS for part in ("-c", setting)]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [programs / "postgres", "-D", "data", "-k", folder, *settings],
-            stdout=log,
-            stderr=log,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
-            **owner,
-        )
-    atexit.register(_stop, process)
-    url = f"postgresql+psycopg://{OWNER}@/postgres?host={folder}"
-    _wait_until_ready(url, process, folder / "log")
-    return url
+class Debian:
+    """A server in a folder of its own, reached by a socket there. `url` names the database `postgres`."""
+
+    def __init__(self, programs: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="trainbench-postgres-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self._programs, self._folder = programs, folder
+        self._owner: dict[str, Any] = {"cwd": folder}
+        if os.geteuid() == 0:
+            shutil.chown(folder, OWNER, OWNER)
+            self._owner |= {"user": OWNER, "group": OWNER, "extra_groups": []}
+        self.url = f"postgresql+psycopg://{OWNER}@/postgres?host={folder}"
+        self._make()
+        self.start()
+        atexit.register(self.stop)
+
+    def _make(self) -> None:
+        make: list[str | Path] = [self._programs / "initdb", "--pgdata", "data", "--username", OWNER]
+        done = subprocess.run([*make, "--auth", "trust", "--no-sync"], capture_output=True, text=True, **self._owner)
+        if done.returncode != 0:
+            raise RuntimeError(f"`{self._programs}/initdb` failed: {done.stderr.strip() or done.stdout.strip()}")
+
+    def start(self) -> None:
+        """Until it answers. Raises RuntimeError."""
+        settings = [part for setting in SETTINGS for part in ("-c", setting)]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", "data", "-k", self._folder, *settings],
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+                **self._owner,
+            )
+        _wait_until_ready(self.url, self._process, self._folder / "log")
+
+    def stop(self) -> None:
+        """At once, whoever is connected."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -131,12 +142,3 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
         else:
             return
     raise RuntimeError(f"the server did not start within {START_S} s: {log.read_text().strip()[-300:]}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

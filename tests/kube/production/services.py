@@ -10,24 +10,29 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from bench_image.process.parent_death import die_with_parent
 from debian import NoPackage, install
 from tests.builders.ports import free_port
-from tests.builders.postgres import NoPostgres, start_debian
+from tests.builders.postgres import Debian, NoPostgres, start_debian
 from trainbench.history.database import connect
 
 DATABASES = ("airflow", "trainbench")
 BUCKET = "bench"
 SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 START_S = 30
+SLOW_DOWN = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n'
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
 
 
 class Redis:
@@ -50,11 +55,44 @@ class Redis:
         self._process.wait()
 
 
+class Bucket:
+    """An object store: moto's server, which can be busy."""
+
+    def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self._store = DomainDispatcherApplication(create_backend_app)
+        self._busy_s, self._busy_until = 0.0, 0.0
+        self.refused = 0  # requests that were answered with 503
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def refuse_from_now(self, for_s: float) -> None:
+        """The next request, and all others of the seconds after it, are answered as by S3 when it is busy."""
+        self._busy_s = for_s
+
+    def stop(self) -> None:
+        self._server.shutdown()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if self._busy_s:
+            self._busy_s, self._busy_until = 0.0, time.monotonic() + self._busy_s
+        if time.monotonic() >= self._busy_until:
+            return self._store(environ, start_response)
+        self.refused += 1
+        start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))])
+        return [SLOW_DOWN]
+
+
 class Services(NamedTuple):
-    """`environment`: of an Airflow that uses them; `redis`: can be killed and started again."""
+    """`environment`: of an Airflow that uses them; the others can be stopped and started again, or refuse requests."""
 
     environment: dict[str, str]
     redis: Redis
+    postgres: Debian
+    bucket: Bucket
 
 
 @contextmanager
@@ -68,8 +106,8 @@ def services(folder: Path) -> Iterator[Services]:
         pytest.skip(str(error))
     broker = Redis(redis, folder)
     try:
-        with _s3() as endpoint:
-            yield Services(_environment(_databases(postgres), broker.url, endpoint), broker)
+        with _s3() as bucket:
+            yield Services(_environment(_databases(postgres.url), broker.url, bucket.url), broker, postgres, bucket)
     finally:
         broker.kill()
 
@@ -110,20 +148,16 @@ def _program(package: str) -> str:
 
 
 @contextmanager
-def _s3() -> Iterator[str]:
+def _s3() -> Iterator[Bucket]:
     from boto3 import client
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
+    bucket = Bucket()
     try:
-        host, port = server.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
         keys = {name.lower(): value for name, value in SECRET.items() if "KEY" in name}
-        client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys).create_bucket(Bucket=BUCKET)
-        yield endpoint
+        client("s3", endpoint_url=bucket.url, region_name="us-east-1", **keys).create_bucket(Bucket=BUCKET)
+        yield bucket
     finally:
-        server.stop()
+        bucket.stop()
 
 
 def _wait_for(port: int) -> None:

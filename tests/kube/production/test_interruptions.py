@@ -1,9 +1,11 @@
-"""One night of pods that run for half a minute, under which every part of Airflow is killed and started again, and the
-cluster's API server is away; then what people do to a DAG run: delete it, clear a task, mark it, start two.
+"""One night of pods that run for half a minute, under which PostgreSQL is stopped, every part of Airflow is killed and
+started again, the cluster's API server is away and the bucket is busy; then what people do to a DAG run: delete it,
+clear a task, mark it, start two.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import httpx
@@ -17,9 +19,11 @@ from trainbench.results.campaign import Campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 NODES = ("node-1", "node-2", "node-3")
-KILLED = ("triggerer", "scheduler", "worker-1", "api-server")
+KILLED = ("triggerer", "scheduler", "dag-processor", "worker-1", "api-server")  # some of them end without a database
 AWAY_S = 20
 LONG_S = 40
+BUSY_S = 8
+DATABASE_AWAY_S = 4
 
 
 class Interrupted(NamedTuple):
@@ -28,6 +32,7 @@ class Interrupted(NamedTuple):
     campaign: Campaign
     created: list[str]  # names of the pods that were made
     deletion: int  # status of Airflow's reply to the run's deletion while its pods ran
+    refused: int  # requests to the bucket that it answered with 503
 
 
 @pytest.fixture(scope="module")
@@ -39,23 +44,28 @@ def interrupted(
     use_image(standin, tmp_path_factory.mktemp("long"), seconds=LONG_S)
     for name in NODES:
         standin.add_node(name, gpus=1)
-    airflow = installation.runs
+    airflow, services = installation.runs, installation.services
     run_id = airflow.start(DAG_ID, rounds=1, nodes=list(NODES))
     standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
     for index in range(len(NODES)):
         airflow.wait_for_task(DAG_ID, run_id, ("benchmark", index), "deferred")
     deletion = airflow.delete_run(DAG_ID, run_id)
+    services.postgres.stop()
+    time.sleep(DATABASE_AWAY_S)
+    services.postgres.start()
     standin.fault(path="/pods", drop=True, n=0, for_s=AWAY_S)
     for component in KILLED:
         airflow.kill(component)
-    installation.services.redis.kill()
-    installation.services.redis.start()
+    services.redis.kill()
+    services.redis.start()
     for component in KILLED:
         airflow.restart(component)
+    services.bucket.refuse_from_now(BUSY_S)
     state = airflow.wait(DAG_ID, run_id, 300)
     created = [entry["name"] for entry in standin.requests() if entry["verb"] == "create" and entry.get("name")]
     made = [name for name in created if name.startswith("tb-node-")]  # `ready` tries one of another name
-    return Interrupted(run_id, state, airflow.campaign(DAG_ID, run_id), made, deletion)
+    campaign = airflow.campaign(DAG_ID, run_id)
+    return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused)
 
 
 def recorded(installation: Installation, campaign_id: str) -> list[str]:
@@ -72,6 +82,7 @@ def test_the_night_goes_on(installation: Installation, interrupted: Interrupted,
     assert {node.node: node.state for node in campaign.nodes} == dict.fromkeys(NODES, State.OK)
     assert len(interrupted.created) == len(NODES)
     assert recorded(installation, campaign.campaign_id) == sorted(NODES)
+    assert interrupted.refused
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
 
 
