@@ -136,10 +136,10 @@ def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client:
     history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"nodes": ("node-3",)}),)))
     rates = RATES | {f"node-{i}": 9.0 for i in range(10, 14)}
     history.record(night(TODAY, rates, dict.fromkeys(list(rates)[3:], State.BREACH), findings=(slower,)))
-    found = shown(client)
+    actual = shown(client)
 
-    assert [alert["category"] for alert in found] == ["error"] * 4
-    assert found[-1]["text"] == "and 2 more: [Benchmarks](plugin/trainbench/trainbench/)"
+    assert [alert["category"] for alert in actual] == ["error"] * 4
+    assert actual[-1]["text"] == "and 2 more: [Benchmarks](plugin/trainbench/trainbench/)"
     history.record(night(TODAY + 1, rates, findings=(slower,)))
     assert [alert["category"] for alert in shown(client)] == ["warning"]
 

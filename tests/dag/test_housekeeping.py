@@ -90,11 +90,11 @@ def test_runs_that_are_over_are_told_from_those_that_are_on_by_airflow_itself(
     )
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     monkeypatch.setattr(cluster_module, "open_cluster", lambda _: pods)
-    found = summary(dagbag.dags["housekeeping"].test(run_conf={"delete": True}), "leaked_pods")
+    actual = summary(dagbag.dags["housekeeping"].test(run_conf={"delete": True}), "leaked_pods")
     assert pods.deleted == ["of-the-run-that-is-over"]
-    assert found["deleted"] == ["of-the-run-that-is-over"]
-    assert set(found["to_look_at"]) == {"of-another-airflow", "by-hand"}
-    assert found["looked_at"] == 5
+    assert actual["deleted"] == ["of-the-run-that-is-over"]
+    assert set(actual["to_look_at"]) == {"of-another-airflow", "by-hand"}
+    assert actual["looked_at"] == 5
 
 
 class PodsAndOneOfThisRun(Pods):

@@ -37,10 +37,10 @@ def campaign_of(store: Any, dag_run: Any) -> Any:
 
 
 def states(dag_run: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
     for ti in dag_run.get_task_instances():
-        found.setdefault(ti.task_id, []).append(str(ti.state))
-    return found
+        actual.setdefault(ti.task_id, []).append(str(ti.state))
+    return actual
 
 
 def test_the_dag_parses_without_the_heavy_libraries() -> None:
@@ -171,10 +171,10 @@ def test_a_breach_that_the_re_run_does_not_confirm_is_a_notice_and_green(dagbag:
 
 def test_a_drill_is_red_and_called_a_drill(dagbag: Any, store: Any) -> None:
     dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-dddd"], drill_node="gpu-bb")
-    (found,) = campaign_of(store, dag_run).red_nodes
+    (actual,) = campaign_of(store, dag_run).red_nodes
 
     assert dag_run.state == "failed"
-    assert (found.node, found.is_drill) == ("gpu-bb", True)
+    assert (actual.node, actual.is_drill) == ("gpu-bb", True)
     assert alerts_of(dag_run)[0].text.startswith("DRILL: gpu-bb ")
 
 

@@ -72,7 +72,7 @@ def test_the_doctor_says_which_connection_is_missing_or_of_another_type(monkeypa
         Slack(kind="slack", connection="sink"),
     )
     settings = read_settings().model_copy(update={"notify": channels})
-    good, missing, other = (found.problem for found in channel_facts(settings))
+    good, missing, other = (actual.problem for actual in channel_facts(settings))
 
     assert good is None
     assert missing is not None

@@ -72,10 +72,10 @@ def test_a_sidecar_that_the_connection_makes_too_mighty_is_refused_under_restric
     cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, cluster, xcom_sidecar_container_security_context='{"privileged": true}')
-    found = failed(doctor.examine(settings))
-    assert found.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
-    assert "airflow-xcom-sidecar" in found["pod security"].summary
-    assert "xcom_sidecar_container_security_context" in found["pod security"].resolution
+    actual = failed(doctor.examine(settings))
+    assert actual.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
+    assert "airflow-xcom-sidecar" in actual["pod security"].summary
+    assert "xcom_sidecar_container_security_context" in actual["pod security"].resolution
 
 
 def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings) -> None:
@@ -147,12 +147,12 @@ def test_without_the_service_no_gang_can_meet_but_single_pods_run(
     ],
 )
 def test_what_the_settings_name_and_the_cluster_has_not(
-    cluster: Any, settings: Settings, tmp_path: Path, name: str, value: str, found: str
+    cluster: Any, settings: Settings, tmp_path: Path, name: str, value: str, actual: str
 ) -> None:
     wrong = _settings(tmp_path, **{name: value})
     checks = doctor.examine(wrong, opened=partial(open_cluster, wrong, str(cluster.kubeconfig)))
-    assert found in failed(checks)
-    assert value in failed(checks)[found].summary
+    assert actual in failed(checks)
+    assert value in failed(checks)[actual].summary
 
 
 def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_the_namespace(
@@ -161,17 +161,17 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
     """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
     account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     wrong = _settings(tmp_path, TRAINBENCH_NAMESPACE="nowhere")
-    found = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
-    assert list(found) == ["namespace"]
-    assert "nothing is allowed in the namespace 'nowhere'" in found["namespace"].summary
+    actual = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
+    assert list(actual) == ["namespace"]
+    assert "nothing is allowed in the namespace 'nowhere'" in actual["namespace"].summary
 
 
 def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
     (pod,) = manifests(make_spec(node="gpu-0"), settings)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    found = failed(doctor.examine(settings, [pod], opened=opened))
-    assert found.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
-    assert "allowPrivilegeEscalation" in found["pod security"].summary
+    actual = failed(doctor.examine(settings, [pod], opened=opened))
+    assert actual.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
+    assert "allowPrivilegeEscalation" in actual["pod security"].summary
 
 
 def test_a_server_that_hangs_up(cluster: Any, settings: Settings, opened: Any) -> None:
@@ -203,8 +203,8 @@ def test_the_probe_tells_of_an_image_that_cannot_be_pulled(cluster: Any, setting
     cluster.nodes(1, gpus=1)
     wrong = _settings(tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
     way = partial(open_cluster, wrong, str(cluster.kubeconfig))
-    found = failed(doctor.examine(wrong, opened=way, with_probe=True))
-    assert "registry.invalid/none:1" in found["probe"].summary
+    actual = failed(doctor.examine(wrong, opened=way, with_probe=True))
+    assert "registry.invalid/none:1" in actual["probe"].summary
 
 
 def test_a_node_that_a_pod_never_fits_is_named_before_any_pod_waits_for_it(
@@ -269,6 +269,6 @@ def test_slices_and_amd_s_gpus_are_found_chosen_by_label_and_counted_against_the
     CoreV1Api(opened().api).create_namespaced_resource_quota(
         cluster.namespace, {"metadata": {"name": "no-amd"}, "spec": {"hard": hard}}
     )
-    found = failed(doctor.examine(settings, opened=opened))
-    assert list(found) == ["quota"]
-    assert "requested: requests.amd.com/gpu=1" in found["quota"].summary
+    actual = failed(doctor.examine(settings, opened=opened))
+    assert list(actual) == ["quota"]
+    assert "requested: requests.amd.com/gpu=1" in actual["quota"].summary

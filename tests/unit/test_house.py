@@ -26,9 +26,9 @@ def long_functions(text: str) -> list[str]:
 @pytest.mark.parametrize("folder", ["plugins", "dags", "bench_image", "scripts", "studies"])
 def test_no_function_is_longer_than_a_screen(folder: str) -> None:
     long = {
-        str(path.relative_to(ROOT)): found
+        str(path.relative_to(ROOT)): actual
         for path in sources(folder)
-        if (found := long_functions(path.read_text()))
+        if (actual := long_functions(path.read_text()))
         and not any(str(path.relative_to(ROOT)).startswith(excepted) for excepted in LONG_FUNCTIONS)
     }
 

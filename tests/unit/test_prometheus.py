@@ -186,9 +186,9 @@ def test_the_age_of_a_verdict_rises_while_no_night_runs(server: Prometheus) -> N
 
 def test_the_dashboards_variables_offer_what_there_is(server: Prometheus) -> None:
     for variable in DASHBOARD["templating"]["list"][1:]:
-        found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
-        assert found is not None
-        assert server.get(f"label/{found[2]}/values", **{"match[]": found[1]})
+        actual = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+        assert actual is not None
+        assert server.get(f"label/{actual[2]}/values", **{"match[]": actual[1]})
 
 
 def test_the_dashboard_names_each_code() -> None:

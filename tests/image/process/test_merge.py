@@ -112,10 +112,10 @@ def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None
 
     def figures(device: str) -> tuple[str, float | None, float, float | None]:
         spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4, device=device)
-        found = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, END).performance
-        rates = (found.samples_per_second, found.windows[1].samples_per_second)
-        assert found.measured_wall_s == 80
-        return (found.clock, *rates, found.loader_wait_pct)
+        actual = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, END).performance
+        rates = (actual.samples_per_second, actual.windows[1].samples_per_second)
+        assert actual.measured_wall_s == 80
+        return (actual.clock, *rates, actual.loader_wait_pct)
 
     assert figures("cpu") == ("process_cpu", pytest.approx(0.8), pytest.approx(0.8), pytest.approx(1.25))
     assert figures("cuda") == ("wall", pytest.approx(0.2), pytest.approx(0.2), pytest.approx(1.25))
@@ -260,9 +260,9 @@ def test_the_first_cause_wins(
     reports: list[RankReport], ending: ProcessExits, status: Status, kind: str | None
 ) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    found, error = status_and_cause(spec, reports, ending)
+    actual, error = status_and_cause(spec, reports, ending)
 
-    assert (found, error.kind if error else None) == (status, kind)
+    assert (actual, error.kind if error else None) == (status, kind)
     merge(spec, reports, ending, BEGIN, END)  # and there is a valid result for it
 
 

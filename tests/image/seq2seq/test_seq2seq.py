@@ -206,9 +206,9 @@ class FakeNvml:
 )
 def test_visible_gpus_are_counted(count: int, variable: str | None, expected: int) -> None:
     environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
-    found, why_none = count_visible_gpus(environ, nvml=FakeNvml(count))
+    actual, why_none = count_visible_gpus(environ, nvml=FakeNvml(count))
 
-    assert found == expected
+    assert actual == expected
     assert (why_none is None) == (expected > 0)
 
 

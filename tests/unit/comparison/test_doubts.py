@@ -259,9 +259,9 @@ def test_memory_is_nearly_full_above_95_pct_of_the_smallest_gpu(
     small = result.context.gpus[0].model_copy(update={"memory_total_bytes": 100_000_000_000})
     context = result.context.model_copy(update={"gpus": (small, result.context.gpus[1])})
     memory = result.memory.model_copy(update={"peak_reserved_bytes": reserved, "peak_allocated_bytes": allocated})
-    found = doubts_of_run(result.model_copy(update={"context": context, "memory": memory}))
-    assert [doubt.category for doubt in found] == ["memory_nearly_full"] * is_doubted
-    assert [doubt.expected for doubt in found] == ["at most 95 % of 100.0 GB"] * is_doubted
+    actual = doubts_of_run(result.model_copy(update={"context": context, "memory": memory}))
+    assert [doubt.category for doubt in actual] == ["memory_nearly_full"] * is_doubted
+    assert [doubt.expected for doubt in actual] == ["at most 95 % of 100.0 GB"] * is_doubted
 
 
 def test_a_loss_that_stays_as_it_is_does_not_fall() -> None:
@@ -286,8 +286,8 @@ def test_equal_runs_may_lie_exactly_10_pct_apart(slow_s: float, is_doubted: bool
         assert result.performance.step_time is not None
         steps = result.performance.step_time.model_copy(update={"median_s": median_s})
         runs.append(with_performance(result, step_time=steps))
-    found = doubts_between_runs(runs)
-    assert [doubt.subject for doubt in found] == [runs[2].spec.identity.run_id] * is_doubted
+    actual = doubts_between_runs(runs)
+    assert [doubt.subject for doubt in actual] == [runs[2].spec.identity.run_id] * is_doubted
 
 
 def test_of_unsteady_windows_the_worst_is_told_and_the_steady_ones_are_not_counted() -> None:

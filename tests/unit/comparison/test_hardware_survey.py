@@ -68,7 +68,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
     )
     fast, slow = sorted(measured(cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
     one_run = noise_of_one_run([fast.results, slow.results])
-    widths = [found.log_half_width for pair in ((fast, slow), (slow, fast)) if (found := relative(*pair))]
+    widths = [actual.log_half_width for pair in ((fast, slow), (slow, fast)) if (actual := relative(*pair))]
 
     assert one_run is not None
     assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
@@ -77,9 +77,9 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
 def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
     lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
     crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
-    (found,) = cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
+    (actual,) = cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
 
-    assert (found.why_not, found.num_failed) == ("oom: CUDA out of memory", 2)
+    assert (actual.why_not, actual.num_failed) == ("oom: CUDA out of memory", 2)
 
 
 def test_epoch_and_costs_follow_from_the_rate() -> None:
@@ -109,8 +109,8 @@ def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
 
 def test_memory_is_saved_against_full_on_equal_work_only() -> None:
     """10.1 of 56.0 GB measured at a micro-batch of 4 each: 82.0 %. The A10 has no full run: by formula, 54.7 GB."""
-    found = cells(SURVEY)
-    same, other = saved_memory(cell("qlora", A100), found), saved_memory(cell("lora", A10), found)
+    actual = cells(SURVEY)
+    same, other = saved_memory(cell("qlora", A100), actual), saved_memory(cell("lora", A10), actual)
 
     assert same is not None
     assert (round(same.pct, 1), same.full_gb, same.by_formula) == (82.0, 56.0, False)
@@ -118,10 +118,10 @@ def test_memory_is_saved_against_full_on_equal_work_only() -> None:
     assert other.by_formula
     assert other.full_gb == pytest.approx(54.7, abs=0.5)
     assert other.pct == pytest.approx(100 * (1 - 16.8 / other.full_gb))
-    unequal = saved_memory(cell("lora", A100), found)  # at 8, full at 4
+    unequal = saved_memory(cell("lora", A100), actual)  # at 8, full at 4
     assert unequal is not None
     assert unequal.by_formula
-    assert saved_memory(cell("full", A100), found) is None
+    assert saved_memory(cell("full", A100), actual) is None
 
 
 def test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it() -> None:

@@ -17,7 +17,7 @@ class Fixed(Floor):
 
     chance: dict[int, float]
 
-    def detectable_pct(self, rounds: int, peers: int | None, *, found: bool = False) -> float | None:
+    def detectable_pct(self, rounds: int, peers: int | None, *, actual: bool = False) -> float | None:
         return self.chance[rounds]
 
 

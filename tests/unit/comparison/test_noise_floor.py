@@ -205,12 +205,12 @@ def test_the_hottest_gpu_s_distance_is_from_the_median_of_all_gpus() -> None:
 
 def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> None:
     campaign = measured(per_gpu({f"gpu-{i}": [(10.0, 10.1)] * 5 for i in (1, 2, 3)}))
-    noise, found = noise_tables(campaign)
+    noise, actual = noise_tables(campaign)
     assert noise.names[:2] == ("node", "GPU")
     assert [row.texts[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
     assert {len(row.texts) for row in noise.rows} == {len(noise.names)}
     assert "one round on 3 nodes detects a GPU that is" in (headline(campaign) or "")
-    assert "A GPU that is slower by this much" in found.notes[0]
+    assert "A GPU that is slower by this much" in actual.notes[0]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_gpus_are_pooled_by_their_place_and_know_no_more_than_one_place_does() -
 
     still = (0.0, 0.0)
     units = [unit("a", 0.0, 0.02), unit("a", *still), unit("b", *still), unit("b", *still), unit("c", *still)]
-    found = _between(units)
-    assert found is not None
-    assert (found.sd, found.degrees_of_freedom) == (pytest.approx(0.006667, rel=1e-3), 2)
+    actual = _between(units)
+    assert actual is not None
+    assert (actual.sd, actual.degrees_of_freedom) == (pytest.approx(0.006667, rel=1e-3), 2)
     assert _between([unit("a", 0.0), unit("b", 0.0)]) is None

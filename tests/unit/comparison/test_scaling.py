@@ -128,23 +128,23 @@ def of_entry(base: tuple[float, ...], samples_per_s: tuple[float, ...], gpus: in
     ]
     (group,) = work_groups([*runs, *gangs])
     (entry,) = entries(group, gpus)
-    found = entry_scaling(group.results)(entry)
-    assert found is not None
-    return found
+    actual = entry_scaling(group.results)(entry)
+    assert actual is not None
+    return actual
 
 
 def test_an_entry_scales_as_the_median_of_its_runs_and_the_base_as_the_median_of_its_own() -> None:
     """Base 10 (of 8, 10 and 15, mean 11); 18, 19 and 26 on two GPUs are 90, 95 and 130 %, median 95."""
-    found = of_entry((8.0, 10.0, 15.0), (18.0, 19.0, 26.0), 2)
+    actual = of_entry((8.0, 10.0, 15.0), (18.0, 19.0, 26.0), 2)
 
-    assert found.pct == pytest.approx(95.0)
-    assert found.speed_up == pytest.approx(1.9)
+    assert actual.pct == pytest.approx(95.0)
+    assert actual.speed_up == pytest.approx(1.9)
 
 
 def test_the_noise_of_a_scaling_is_that_of_both_sides() -> None:
     """Half the range over the median: 0.3 of 10 are 3 %, 0.76 of 19 are 4 %, and sqrt(3^2 + 4^2) = 5."""
-    found = of_entry((9.7, 10.0, 10.3), (18.24, 19.0, 19.76), 2)
-    assert found.noise_pct == pytest.approx(5.0)
+    actual = of_entry((9.7, 10.0, 10.3), (18.24, 19.0, 19.76), 2)
+    assert actual.noise_pct == pytest.approx(5.0)
 
 
 def test_as_fast_and_as_cheap_as_the_base() -> None:

@@ -23,18 +23,18 @@ def runs(*rates: float, node: str = "gpu-1", windows: tuple[float, ...] | None =
 
 def test_a_drift_of_the_machine_cancels() -> None:
     """20 / 10 and 16 / 8 are both 2, though the second round was 20 % slower for both."""
-    found = speed_up(runs(10.0, 8.0), runs(20.0, 16.0), None)
+    actual = speed_up(runs(10.0, 8.0), runs(20.0, 16.0), None)
 
-    assert found == SpeedUp(pytest.approx(2.0), None, 2)
-    assert found is not None
-    assert found.text() == "2.00x"
+    assert actual == SpeedUp(pytest.approx(2.0), None, 2)
+    assert actual is not None
+    assert actual.text() == "2.00x"
 
 
 def test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have() -> None:
     """Ratios 2 and 8, and a third round that only one of them has: sqrt(16) is 4."""
-    found = speed_up(runs(10.0, 10.0), runs(20.0, 80.0, 99.0), None)
+    actual = speed_up(runs(10.0, 10.0), runs(20.0, 80.0, 99.0), None)
 
-    assert found == SpeedUp(pytest.approx(4.0), None, 2)
+    assert actual == SpeedUp(pytest.approx(4.0), None, 2)
 
 
 def test_the_noise_is_what_is_left_without_round_and_configuration() -> None:
@@ -46,11 +46,11 @@ def test_the_noise_is_what_is_left_without_round_and_configuration() -> None:
     assert one_run is not None
     assert (one_run.sd, one_run.degrees_of_freedom) == (pytest.approx(0.01), 1)
 
-    found = speed_up(base, other, one_run)
-    assert found is not None
-    assert found.log_half_width == pytest.approx(0.01 * t_995(1))
-    assert found.ratio == pytest.approx(math.exp(0.01))
-    assert not found.is_beyond_noise
+    actual = speed_up(base, other, one_run)
+    assert actual is not None
+    assert actual.log_half_width == pytest.approx(0.01 * t_995(1))
+    assert actual.ratio == pytest.approx(math.exp(0.01))
+    assert not actual.is_beyond_noise
 
 
 def test_nodes_are_pooled_by_their_degrees_of_freedom() -> None:
@@ -95,16 +95,16 @@ def test_failures_and_drills_do_not_count() -> None:
 def test_the_text_shows_as_many_digits_as_are_known(
     ratio: float, log_half_width: float, text: str, beyond: bool
 ) -> None:
-    found = SpeedUp(ratio, log_half_width, 3)
+    actual = SpeedUp(ratio, log_half_width, 3)
 
-    assert (found.text(), found.is_beyond_noise) == (text, beyond)
+    assert (actual.text(), actual.is_beyond_noise) == (text, beyond)
 
 
 def test_the_half_width_is_that_of_the_wider_side() -> None:
     """2 x (e^0.1 - 1) = 0.2103; below it would be 2 x (1 - e^-0.1) = 0.1903."""
-    found = SpeedUp(2.0, 0.1, 3)
-    assert found.half_width == pytest.approx(0.21034, rel=1e-4)
-    assert found.scaled(0.5) == SpeedUp(1.0, 0.1, 3)
+    actual = SpeedUp(2.0, 0.1, 3)
+    assert actual.half_width == pytest.approx(0.21034, rel=1e-4)
+    assert actual.scaled(0.5) == SpeedUp(1.0, 0.1, 3)
     assert SpeedUp(2.0, None, 1).half_width is None
 
 

@@ -31,35 +31,35 @@ def scaled(pct: float, gpus: int = 4, noise_pct: float = 0.0, elsewhere: str | N
     return Scaling(efficiency=base, noise_pct=noise_pct, world_size=gpus)
 
 
-def by_strategy(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Traits]:
+def by_strategy(actual: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Traits]:
     scaling = None if efficiency is None else scaled(efficiency, **fields)
-    return {p.entry.strategy.value: p for p in traits_of(found, [scaling] * len(found))}
+    return {p.entry.strategy.value: p for p in traits_of(actual, [scaling] * len(actual))}
 
 
 def test_the_four_published_patterns() -> None:
     """The published figures as if the work had been equal: 12.2, 9.4, 18.1 and 16.0 K tokens/s, median 14.1;
     13.97, 10.9 (between the two others, as stated), 10.47 and 9.67 GB, median 10.69.
     """
-    found = by_strategy(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
+    actual = by_strategy(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
 
-    assert (found["zero2"].kind, found["zero2"].throughput, found["zero2"].memory) == (
+    assert (actual["zero2"].kind, actual["zero2"].throughput, actual["zero2"].memory) == (
         Kind.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
     )  # fmt: skip
     # 69.6 % of the throughput per GPU: what is called the sweet spot there costs more per sample than fewer GPUs.
-    assert found["zero2"].meaning.endswith("single on 1 GPU costs 30.4 % less per sample.")
-    assert (found["zero3"].kind, found["zero3"].memory) == (Kind.SAVER, Standing.LOW)
-    assert found["fsdp"].kind is Kind.OVERHEAD
-    assert found["ddp"].memory is Standing.HIGH
-    assert found["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
+    assert actual["zero2"].meaning.endswith("single on 1 GPU costs 30.4 % less per sample.")
+    assert (actual["zero3"].kind, actual["zero3"].memory) == (Kind.SAVER, Standing.LOW)
+    assert actual["fsdp"].kind is Kind.OVERHEAD
+    assert actual["ddp"].memory is Standing.HIGH
+    assert actual["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
 
 
 def test_fast_and_memory_hungry() -> None:
     """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
-    found = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
+    actual = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
 
-    assert found["ddp"].pattern == "fast, memory-hungry: highest throughput, high memory"
-    assert found["zero2"].kind is Kind.MIDDLE
-    assert found["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
+    assert actual["ddp"].pattern == "fast, memory-hungry: highest throughput, high memory"
+    assert actual["zero2"].kind is Kind.MIDDLE
+    assert actual["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
 
 
 def test_which_strategy_it_is_does_not_matter() -> None:
@@ -71,29 +71,29 @@ def test_which_strategy_it_is_does_not_matter() -> None:
 
 
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
-    found = by_strategy(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
-    assert found["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
+    actual = by_strategy(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
+    assert actual["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
 
 
 @pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
 def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
-    found = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
-    assert found["zero2"].kind is kind
+    actual = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
+    assert actual["zero2"].kind is kind
 
 
 def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
     """Windows of 19.2 to 20.8: half the range is 4 % of 20; two such make sqrt(2) x 4 = 5.7 %. 19.2 is 4.0 % below."""
     noisy = {"windows": (19.2, 20.0, 20.8)}
     first, second, third, _ = peers((20.0, 10.0), (19.2, 10.0), (12.0, 10.0), (11.0, 12.0), **noisy)
-    found = by_strategy([first, second, third])
+    actual = by_strategy([first, second, third])
 
     assert is_tie(first, second)
     assert not is_tie(second, third)
     assert tie_sentences([first, second, third]) == (
         "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
     )
-    assert found["ddp"].kind is found["fsdp"].kind is Kind.SWEET_SPOT
-    assert found["ddp"].meaning.endswith("Level with fsdp within the noise.")
+    assert actual["ddp"].kind is actual["fsdp"].kind is Kind.SWEET_SPOT
+    assert actual["ddp"].meaning.endswith("Level with fsdp within the noise.")
 
 
 def test_the_noise_of_several_runs_is_their_range() -> None:
@@ -191,14 +191,14 @@ def test_near_the_median_is_within_5_pct_of_it() -> None:
 
 
 def test_a_faster_strategy_with_exactly_as_much_memory_is_named() -> None:
-    found = by_strategy(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
-    assert found["ddp"].outdone_by == ("fsdp",)
+    actual = by_strategy(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
+    assert actual["ddp"].outdone_by == ("fsdp",)
 
 
 def test_one_strategy_is_faster_two_are() -> None:
-    found = by_strategy(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
-    assert "zero2 and fsdp are faster with no more memory." in found["ddp"].meaning
-    assert "zero2 is faster with no more memory." in found["fsdp"].meaning
+    actual = by_strategy(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
+    assert "zero2 and fsdp are faster with no more memory." in actual["ddp"].meaning
+    assert "zero2 is faster with no more memory." in actual["fsdp"].meaning
 
 
 def test_three_strategies_have_a_table_with_scaling_and_medians() -> None:

@@ -83,9 +83,9 @@ def test_the_interval_of_a_median_covers_what_it_says(n: int) -> None:
     chance = random.Random(n)
     held = 0
     for _ in range(2_000):
-        found = median_interval([chance.expovariate(1.0) for _ in range(n)])
-        assert found is not None
-        held += found[0] <= math.log(2) <= found[1]
+        actual = median_interval([chance.expovariate(1.0) for _ in range(n)])
+        assert actual is not None
+        held += actual[0] <= math.log(2) <= actual[1]
     assert held / 2_000 >= 0.94
 
 
@@ -151,8 +151,8 @@ def test_a_month_is_its_median_not_its_mean() -> None:
 def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
     """An older row has no price: $0.06 / 0.1 h = 0.6 is $0.6 but for the last digit of a float."""
     old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
-    (found,) = work_costs(run_table([old, paid_run()]), "2026-11", "2026-10")
-    assert found.why == "unchanged"
+    (actual,) = work_costs(run_table([old, paid_run()]), "2026-11", "2026-10")
+    assert actual.why == "unchanged"
 
 
 def test_the_last_run_is_named_with_its_own_campaign() -> None:

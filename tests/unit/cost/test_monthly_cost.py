@@ -11,34 +11,34 @@ from trainbench.cost.paid_runs import run_table
 
 def test_known_costs_are_summed_and_unknown_ones_named() -> None:
     """Two of $0.06, one without a price, one whose end is unknown: $0.12 of 3 x 0.1 GPU-hours, two not known."""
-    found = spend("all", run_table([
+    actual = spend("all", run_table([
         paid_run(), paid_run(), paid_run(usd_per_gpu_hour=None, gpu_name="NVIDIA B300"),
         paid_run(None, gpu_hours=None, nodes=("node-7",)),
     ]))  # fmt: skip
 
-    assert (found.num_runs, found.num_unknown) == (4, 2)
-    assert found.usd == pytest.approx(0.12)
-    assert found.gpu_hours == pytest.approx(0.3)
-    assert found.unknown == (
+    assert (actual.num_runs, actual.num_unknown) == (4, 2)
+    assert actual.usd == pytest.approx(0.12)
+    assert actual.gpu_hours == pytest.approx(0.3)
+    assert actual.unknown == (
         "1 run on NVIDIA B300: no price",
         "1 run on node-7: no duration, they did not report their end",
     )
 
 
 def test_nothing_known_is_null_and_never_zero() -> None:
-    found = spend("all", run_table([paid_run(usd_per_gpu_hour=None, gpu_name=None, gpu_hours=None)]))
-    assert (found.usd, found.gpu_hours) == (None, None)
-    assert found.unknown == ("1 run on CPU, or a GPU that the run never reported: no price",)
+    actual = spend("all", run_table([paid_run(usd_per_gpu_hour=None, gpu_name=None, gpu_hours=None)]))
+    assert (actual.usd, actual.gpu_hours) == (None, None)
+    assert actual.unknown == ("1 run on CPU, or a GPU that the run never reported: no price",)
 
 
 def test_a_gang_is_paid_by_all_of_its_nodes_evenly() -> None:
     """Two GPUs for six minutes are 0.2 GPU-hours, $0.12: $0.06 a node; node-1 also ran alone for $0.06."""
     gang = paid_run(num_gpus=2, nodes=("node-1", "node-2"))
-    found = {line.what: (line.num_runs, line.usd, line.gpu_hours) for line in by_node(run_table([gang, paid_run()]))}
+    actual = {line.what: (line.num_runs, line.usd, line.gpu_hours) for line in by_node(run_table([gang, paid_run()]))}
 
-    assert found["node-1"] == (2, pytest.approx(0.12), pytest.approx(0.2))
-    assert found["node-2"] == (1, pytest.approx(0.06), pytest.approx(0.1))
-    assert list(found) == ["node-1", "node-2"]  # dearest first
+    assert actual["node-1"] == (2, pytest.approx(0.12), pytest.approx(0.2))
+    assert actual["node-2"] == (1, pytest.approx(0.06), pytest.approx(0.1))
+    assert list(actual) == ["node-1", "node-2"]  # dearest first
 
 
 def test_each_month_by_dag_empty_months_included() -> None:

@@ -113,13 +113,13 @@ def test_many_runs_make_a_page_that_can_be_read() -> None:
         paid_run(1.46 + i % 7 / 1000, nodes=(f"node-{i % 1000}",), started_at=NOVEMBER + timedelta(minutes=i))
         for i in range(20_000)
     ]
-    found = report(runs)
-    by_title = {table.title: table for table in tables(found)}
+    actual = report(runs)
+    by_title = {table.title: table for table in tables(actual)}
 
-    assert found.spend[-1].total.num_runs == 20_000
+    assert actual.spend[-1].total.num_runs == 20_000
     assert len(by_title["Each node in 2026-11"].rows) == MAX_NODES
     assert "The 50 most expensive of 1,000 nodes" in by_title["Each node in 2026-11"].notes[1]
-    assert len(files(found, ())["cost_report.html"]) < 100_000
+    assert len(files(actual, ())["cost_report.html"]) < 100_000
 
 
 def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:

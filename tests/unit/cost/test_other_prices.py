@@ -33,9 +33,9 @@ def tried(**asked: Any) -> tuple[OtherPrice, ...]:
 
 def test_each_price_of_the_same_gpu_cheapest_first() -> None:
     """0.2 GPU-hours at $0.90, $1.20 and $8 / 2 GPUs; $0.60 was paid. The H100's price says nothing of an A10."""
-    found = [(p.label, p.usd_per_gpu_hour, p.month_usd, p.against_paid_pct) for p in tried(usd_per_gpu_hour=0.90)]
+    actual = [(p.label, p.usd_per_gpu_hour, p.month_usd, p.against_paid_pct) for p in tried(usd_per_gpu_hour=0.90)]
 
-    assert found == [
+    assert actual == [
         ("your own price", 0.90, pytest.approx(0.18), pytest.approx(50.0)),
         ("Cheap x, here", 1.20, pytest.approx(0.24), pytest.approx(100.0)),
         ("Dear x, here", 4.00, pytest.approx(0.80), pytest.approx(566.667, abs=1e-3)),
@@ -63,8 +63,8 @@ def test_one_provider_only() -> None:
 def test_the_work_at_another_price() -> None:
     """1.20 / (1.46 x 3600) x 1000 = $0.2283 per 1K samples."""
     works = work_costs(RUNS, "2026-11", "2026-10")
-    found = {line.label: line.usd_per_1000_samples for line in what_if(works, tried())}
-    assert found["Cheap x, here"] == pytest.approx(0.22831, abs=1e-5)
+    actual = {line.label: line.usd_per_1000_samples for line in what_if(works, tried())}
+    assert actual["Cheap x, here"] == pytest.approx(0.22831, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_months_over_the_turn_of_a_year() -> None:
 def test_a_pcie_card_is_not_tried_at_the_price_of_another() -> None:
     runs = run_table([paid_run(gpu_name="NVIDIA H100 PCIe")])
     table = (price("SXM", 1.0, gpu="H100"), price("PCIe", 2.0, gpu="H100 PCIe"))
-    found = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams())
-    assert [p.label for p in found] == ["PCIe x, here"]
+    actual = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams())
+    assert [p.label for p in actual] == ["PCIe x, here"]

@@ -90,7 +90,7 @@ def test_the_whole_report_of_a_recorded_night(history: History) -> None:
     report = report_on(parse_spend_params({}), history, "x", NOW)
 
     assert report.summary[0] == "Benchmarking cost $0.0733 in 2026-11 so far: 8 runs, 0.122 GPU-hours."
-    assert any(found.category == "stale_price" for found in report.findings)  # the table's A10 rows are of January
+    assert any(actual.category == "stale_price" for actual in report.findings)  # the table's A10 rows are of January
 
 
 def test_the_months_before_are_read_too(history: History) -> None:

@@ -103,7 +103,7 @@ def test_the_function_and_the_test_of_a_figure_exist(figure: Figure) -> None:
     path = ROOT / ("" if module.startswith("bench_image") else "plugins") / f"{module.replace('.', '/')}.py"
     file, _, test = figure.test.partition("::")
     assert _defines(path.read_text(), function), f"no {function} in {path}"
-    assert any(_defines(found.read_text(), test) for found in (ROOT / "tests").rglob(file)), f"no test {figure.test}"
+    assert any(_defines(actual.read_text(), test) for actual in (ROOT / "tests").rglob(file)), f"no test {figure.test}"
 
 
 def _defines(code: str, function: str) -> bool:

@@ -37,7 +37,7 @@ def history(blank: History) -> History:
         slow = day > 4
         behind = tuple(map(breach, NODES)) if slow else ()
         blank.record(
-            night(day, dict.fromkeys(NODES, 9.0 if slow else 10.0), history=behind, findings=tuple(map(found, behind)))
+            night(day, dict.fromkeys(NODES, 9.0 if slow else 10.0), history=behind, findings=tuple(map(actual, behind)))
         )
     return blank
 
@@ -46,7 +46,7 @@ def breach(node: str) -> HistoryVerdict:
     return behind_its_past(node, make_result().spec.identity.group_id)
 
 
-def found(past: HistoryVerdict) -> Finding:
+def actual(past: HistoryVerdict) -> Finding:
     change = RateChange(node=past.node, fingerprint=WORK, before=10.0, after=9.0, limit_pct=1.5)
     return Finding(
         level=Level.WARNING,
@@ -186,7 +186,7 @@ def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fiel
     behind = (breach(name),) if rate < 10 else ()
     run = make_result(machine, rate)
     run = run.model_copy(update={"spec": run.spec.changed(identity={"node": name})})
-    return night(day, [run], history=behind, findings=tuple(map(found, behind)), **fields)
+    return night(day, [run], history=behind, findings=tuple(map(actual, behind)), **fields)
 
 
 def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepted_for_it(blank: History) -> None:

@@ -62,7 +62,7 @@ def record(
     history.record(night(day, of, fields.pop("states", None), findings=findings, **fields))
 
 
-def found(history: History) -> list[tuple[Any, ...]]:
+def actual(history: History) -> list[tuple[Any, ...]]:
     """(node, kind, campaign that opened it, that closed it, how it ended)"""
     names = ("node", "kind", "campaign_id", "closed_by_campaign_id", "ended")
     with history.engine.connect() as connection:
@@ -71,7 +71,7 @@ def found(history: History) -> list[tuple[Any, ...]]:
 
 
 def ends(history: History) -> list[Any]:
-    return [row[3] for row in found(history)]
+    return [row[3] for row in actual(history)]
 
 
 def test_a_warning_lasts_from_the_first_night_that_says_it_to_the_one_where_the_rate_is_back(history: History) -> None:
@@ -79,7 +79,7 @@ def test_a_warning_lasts_from_the_first_night_that_says_it_to_the_one_where_the_
     record(history, 2, slower(), rates=9.6)
     record(history, 3)
 
-    assert found(history) == [("node-2", "slow", "night-1", "night-3", "as fast again as before")]
+    assert actual(history) == [("node-2", "slow", "night-1", "night-3", "as fast again as before")]
 
 
 @pytest.mark.parametrize(("rate", "is_over"), [(9.92, False), (9.93, True)])
@@ -105,7 +105,7 @@ def test_what_gets_worse_is_a_new_warning_that_is_over_at_the_first_level(histor
     step = RateChange(node="node-2", fingerprint=WORK, before=9.6, after=8.0, limit_pct=1.5)
     record(history, 1, slower(), rates=9.6)
     record(history, 2, slower(category=SLOWER_STEP, changes=(step,)), rates=8.0)
-    assert [row[2:] for row in found(history)] == [("night-1", "night-2", None), ("night-2", None, None)]
+    assert [row[2:] for row in actual(history)] == [("night-1", "night-2", None), ("night-2", None, None)]
 
     record(history, 3, rates=9.6)
     assert ends(history) == ["night-2", None]
@@ -118,7 +118,7 @@ def test_recording_again_or_late_changes_nothing(history: History) -> None:
     record(history, 2, slower(), rates=9.6)
     record(history, 1)
 
-    assert found(history) == [("node-2", "slow", "night-2", None, None)]
+    assert actual(history) == [("node-2", "slow", "night-2", None, None)]
 
 
 def test_a_campaign_without_the_node_does_not_close_its_warning(history: History) -> None:
@@ -150,7 +150,7 @@ def test_red_nodes_drilled_nodes_and_mere_information_are_no_warnings(history: H
     record(history, 2, slower(), drilled=["node-2"])
     record(history, 3, slower(level=Level.INFO), plain("stale_price"))
 
-    assert found(history) == []
+    assert actual(history) == []
 
 
 def test_a_slowdown_of_several_nodes_is_a_warning_of_each(history: History) -> None:
@@ -159,7 +159,7 @@ def test_a_slowdown_of_several_nodes_is_a_warning_of_each(history: History) -> N
     slow = {"node-1": 9.6, "node-2": 9.6}
     record(history, 1, slower("node-1", category=SLOWER_STEP), rates=slow | {"node-2": 10.0})
     record(history, 2, both, rates=slow)
-    assert [row[:3] for row in found(history)] == [("node-1", "slow", "night-1"), ("node-2", "slow", "night-2")]
+    assert [row[:3] for row in actual(history)] == [("node-1", "slow", "night-1"), ("node-2", "slow", "night-2")]
 
     record(history, 3, rates=slow | {"node-1": 10.0})
     assert ends(history) == ["night-3", None]
@@ -171,7 +171,7 @@ def test_a_slowdown_whose_date_is_known_by_now_is_the_same_warning(history: Hist
     record(history, 2, slower(category=SLOWER_STEP, summary="is 4.0 % slower since 2 Nov 2026"), rates=9.6)
     record(history, 3, plain("watched"), rates=9.6)
 
-    assert found(history) == [("node-2", "slow", "night-1", None, None)]
+    assert actual(history) == [("node-2", "slow", "night-1", None, None)]
 
 
 def test_a_campaign_of_other_work_is_no_recovery(history: History) -> None:
@@ -191,7 +191,7 @@ def test_work_that_nobody_measures_any_more_is_warned_of_for_two_weeks(history: 
     assert ends(history) == [None]
 
     history.record(night(1 + FORGOTTEN_DAYS, other, findings=()))
-    assert found(history)[0][3:] == (f"night-{1 + FORGOTTEN_DAYS}", FORGOTTEN)
+    assert actual(history)[0][3:] == (f"night-{1 + FORGOTTEN_DAYS}", FORGOTTEN)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_watched_unsteady_and_undecided_nodes_are_warned_of_until_they_are_well(
     assert ends(history) == [None]
 
     record(history, 4)
-    assert found(history)[0][3:] == ("night-4", ended)
+    assert actual(history)[0][3:] == ("night-4", ended)
 
 
 def test_a_node_that_is_found_in_breach_was_judged(history: History) -> None:
     record(history, 1, plain("undecided"), plain("unsteady"))
     record(history, 2, states={"node-2": State.BREACH})
 
-    assert sorted(row[1:4:2] for row in found(history)) == [("undecided", "night-2"), ("unsteady", None)]
+    assert sorted(row[1:4:2] for row in actual(history)) == [("undecided", "night-2"), ("unsteady", None)]
 
 
 def test_every_finding_that_people_are_warned_of_has_a_kind_and_words_for_its_end() -> None:
@@ -275,10 +275,10 @@ def test_a_mark_is_a_warning_beside_the_breach_until_a_night_that_knows_the_mark
     record(history, 1, mark(), rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
     record(history, 2, mark(), rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
     record(history, 3, rates=10.0)
-    assert found(history) == [("node-2", "node_marked", "night-1", None, None)]
+    assert actual(history) == [("node-2", "node_marked", "night-1", None, None)]
 
     record(history, 4, rates=9.0, states={"node-2": State.BREACH}, marks_are_known=True)
-    assert found(history) == [("node-2", "node_marked", "night-1", "night-4", "takes other work again")]
+    assert actual(history) == [("node-2", "node_marked", "night-1", "night-4", "takes other work again")]
 
 
 def test_a_mark_that_was_not_set_is_over_with_its_breach_though_marking_was_switched_off_since(
@@ -290,14 +290,14 @@ def test_a_mark_that_was_not_set_is_over_with_its_breach_though_marking_was_swit
     assert ends(history) == [None, None]
 
     record(history, 3)
-    assert [(row[1], row[3]) for row in found(history)] == [("node_not_marked", "night-3"), ("node_marked", None)]
+    assert [(row[1], row[3]) for row in actual(history)] == [("node_not_marked", "night-3"), ("node_marked", None)]
 
 
 def test_who_frees_a_node_by_hand_ends_its_mark_and_nothing_else(history: History) -> None:
     record(history, 1, mark("node-1"), mark(), plain(UNSTEADY), marks_are_known=True)
     history.end_marks(["node-2"], "ada", ENDED_AT + timedelta(days=1))
 
-    assert [(row[0], row[1], row[4]) for row in found(history)] == [
+    assert [(row[0], row[1], row[4]) for row in actual(history)] == [
         ("node-1", "node_marked", None), ("node-2", "node_marked", "freed by ada"), ("node-2", "unsteady", None),
     ]  # fmt: skip
 

@@ -55,7 +55,7 @@ def night(*verdicts: NodeVerdict, **fields: Any) -> Campaign:
     return make_campaign([], groups, **fields)
 
 
-def found(*verdicts: NodeVerdict, **fields: Any) -> NodeCondition:
+def actual(*verdicts: NodeVerdict, **fields: Any) -> NodeCondition:
     first, *rest = conditions(night(*verdicts, **fields))
     assert [node.condition for node in rest] == [Condition.WELL] * 2
     return first
@@ -92,20 +92,20 @@ def test_of_two_works_the_worse_one_gives_the_condition_and_its_reason(
     other: NodeVerdict, condition: Condition, reason: str, is_first: bool
 ) -> None:
     """The other work went well, and its words are no reason for anything."""
-    node = found(*((other, OK) if is_first else (OK, other)))
+    node = actual(*((other, OK) if is_first else (OK, other)))
     assert (node.node, node.condition) == ("node-1", condition)
     assert node.reason.startswith(reason)
 
 
 def test_a_drilled_breach_is_no_breach_and_a_drilled_failure_is_one() -> None:
     failed = make_node("node-1", state=State.FAILED, is_drill=True, reason="no image")
-    assert found(failed).condition is Condition.FAILED
+    assert actual(failed).condition is Condition.FAILED
 
 
 def test_a_node_behind_its_own_past_says_by_how_much() -> None:
     past = judge_history(make_result("node-1", 9.0), [10.0] * 10, Tolerances())
     well = judge_history(make_result("peer-1", 10.0), [10.0] * 10, Tolerances())
-    node = found(OK, history=(past, well))
+    node = actual(OK, history=(past, well))
     assert (node.condition, node.reason) == (Condition.BEHIND, "−10.0 %")
 
 

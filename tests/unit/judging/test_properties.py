@@ -98,8 +98,8 @@ def test_a_faster_node_is_never_found_slower_for_it(seed: int) -> None:
         rate = verdicts[0].metric(Metric.SAMPLES_PER_SECOND)
         return rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
 
-    found = [is_slow(factor) for factor in (0.5, 0.9, 0.97, 1.0, 1.1, 1.5)]
-    assert found == sorted(found, reverse=True)
+    actual = [is_slow(factor) for factor in (0.5, 0.9, 0.97, 1.0, 1.1, 1.5)]
+    assert actual == sorted(actual, reverse=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -69,10 +69,10 @@ def test_without_a_label_the_resource_tells_kinds_apart() -> None:
 def test_gpus_that_several_pods_share_are_not_measured() -> None:
     shared = node("shared", {"nvidia.com/gpu": 32}, **{"nvidia.com/gpu.replicas": "4"})
     whole = node("whole", {"nvidia.com/gpu": 8}, **{"nvidia.com/gpu.replicas": "1"})
-    found = fleet([shared, whole])
+    actual = fleet([shared, whole])
 
-    assert [n.name for n in found.nodes] == ["whole"]
-    (absent,) = found.absent
+    assert [n.name for n in actual.nodes] == ["whole"]
+    (absent,) = actual.absent
     assert absent.reason == "each of its GPUs is shared by 4 pods: other work would change the figures"
     assert not absent.expected
 
@@ -88,9 +88,9 @@ def test_a_node_that_lost_its_slices_is_absent_with_the_resources_that_were_look
 
 def test_a_night_gives_each_kind_its_own_resource_and_its_own_group() -> None:
     """So that nodes are judged against nodes of the same resource only."""
-    found = fleet([WHOLE, SLICED, AMD], (), EVERY)
+    actual = fleet([WHOLE, SLICED, AMD], (), EVERY)
     params = parse_params({"strategies": ["independent"], "rounds": 1, "force": True, "model": "tier-a"})
-    specs = make_plan(params, found, "campaign-1").specs
+    specs = make_plan(params, actual, "campaign-1").specs
     limits = {
         spec.identity.node: manifest(spec, PodSettings(gpu_resources=EVERY))["spec"]["containers"][0]["resources"]
         for spec in specs
@@ -107,9 +107,9 @@ def test_a_night_gives_each_kind_its_own_resource_and_its_own_group() -> None:
 
 
 def test_slices_are_not_joined_and_the_plan_says_why() -> None:
-    found = fleet([SLICED], (), EVERY)
+    actual = fleet([SLICED], (), EVERY)
     params = parse_params({"strategies": ["ddp", "single"], "rounds": 1, "force": True, "model": "tier-a"})
-    (skipped,) = make_plan(params, found, "campaign-1").skipped
+    (skipped,) = make_plan(params, actual, "campaign-1").skipped
     assert skipped.reason.endswith(f"a run takes one {SMALL}: CUDA and NCCL join no MIG slices")
 
     two = Fleet(nodes=tuple(GpuNode(name=name, gpu_resource=SMALL, num_gpus=7) for name in "ab"))

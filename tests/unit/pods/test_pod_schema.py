@@ -67,8 +67,8 @@ def test_a_fault_of_the_schema_is_named_with_its_path(path: str, value: Any, fau
     pod = changed(path, value)
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(pod, "1.33", strict=True)
-    (found,) = schema_faults(pod)
-    assert found.endswith(fault)
+    (actual,) = schema_faults(pod)
+    assert actual.endswith(fault)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_fault_of_the_schema_is_named_with_its_path(path: str, value: Any, fau
     ],
 )
 def test_what_the_published_schema_lets_pass_is_refused_too(path: str, value: Any, fault: str) -> None:
-    (found,) = schema_faults(changed(path, value))
-    assert found.endswith(fault)
+    (actual,) = schema_faults(changed(path, value))
+    assert actual.endswith(fault)
 
 
 @pytest.mark.parametrize(

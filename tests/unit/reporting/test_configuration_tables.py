@@ -227,5 +227,5 @@ def test_a_sure_difference_counts_from_one_percent_on(ratio: float, verdict: str
     sure = SpeedUp(ratio, 0.001, 3)
     results = (make_result("gpu-1"),)
     comparer = SimpleNamespace(_twins={}, _skips={}, _base=results)
-    found, _ = _Comparer._verdict(comparer, "another", results, (), sure)  # type: ignore[arg-type]
-    assert found.value == verdict
+    actual, _ = _Comparer._verdict(comparer, "another", results, (), sure)  # type: ignore[arg-type]
+    assert actual.value == verdict

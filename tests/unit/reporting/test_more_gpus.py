@@ -44,21 +44,21 @@ def test_ten_thousand_samples_cost_all_gpus() -> None:
     """The reference: 114, 60 and 30 min at $0.60 per GPU-hour are $1.14, $1.20 and $1.20. Per 1K samples that is
     $0.114, $0.120 and $0.120; the $0.060 and $0.030 printed there are divided by the nodes.
     """
-    found = [made(10_000 / (minutes * 60), gpus) for minutes, gpus in ((114, 1), (60, 2), (30, 4))]
+    actual = [made(10_000 / (minutes * 60), gpus) for minutes, gpus in ((114, 1), (60, 2), (30, 4))]
 
-    assert [p.usd(10_000) for p in found] == pytest.approx([1.14, 1.20, 1.20])
-    assert [p.usd(1_000) for p in found] == pytest.approx([0.114, 0.120, 0.120])
-    assert [p.gpu_hours(10_000) for p in found] == pytest.approx([1.9, 2.0, 2.0])
+    assert [p.usd(10_000) for p in actual] == pytest.approx([1.14, 1.20, 1.20])
+    assert [p.usd(1_000) for p in actual] == pytest.approx([0.114, 0.120, 0.120])
+    assert [p.gpu_hours(10_000) for p in actual] == pytest.approx([1.9, 2.0, 2.0])
 
 
 def test_what_a_larger_size_saves_and_costs() -> None:
     """60 instead of 114 min for $1.20 instead of $1.14: $0.06 or 5.3 % more, $0.06 / 0.9 h = $0.067 per hour saved."""
-    found = step(made(10_000 / 6840, 1), made(10_000 / 3600, 2), 10_000)
+    actual = step(made(10_000 / 6840, 1), made(10_000 / 3600, 2), 10_000)
 
-    assert (found.base_hours, found.hours) == pytest.approx((1.9, 1.0))
-    assert found.extra_usd == pytest.approx(0.06)
-    assert found.extra_pct == pytest.approx(5.263, abs=1e-3)
-    assert found.usd_per_hour_saved == pytest.approx(0.0667, abs=1e-4)
+    assert (actual.base_hours, actual.hours) == pytest.approx((1.9, 1.0))
+    assert actual.extra_usd == pytest.approx(0.06)
+    assert actual.extra_pct == pytest.approx(5.263, abs=1e-3)
+    assert actual.usd_per_hour_saved == pytest.approx(0.0667, abs=1e-4)
 
 
 def test_the_study_in_words() -> None:

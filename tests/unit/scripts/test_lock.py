@@ -33,9 +33,9 @@ def versions(names: tuple[str, ...], python: str) -> dict[str, str]:
     environment = {**default_environment(), "python_version": python, "python_full_version": f"{python}.9"}
     requirements = [Requirement(pin.split(" \\\n")[0]) for name in names for pin in pins_of(name)]
     wanted = [each for each in requirements if each.marker is None or each.marker.evaluate(environment)]
-    found = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in wanted}
-    assert len(found) == len(wanted), "a package is named twice"
-    return found
+    actual = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in wanted}
+    assert len(actual) == len(wanted), "a package is named twice"
+    return actual
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)

@@ -23,13 +23,13 @@ def test_nobody_is_told_unless_somebody_is_named() -> None:
 
 
 def test_the_three_kinds() -> None:
-    found = channels(
+    actual = channels(
         MAIL,
         {"kind": "slack", "connection": "slack_default", "channel": "#gpu", "at_least": "warning"},
         {"kind": "webhook", "connection": "oncall", "path": "hooks/gpu"},
     )
 
-    assert found == (
+    assert actual == (
         Mail(kind="mail", connection="smtp_default", to=("oncall@example.org",), at_least=Level.ERROR),
         Slack(kind="slack", connection="slack_default", channel="#gpu", at_least=Level.WARNING),
         Webhook(kind="webhook", connection="oncall", path="hooks/gpu", at_least=Level.ERROR),

@@ -52,10 +52,10 @@ def test_a_null_needs_a_reason(path: tuple[Any, ...]) -> None:
 
 def test_the_search_for_nullable_fields_finds_them() -> None:
     """Each section that is measured has some, and so has each GPU."""
-    found = nullable_paths()
+    actual = nullable_paths()
 
-    assert {path[0] for path in found} == set(SECTIONS) - {"cost"}
-    assert ("telemetry", "gpus", 0, "remapped_rows") in found
+    assert {path[0] for path in actual} == set(SECTIONS) - {"cost"}
+    assert ("telemetry", "gpus", 0, "remapped_rows") in actual
 
 
 @pytest.mark.parametrize(

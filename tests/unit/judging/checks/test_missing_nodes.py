@@ -32,9 +32,9 @@ def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_informati
 
 def test_a_node_with_a_gpu_less_than_it_has_is_told() -> None:
     whole, part = GpuNode(name="gpu-1", num_gpus=8), GpuNode(name="gpu-2", num_gpus=7, num_gpus_lost=1)
-    (found,) = absentees((), (whole, part))
+    (actual,) = absentees((), (whole, part))
 
-    assert (found.subject, found.measured, found.expected) == (
+    assert (actual.subject, actual.measured, actual.expected) == (
         "gpu-2", "7 GPUs allocatable", "8 GPUs, its capacity",
     )  # fmt: skip
 
@@ -45,23 +45,23 @@ def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
         "here": NOW, "yesterday": NOW - timedelta(days=1), "week-ago": NOW - week,
         "longer-ago": NOW - week - timedelta(seconds=1),
     }  # fmt: skip
-    at_the_edge, found = gone(["here"], last, NOW)
+    at_the_edge, actual = gone(["here"], last, NOW)
 
-    assert (at_the_edge.subject, found.subject) == ("week-ago", "yesterday")
-    assert found.measured == "not in the cluster's list of nodes"
-    assert "2026-11-20" in found.summary
+    assert (at_the_edge.subject, actual.subject) == ("week-ago", "yesterday")
+    assert actual.measured == "not in the cluster's list of nodes"
+    assert "2026-11-20" in actual.summary
 
 
 def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
     last = {"a": NOW - timedelta(days=2), "b": NOW - timedelta(days=3), "well": NOW - timedelta(days=30)}
     nodes = [verdict("a"), verdict("b"), verdict("never"), verdict("well", State.OK), verdict("b")]
-    found = unmeasured(nodes, last, NOW)
+    actual = unmeasured(nodes, last, NOW)
 
-    assert [(f.subject, f.level) for f in found] == [("b", Level.WARNING), ("never", Level.INFO)]
-    assert found[0].measured == "no valid run since 2026-11-18"
-    assert found[1].measured == "no valid run as far back as the history goes"
+    assert [(f.subject, f.level) for f in actual] == [("b", Level.WARNING), ("never", Level.INFO)]
+    assert actual[0].measured == "no valid run since 2026-11-18"
+    assert actual[1].measured == "no valid run as far back as the history goes"
 
 
 def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
-    (found,) = absentees((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
-    assert (found.measured, found.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")
+    (actual,) = absentees((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
+    assert (actual.measured, actual.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")

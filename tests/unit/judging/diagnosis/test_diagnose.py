@@ -214,9 +214,9 @@ def test_evidence_is_taken_from_healthy_peers() -> None:
     """Two of six are slow for the same reason: set beside each other, neither would stand out."""
     throttled: dict[str, Any] = {"sm_clock_mhz": 1632.0}
     bad = [make_result(f"node-{i}", 8.0, **throttled) for i in (5, 6)]
-    found = diagnosed(*GOOD, make_result("node-4"), *bad)
-    assert [finding.category for finding in found] == ["low_clock", "low_clock"]
-    assert all("15.0 % below" in finding.explanation for finding in found)
+    actual = diagnosed(*GOOD, make_result("node-4"), *bad)
+    assert [finding.category for finding in actual] == ["low_clock", "low_clock"]
+    assert all("15.0 % below" in finding.explanation for finding in actual)
 
 
 # --- faster, other memory, hotter, cooler -----------------------------------------------------------------------------
@@ -323,8 +323,8 @@ def test_two_faults_of_different_kinds_are_both_told() -> None:
 def test_a_drilled_peer_is_no_example_of_a_healthy_node() -> None:
     drilled = make_result("node-6", 4.0, h2d_gb_per_s=10.0, drill=Drill(slowdown_pct=60))
     slow_node = make_result("node-5", 8.0, h2d_gb_per_s=20.0)
-    found = diagnosed(*GOOD, make_result("node-4"), slow_node, drilled)
-    assert [finding.category for finding in found] == ["slow_host_to_device", "drill"]
+    actual = diagnosed(*GOOD, make_result("node-4"), slow_node, drilled)
+    assert [finding.category for finding in actual] == ["slow_host_to_device", "drill"]
 
 
 def test_a_metric_that_could_not_be_read() -> None:
@@ -362,9 +362,9 @@ def test_a_missing_node() -> None:
 def test_too_few_nodes_and_too_much_noise_are_told_apart() -> None:
     assert {f.category for f in diagnosed(*GOOD[:2])} == {"too_few_nodes"}
     noisy = [make_cpu_result(f"node-{i}", windows=(30.0, 40.0, 55.0)) for i in (1, 2, 3)]
-    found = diagnosed(*noisy)
-    assert {f.category for f in found} == {"too_noisy"}
-    assert {f.level for f in found} == {Level.WARNING}
+    actual = diagnosed(*noisy)
+    assert {f.category for f in actual} == {"too_noisy"}
+    assert {f.level for f in actual} == {Level.WARNING}
 
 
 def test_a_breach_that_its_re_run_did_not_confirm_is_information() -> None:

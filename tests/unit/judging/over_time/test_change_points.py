@@ -13,7 +13,7 @@ from trainbench.judging.over_time.change_points import Drift, Step, _line, chang
 LIMIT_PCT, MADS = 1.5, 4.0
 
 
-def found(values: Sequence[float]) -> Step | Drift | None:
+def actual(values: Sequence[float]) -> Step | Drift | None:
     return change(range(len(values)), values, LIMIT_PCT, MADS)
 
 
@@ -23,7 +23,7 @@ def noisy(levels: Sequence[float], sd_pct: float, rng: random.Random) -> list[fl
 
 def test_a_step_is_found_where_it_is_with_the_medians_of_both_levels() -> None:
     """9.4 / 10 - 1 = -6 %."""
-    step = found([10.0, 10.01, 9.99, 10.0, 9.4, 9.41, 9.39])
+    step = actual([10.0, 10.01, 9.99, 10.0, 9.4, 9.41, 9.39])
     assert isinstance(step, Step)
     assert step[:4] == (4, 10.0, 9.4, 4)
     assert step.change_pct == pytest.approx(-6.0)
@@ -42,12 +42,12 @@ def test_a_step_is_found_where_it_is_with_the_medians_of_both_levels() -> None:
     ],
 )
 def test_what_is_no_change(values: list[float], why: str) -> None:
-    assert found(values) is None, why
+    assert actual(values) is None, why
 
 
 def test_the_last_of_several_steps_is_told_against_the_level_before_it() -> None:
-    assert found([10.0] * 8 + [9.0] * 8 + [10.0] * 4) == Step(16, before=9.0, after=10.0, num_before=8, limit_pct=1.5)
-    assert found([10.0] * 8 + [9.5] * 8 + [9.0] * 8) == Step(16, before=9.5, after=9.0, num_before=8, limit_pct=1.5)
+    assert actual([10.0] * 8 + [9.0] * 8 + [10.0] * 4) == Step(16, before=9.0, after=10.0, num_before=8, limit_pct=1.5)
+    assert actual([10.0] * 8 + [9.5] * 8 + [9.0] * 8) == Step(16, before=9.5, after=9.0, num_before=8, limit_pct=1.5)
 
 
 def test_three_nights_that_noise_may_make_are_no_change_however_long_the_series() -> None:
@@ -55,13 +55,13 @@ def test_three_nights_that_noise_may_make_are_no_change_however_long_the_series(
     2 x 0.2097 x ln 200 = 2.22; it saves 3 x 0.68 = 2.04 less what the turns leave. At half the price it would be made.
     """
     turns = [10 + 0.1 * (-1) ** night for night in range(197)]
-    assert found([*turns, 9.32, 9.32, 9.32]) is None
-    assert isinstance(found([*turns, 9.2, 9.2, 9.2]), Step)
+    assert actual([*turns, 9.32, 9.32, 9.32]) is None
+    assert isinstance(actual([*turns, 9.2, 9.2, 9.2]), Step)
 
 
 def test_a_ramp_is_a_drift_and_no_step() -> None:
     """From 10 down to 9.5 in 30 nights: 9.5 / 10 - 1 = -5 %."""
-    drift = found([10 - 0.5 * i / 29 for i in range(30)])
+    drift = actual([10 - 0.5 * i / 29 for i in range(30)])
     assert isinstance(drift, Drift)
     assert drift.change_pct == pytest.approx(-5.0)
 
@@ -70,7 +70,7 @@ def test_equal_series_hardly_ever_seem_to_change() -> None:
     rng = random.Random(1)
     for sd_pct, most in ((0.3, 0), (1.0, 2), (10.0, 3)):
         for nights in (6, 10, 15):
-            detected = [found(noisy([10.0] * nights, sd_pct, rng)) for _ in range(200)]
+            detected = [actual(noisy([10.0] * nights, sd_pct, rng)) for _ in range(200)]
             assert sum(change is not None for change in detected) <= most, (sd_pct, nights)
 
 
@@ -78,7 +78,7 @@ def test_equal_series_hardly_ever_seem_to_change() -> None:
 def test_a_step_is_found_on_its_third_night(slower_pct: float, least: int) -> None:
     rng = random.Random(2)
     levels = [10.0] * 20 + [10.0 * (1 - slower_pct / 100)] * 3
-    detected = [found(noisy(levels, 0.3, rng)) for _ in range(100)]
+    detected = [actual(noisy(levels, 0.3, rng)) for _ in range(100)]
     places = Counter(step.at for step in detected if isinstance(step, Step))
     assert places[20] >= least
 
@@ -99,7 +99,7 @@ def test_a_step_is_found_on_its_third_night(slower_pct: float, least: int) -> No
 def test_a_change_whose_first_night_lies_nearer_the_old_level_is_dated(
     values: list[float], at: int, change_pct: float
 ) -> None:
-    step = found(values)
+    step = actual(values)
     assert isinstance(step, Step)
     assert step.at == at
     assert step.change_pct == pytest.approx(change_pct, abs=0.2)
@@ -109,7 +109,7 @@ def test_two_bad_nights_are_no_change_because_the_night_before_is_counted_in() -
     """Of 300 series each: chance lifts the last good night away from its level in few."""
     rng = random.Random(3)
     for sd_pct in (0.1, 0.3, 1.0):
-        detected = [found(noisy([10.0] * 12 + [9.0] * 2, sd_pct, rng)) for _ in range(300)]
+        detected = [actual(noisy([10.0] * 12 + [9.0] * 2, sd_pct, rng)) for _ in range(300)]
         assert sum(change is not None for change in detected) <= 3, sd_pct
 
 
@@ -132,7 +132,7 @@ def test_no_unit_of_the_figures_makes_a_change() -> None:
     """A hundredth of the ramp, of the steps and of the noise is the same drift, step and none."""
     ramp = [10 - 0.5 * i / 29 for i in range(30)]
     for values in (ramp, [10.0] * 8 + [9.5] * 8 + [9.0] * 8, [9.0, 11.0] * 10):
-        whole, hundredth = found(values), found([value / 100 for value in values])
+        whole, hundredth = actual(values), actual([value / 100 for value in values])
         assert type(whole) is type(hundredth)
         if whole and hundredth:
             assert hundredth.change_pct == pytest.approx(whole.change_pct)
@@ -156,7 +156,7 @@ def test_the_line_of_a_drift_goes_through_the_medians_of_all_pairs_by_hand() -> 
     falls by 0.1 a night, from 10 to 9.1.
     """
     values = [10 - 0.1 * i + (0.05 if i == 3 else 0.0) for i in range(10)]
-    drift = found(values)
+    drift = actual(values)
     assert isinstance(drift, Drift)
     assert (drift.first, drift.last) == (pytest.approx(10.0), pytest.approx(9.1))
 

@@ -96,8 +96,8 @@ def test_a_rolling_update_is_one_finding_with_the_span_of_its_nights() -> None:
 
 
 def test_without_a_known_change_the_same_night_makes_one_finding_and_another_night_another() -> None:
-    found = changes_of([p for node, on in (("a", 12), ("b", 12), ("c", 15)) for p in slowed(node, on, setup=OLD)])
-    assert [finding.subject for finding in found] == ["a and b", "c"]
+    actual = changes_of([p for node, on in (("a", 12), ("b", 12), ("c", 15)) for p in slowed(node, on, setup=OLD)])
+    assert [finding.subject for finding in actual] == ["a and b", "c"]
 
 
 def test_works_of_one_node_are_one_finding() -> None:
@@ -256,10 +256,10 @@ def test_a_gpu_seen_on_any_night_before_is_not_new() -> None:
 def test_the_points_of_a_campaign_are_medians_of_its_valid_runs() -> None:
     runs = [make_result(samples_per_s=rate, round=i) for i, rate in enumerate((9.0, 9.6, 9.2), start=1)]
     drill = make_result("node-2", drill=Drill(slowdown_pct=50))
-    (found,) = records_of([*runs, drill, make_failed("node-3")], STARTED_AT)
-    assert (found.node, found.samples_per_second, found.at) == ("node-1", 9.2, STARTED_AT)
-    assert found.setup.driver == "580.65.06"
-    assert found.setup.gpu_uuids == {"GPU-node-1-0"}
+    (actual,) = records_of([*runs, drill, make_failed("node-3")], STARTED_AT)
+    assert (actual.node, actual.samples_per_second, actual.at) == ("node-1", 9.2, STARTED_AT)
+    assert actual.setup.driver == "580.65.06"
+    assert actual.setup.gpu_uuids == {"GPU-node-1-0"}
 
 
 # --- renamed nodes ----------------------------------------------------------------------------------------------------

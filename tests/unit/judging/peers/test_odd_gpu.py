@@ -35,17 +35,17 @@ def with_ranks(result: RunResult, name: str, values: Sequence[float]) -> RunResu
 
 
 def test_the_lowest_clock_is_named_with_index_uuid_and_figures() -> None:
-    found = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1920, 1905, 1410, 1915))], RATE, SLOW)
-    assert found
-    assert found.gpu == "GPU 2 (GPU-node-1-2)"
-    assert found.text == "lowest clock GPU 2 (GPU-node-1-2): 1,410 MHz, the others 1,915 MHz"
+    actual = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1920, 1905, 1410, 1915))], RATE, SLOW)
+    assert actual
+    assert actual.gpu == "GPU 2 (GPU-node-1-2)"
+    assert actual.text == "lowest clock GPU 2 (GPU-node-1-2): 1,410 MHz, the others 1,915 MHz"
 
 
 def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
     slow = with_ranks(with_gpus(ddp(), sm_clock_mean_mhz=(1800, 1920, 1920, 1920)), "step_time_median_s", (1, 1, 1, 2))
-    found = odd_gpu([slow], RATE, SLOW)
-    assert found
-    assert found.text == "slowest GPU 3 (GPU-node-1-3): 2,000 ms per step, the others 1,000 ms per step"
+    actual = odd_gpu([slow], RATE, SLOW)
+    assert actual
+    assert actual.text == "slowest GPU 3 (GPU-node-1-3): 2,000 ms per step, the others 1,000 ms per step"
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
 )
 def test_hottest_and_fullest(metric: Metric, side: Side, sentence: str) -> None:
     result = with_gpus(ddp(gpus=2), temperature_mean_c=(62.0, 81.0))
-    found = odd_gpu([with_ranks(result, "peak_allocated_bytes", (9e9, 7.1e9))], metric, side)
-    assert found
-    assert found.text == sentence
+    actual = odd_gpu([with_ranks(result, "peak_allocated_bytes", (9e9, 7.1e9))], metric, side)
+    assert actual
+    assert actual.text == sentence
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_where_none_stands_out_none_is_named(result: RunResult) -> None:
 @pytest.mark.parametrize(("mhz", "gpu"), [(975, "GPU 3 (GPU-node-1-3)"), (980, "GPU 3 (GPU-node-1-3)"), (981, None)])
 def test_a_gpu_is_named_from_two_percent_on(mhz: float, gpu: str | None) -> None:
     """975 of 1,000 MHz is 2.5 % less, 980 exactly 2 %, 981 is 1.9 %."""
-    found = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1000, 1000, 1000, mhz))], RATE, SLOW)
-    assert (found.gpu if found else None) == gpu
+    actual = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1000, 1000, 1000, mhz))], RATE, SLOW)
+    assert (actual.gpu if actual else None) == gpu
 
 
 def test_over_several_runs_the_median_counts() -> None:
     """GPU 0 was very low once (its mean is 1,480), GPU 1 in two of three runs (mean 1,643)."""
     clocks = ((600, 1920, 1920, 1920), (1920, 1500, 1920, 1920), (1920, 1510, 1920, 1920))
     runs = [with_gpus(ddp(round=r), sm_clock_mean_mhz=mhz) for r, mhz in enumerate(clocks, 1)]
-    found = odd_gpu(runs, RATE, SLOW)
-    assert found
-    assert found.gpu.startswith("GPU 1 ")
+    actual = odd_gpu(runs, RATE, SLOW)
+    assert actual
+    assert actual.gpu.startswith("GPU 1 ")
 
 
 def test_the_verdict_of_a_slow_node_names_its_slowest_gpu() -> None:

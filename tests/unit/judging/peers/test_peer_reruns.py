@@ -47,20 +47,20 @@ def night(*more: Any, fast: float = 10.0, again_pct: float | None = -0.5) -> Gro
 
 def test_those_that_only_read_fast_are_cleared_and_the_slow_one_stays_red() -> None:
     """node-2's re-run is 0.5 % below 10: 9.95. Node-3's others are 9, 9.95 and 10: +0.5 % against their median."""
-    found = settled(night(), LIMITS)
-    fast = found.nodes[2]
+    actual = settled(night(), LIMITS)
+    fast = actual.nodes[2]
 
-    assert states(found) == [State.BREACH, State.NOTICE, State.NOTICE, State.NOTICE]
+    assert states(actual) == [State.BREACH, State.NOTICE, State.NOTICE, State.NOTICE]
     assert (fast.confirmation, fast.metrics[0].state) == (Confirmation.NOT_CONFIRMED, State.NOTICE)
     assert fast.reason == "samples/s: off; but +0.5 % against its peers once their own re-runs count, not confirmed"
-    assert found.nodes[:2] == night().nodes[:2]
+    assert actual.nodes[:2] == night().nodes[:2]
 
 
 @pytest.mark.parametrize(("fast", "is_red"), [(10.5, False), (10.51, True)])
 def test_exactly_the_limit_is_within_it(fast: float, is_red: bool) -> None:
     """node-2's re-run at 10, the reference: 10.5 is 5.0 % above it, the limit; 10.51 is 5.1 %."""
-    found = settled(night(fast=fast, again_pct=0.0), LIMITS)
-    assert (found.nodes[2].state is State.BREACH) is is_red
+    actual = settled(night(fast=fast, again_pct=0.0), LIMITS)
+    assert (actual.nodes[2].state is State.BREACH) is is_red
 
 
 def test_without_a_cleared_peer_nothing_changes() -> None:
@@ -77,15 +77,15 @@ def test_a_node_that_is_hot_as_well_stays_red() -> None:
 
 def test_what_could_not_be_judged_of_a_cleared_node_is_not_well() -> None:
     noisy = make_metric(7.2, 7.0, metric=Metric.MEMORY_GB, state=State.INSUFFICIENT, reason="memory: repeats differ")
-    found = settled(night(noisy), LIMITS).nodes[2]
-    assert (found.state, found.reason) == (State.INSUFFICIENT, "memory: repeats differ")
+    actual = settled(night(noisy), LIMITS).nodes[2]
+    assert (actual.state, actual.reason) == (State.INSUFFICIENT, "memory: repeats differ")
 
 
 def test_a_breach_whose_re_run_did_not_come_is_not_cleared() -> None:
     group = night()
     waiting = group.nodes[3].model_copy(update={"confirmation": Confirmation.INCONCLUSIVE})
-    found = settled(group.model_copy(update={"nodes": (*group.nodes[:3], waiting)}), LIMITS)
-    assert states(found) == [State.BREACH, State.NOTICE, State.NOTICE, State.BREACH]
+    actual = settled(group.model_copy(update={"nodes": (*group.nodes[:3], waiting)}), LIMITS)
+    assert states(actual) == [State.BREACH, State.NOTICE, State.NOTICE, State.BREACH]
 
 
 @pytest.mark.parametrize("odd", [{"is_drill": True}, {"is_unsteady": True}])
@@ -93,5 +93,5 @@ def test_drilled_and_unsteady_nodes_are_no_reference(odd: dict[str, bool]) -> No
     """Without node-1 (at 9) the others of node-3 are 9.95 and 10; with it and 5 and 5 besides, 9."""
     group = night()
     bad = [make_node(f"node-{i}", [make_metric(5.0, 9.0)], **odd) for i in (5, 6)]
-    found = settled(group.model_copy(update={"nodes": (*group.nodes, *bad)}), LIMITS)
-    assert states(found)[2:4] == [State.NOTICE] * 2
+    actual = settled(group.model_copy(update={"nodes": (*group.nodes, *bad)}), LIMITS)
+    assert states(actual)[2:4] == [State.NOTICE] * 2

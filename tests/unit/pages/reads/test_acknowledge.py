@@ -56,10 +56,10 @@ def test_an_acknowledged_breach_stays_open_says_who_and_why_and_goes_behind_the_
 
 def test_it_is_an_event_of_the_node(pages: Pages) -> None:
     pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT)
-    found = pages.node("node-1", ALL)
-    assert found
-    assert (found.events[0].kind, found.events[0].at) == (EventKind.ACKNOWLEDGED, AT)
-    assert found.events[0].text == "acknowledged by vera: fan ordered, ticket 12"
+    actual = pages.node("node-1", ALL)
+    assert actual
+    assert (actual.events[0].kind, actual.events[0].at) == (EventKind.ACKNOWLEDGED, AT)
+    assert actual.events[0].text == "acknowledged by vera: fan ordered, ticket 12"
 
 
 def test_nobody_acknowledges_twice(pages: Pages) -> None:

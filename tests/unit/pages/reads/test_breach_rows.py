@@ -17,9 +17,9 @@ from trainbench.pages.reads.queries import Pages
 
 
 def test_an_open_breach_tells_what_why_and_what_to_do(pages: Pages) -> None:
-    found = pages.open_breaches(ALL)
-    (breach,) = found.rows
-    assert found.num_total == 1
+    actual = pages.open_breaches(ALL)
+    (breach,) = actual.rows
+    assert actual.num_total == 1
     assert (breach.node, breach.state, breach.figure) == ("node-2", State.MISSING, None)
     assert (breach.finding.cause, breach.finding.resolution) == (
         "node-2 is hot: its fans stand still",
@@ -51,17 +51,17 @@ def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pa
 def test_a_long_list_of_breaches_is_cut_and_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.record(night(1, {"node-1": 10.0}, {f"node-{i}": State.MISSING for i in range(2, 8)}))
     monkeypatch.setattr("trainbench.pages.reads.breach_rows.MAX_BREACHES", 4)
-    found = Pages(history.engine, {SEEN}).open_breaches(ALL)
-    assert (len(found.rows), found.num_total) == (4, 6)
+    actual = Pages(history.engine, {SEEN}).open_breaches(ALL)
+    assert (len(actual.rows), actual.num_total) == (4, 6)
 
 
 def test_a_short_list_of_closed_breaches_counts_all_of_them(history: History) -> None:
     rates = {f"node-{i}": 10.0 for i in range(3)}
     history.record(night(1, rates, dict.fromkeys(rates, State.BREACH)))
     history.record(night(2, rates))
-    found = Pages(history.engine, {SEEN}).closed_breaches(ALL, 2)
+    actual = Pages(history.engine, {SEEN}).closed_breaches(ALL, 2)
 
-    assert (len(found.rows), found.num_total) == (2, 3)
+    assert (len(actual.rows), actual.num_total) == (2, 3)
 
 
 def test_a_drill_asks_nobody_for_attention_once_its_run_is_over(history: History) -> None:

@@ -76,8 +76,8 @@ def test_the_map_has_at_least_a_day_and_at_most_a_quarter(pages: Pages, days: in
 
 def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
-    found = [pages.heat_map(ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
-    assert [(heat.page, [row.node for row in heat.rows]) for heat in found] == [
+    actual = [pages.heat_map(ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
+    assert [(heat.page, [row.node for row in heat.rows]) for heat in actual] == [
         (1, ["node-2", "node-3", "node-1"]),
         (1, ["node-2", "node-3", "node-1"]),
         (2, ["node-10"]),

@@ -20,9 +20,9 @@ from trainbench.pages.reads.rows import EventKind
 
 def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     """9.0, 10.0, 10.0 samples/s against 10: -10, 0 and 0 %."""
-    found = pages.node("node-3", ALL)
-    assert found
-    (series,) = found.series
+    actual = pages.node("node-3", ALL)
+    assert actual
+    (series,) = actual.series
     assert (series.model, series.recipe, series.strategy, series.gpu_name) == (
         "mistral-7b", "qlora", "single", "NVIDIA H200",
     )  # fmt: skip
@@ -35,7 +35,7 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     run = series.points[0].run_id
     assert run
     assert pages.run("night-1", run)
-    assert not found.is_cut
+    assert not actual.is_cut
 
 
 def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
@@ -46,22 +46,22 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
             4, {"node-1": 10.0}, groups=[make_group([make_node("node-1", tight)], make_result().spec.identity.group_id)]
         )
     )
-    found = Pages(history.engine, {SEEN}).node("node-1", ALL)
-    assert found is not None
-    (series,) = found.series
+    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    assert actual is not None
+    (series,) = actual.series
 
     limits = [(p.samples_per_second_limit_pct, p.memory_limit_pct, p.temperature_limit_c) for p in series.points]
     assert limits == [*[(5.0, None, None)] * 3, (3.0, 1.0, None)]
 
 
 def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
-    found = pages.node("node-2", ALL)
-    assert found
-    last = found.series[0].points[-1]
+    actual = pages.node("node-2", ALL)
+    assert actual
+    last = actual.series[0].points[-1]
     assert (last.state, last.samples_per_second, last.peers_samples_per_second, last.run_id) == (
         State.MISSING, None, None, None,
     )  # fmt: skip
-    assert [breach.node for breach in found.open_breaches] == ["node-2"]
+    assert [breach.node for breach in actual.open_breaches] == ["node-2"]
 
 
 def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: History) -> None:
@@ -69,9 +69,9 @@ def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: Hi
     past = behind_its_past("node-1", result.spec.identity.group_id, rate=9.7, deviation_pct=-3.0)
     history.record(night(1, [result], history=(past,)))
     pages = Pages(history.engine, {SEEN})
-    found = pages.node("node-1", ALL)
-    assert found
-    (point,) = found.series[0].points
+    actual = pages.node("node-1", ALL)
+    assert actual
+    (point,) = actual.series[0].points
     assert (point.own_median_samples_per_second, point.history_deviation_pct, point.history_state) == (
         10.0, -3.0, State.BREACH,
     )  # fmt: skip
@@ -86,14 +86,14 @@ def test_what_happened_to_a_node_is_told_newest_first(history: History) -> None:
     history.record(night(3, [make_result("node-1", driver="580.2", libraries={"torch": "2.14.0"})]))
     other = [make_result("node-1", driver="590.0")]
     history.record(night(3, other, suite=HIDDEN, campaign_id="hidden-3"))
-    found = Pages(history.engine, {SEEN}).node("node-1", ALL)
-    assert found
-    assert sorted((event.what, event.was, event.now, event.campaign_id) for event in found.events) == [
+    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    assert actual
+    assert sorted((event.what, event.was, event.now, event.campaign_id) for event in actual.events) == [
         ("driver", "580.1", "580.2", "night-2"),
         ("torch", "2.13.0", "2.14.0", "night-2"),
     ]
-    assert {event.kind for event in found.events} == {EventKind.SETUP}
-    assert found.events[0].text == "driver went from 580.1 to 580.2"
+    assert {event.kind for event in actual.events} == {EventKind.SETUP}
+    assert actual.events[0].text == "driver went from 580.1 to 580.2"
 
 
 def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: History) -> None:
@@ -106,18 +106,18 @@ def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: Histor
     for day in (4, 5):
         history.record(night(day, [swapped.model_copy(update={"context": context})]))
     history.record(night(6, [make_result("node-1", gpu_name="NVIDIA H100")]))
-    found = Pages(history.engine, {SEEN}).node("node-1", ALL)
-    assert found
-    assert [(event.what, event.was, event.now, event.campaign_id) for event in found.events] == [
+    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    assert actual
+    assert [(event.what, event.was, event.now, event.campaign_id) for event in actual.events] == [
         ("GPUs", None, "GPU-new", "night-4"),
         ("GPU", "NVIDIA H200", "NVIDIA H100", "night-2"),
     ]
 
 
 def test_a_breach_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> None:
-    found = pages.node("node-3", ALL)
-    assert found
-    assert [(event.kind, event.campaign_id, event.text) for event in found.events] == [
+    actual = pages.node("node-3", ALL)
+    assert actual
+    assert [(event.kind, event.campaign_id, event.text) for event in actual.events] == [
         (EventKind.BREACH_CLOSED, "night-2", "well again"),
         (EventKind.BREACH_OPENED, "night-1", "breach, node-3 is breach"),
     ]
@@ -125,10 +125,10 @@ def test_a_breach_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> 
 
 def test_a_long_series_is_cut_at_its_old_end_and_says_so(recorded: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.pages.reads.node_trends.MAX_POINTS", 2)
-    found = Pages(recorded.engine, {SEEN}).node("node-3", ALL)
-    assert found
-    assert [point.campaign_id for point in found.series[0].points] == ["night-2", "night-3"]
-    assert found.is_cut
+    actual = Pages(recorded.engine, {SEEN}).node("node-3", ALL)
+    assert actual
+    assert [point.campaign_id for point in actual.series[0].points] == ["night-2", "night-3"]
+    assert actual.is_cut
 
 
 def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
@@ -145,10 +145,10 @@ def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
     rates = {"node-1": 10.0, "node-3": 9.0}
     history.record(night(4, rates, findings=[marked], marks_are_known=True))
     history.end_marks(["node-3"], "ada", ENDED_AT + timedelta(days=4))
-    found = Pages(history.engine, {SEEN}).node("node-3", ALL)
-    assert found is not None
+    actual = Pages(history.engine, {SEEN}).node("node-3", ALL)
+    assert actual is not None
 
-    assert [(event.kind, event.at, event.text) for event in found.events if event.what == "mark"] == [
+    assert [(event.kind, event.at, event.text) for event in actual.events if event.what == "mark"] == [
         (EventKind.FREED, ENDED_AT + timedelta(days=4), "freed by ada"),
         (EventKind.MARKED, ENDED_AT + timedelta(days=3), "is marked with the taint: samples/s -10.0 %"),
     ]

@@ -28,11 +28,11 @@ def test_the_run_list_is_newest_campaign_first_and_can_be_turned_round(pages: Pa
 def test_pages_of_the_run_list_hold_each_run_once(pages: Pages, monkeypatch: pytest.MonkeyPatch, sort: RunSort) -> None:
     whole = [(row.campaign_id, row.run_id) for row in pages.runs(ALL, sort=sort).rows]
     monkeypatch.setattr("trainbench.pages.reads.run_list.RUNS_ON_PAGE", 3)
-    found = [pages.runs(ALL, page, sort) for page in (1, 2, 3, 4)]
-    assert [(row.campaign_id, row.run_id) for page in found for row in page.rows] == whole
-    assert [page.num_pages for page in found] == [4, 4, 4, 4]
-    assert pages.runs(ALL, 1000, sort) == found[-1]
-    assert pages.runs(ALL, -3, sort) == found[0]
+    actual = [pages.runs(ALL, page, sort) for page in (1, 2, 3, 4)]
+    assert [(row.campaign_id, row.run_id) for page in actual for row in page.rows] == whole
+    assert [page.num_pages for page in actual] == [4, 4, 4, 4]
+    assert pages.runs(ALL, 1000, sort) == actual[-1]
+    assert pages.runs(ALL, -3, sort) == actual[0]
 
 
 def test_runs_ranked_by_speed_and_price(history: History) -> None:
@@ -52,20 +52,20 @@ def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
 ) -> None:
     """Night 3 has 3 runs and night 2 has 4: together 7, and night 1's 9.0 samples/s are not looked at."""
     monkeypatch.setattr("trainbench.pages.reads.run_list.RANKED_RUNS", 8)
-    found = pages.runs(ALL, sort=RunSort.SLOWEST)
-    assert (found.num_total, found.num_ranked, len(found.rows)) == (11, 7, 7)
-    assert found.rows[0].figure(SAMPLES_PER_SECOND) == 9.8
+    actual = pages.runs(ALL, sort=RunSort.SLOWEST)
+    assert (actual.num_total, actual.num_ranked, len(actual.rows)) == (11, 7, 7)
+    assert actual.rows[0].figure(SAMPLES_PER_SECOND) == 9.8
 
 
 def test_one_run_with_its_campaign_verdict_and_repeats(history: History) -> None:
     runs = [make_result("node-1", 9.0), make_result("node-1", 9.2, round=2), make_result("node-2", 10.0)]
     history.record(night(1, runs, {"node-1": State.BREACH}))
     first, second = runs[0].spec.identity.run_id, runs[1].spec.identity.run_id
-    found = Pages(history.engine, {SEEN}).run("night-1", first)
-    assert found
-    assert (found.run.run_id, found.others, found.campaign.dag_run_id) == (first, (second,), "scheduled__1")
-    assert found.verdict
-    assert (found.verdict.state, found.verdict.num_runs, found.verdict.run_id) == (State.BREACH, 2, first)
+    actual = Pages(history.engine, {SEEN}).run("night-1", first)
+    assert actual
+    assert (actual.run.run_id, actual.others, actual.campaign.dag_run_id) == (first, (second,), "scheduled__1")
+    assert actual.verdict
+    assert (actual.verdict.state, actual.verdict.num_runs, actual.verdict.run_id) == (State.BREACH, 2, first)
 
 
 def test_a_failed_run_is_in_the_lists_of_its_group_s_gpu(history: History) -> None:
