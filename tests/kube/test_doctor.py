@@ -139,7 +139,7 @@ def test_without_the_service_no_gang_can_meet_but_single_pods_run(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "found"),
+    ("name", "value", "actual"),
     [
         ("TRAINBENCH_NAMESPACE", "nowhere", "namespace"),
         ("TRAINBENCH_PRIORITY_CLASS", "nobody", "priority class"),
