@@ -58,9 +58,8 @@ NO_LOG = (
         "message": 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout',
     },
 )
-# A kubelet that takes the request and does not answer: it hangs.
 HANGS = ({"path": "NAME-[^/]*/log", "delay_s": 60, "n": 0}, {"path": "NAME-[^/]*/exec", "delay_s": 60, "n": 1})
-# Neither logs nor exec, as of a kubelet that restarts; from the seventh request on it serves both.
+# Neither logs nor exec, as of a kubelet that restarts; both from the seventh request on.
 NO_KUBELET = ({"path": "NAME-[^/]*/(log|exec)", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
 PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
 ANYWHERE = (
@@ -97,7 +96,6 @@ ANYWHERE = (
 )
 DRAIN = {"action": "drain", "moment": "running", "delay_s": 1}
 DISK_FULL = {"action": "evict", "moment": "running", "delay_s": 1, "resource": "ephemeral-storage", "n": 0}
-IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
 LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
 FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 
@@ -119,8 +117,9 @@ ONLY_STANDIN = (
     *DOOMED,
     Case("oom", SLEEP, faults=({"action": "oom", "moment": "running"},)),
     Case("deferred-oom", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
-    Case("no-sidecar", options=IMAGE_MISSING),
-    Case("deferred-no-sidecar", deferrable=True, options=IMAGE_MISSING),
+    Case("no-sidecar", options={"kubernetes_conn_id": "no_sidecar"}),
+    Case("deferred-no-sidecar", deferrable=True, options={"kubernetes_conn_id": "no_sidecar"}),
+    Case("late-sidecar", deferrable=True, operator=BenchTerminal, options={"kubernetes_conn_id": "late_sidecar"}),
     Case("vanished", SLEEP, faults=({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("deferred-vanished", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
@@ -136,8 +135,8 @@ ONLY_STANDIN = (
     Case("lost", faults=(LOST,)),
     Case("deferred-lost", deferrable=True, faults=(LOST,)),
     Case("plain-lost", operator=KubernetesPodOperator, faults=(LOST,)),
-    Case("refused-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
-    Case("deferred-refused-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
+    Case("no-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
+    Case("deferred-no-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
     Case("refused-exec", faults=NO_EXEC),
     Case("deferred-refused-exec", deferrable=True, faults=NO_EXEC),
     Case("no-log", f"echo hello; sleep 2; {WRITE}", faults=NO_LOG),
@@ -177,6 +176,7 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
         patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
+        patch.setenv("AIRFLOW_CONN_LATE_SIDECAR", connection(standin, SLOW, path))
         selected = _selected(request.session)
         yield run_cases(standin, [case for case in cases if case.name in selected])
 
@@ -207,17 +207,17 @@ def of(*names: str) -> Any:
     return pytest.mark.parametrize("outcome", names, indirect=True)
 
 
-@of("ok", "deferred-ok", "twice", "terminal", "refused-events", "deferred-refused-events", "lost", "deferred-lost")
+@of("ok", "deferred-ok", "terminal", "late-sidecar", "no-events", "deferred-no-events", "lost", "deferred-lost")
 def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
-    """`twice`: its log is read in pieces that overlap. `terminal`: over before the task deferred. `lost`: the pod was
-    made, but the reply said 503."""
-    assert outcome.state == "success"
+    """`terminal`: over before the task deferred; `late-sidecar`: before the container that keeps its result has run.
+    `lost`: the pod was made, but the reply said 503."""
+    assert outcome.state == "success", outcome.end
     assert outcome.result == json.loads(RESULT)
     assert outcome.pods_left == []
 
 
 @of("twice")
-def test_a_log_that_is_read_twice_does_no_harm(outcome: Outcome) -> None:
+def test_a_log_that_is_read_in_pieces_that_overlap_does_no_harm(outcome: Outcome) -> None:
     read = [entry for entry in outcome.requests if "/log?" in entry["uri"]]
     assert len(read) > 1 or not outcome.requests
     assert outcome.result == json.loads(RESULT)

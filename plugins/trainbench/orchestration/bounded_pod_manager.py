@@ -9,7 +9,7 @@ from typing import Any
 
 import websocket
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
-from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
+from airflow.providers.cncf.kubernetes.utils.container import container_is_completed, get_container_status
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     EMPTY_XCOM_RESULT,
     AsyncPodManager,
@@ -29,6 +29,7 @@ from tenacity import stop_after_attempt
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
+from trainbench.pods.pod_end import PULLS
 from trainbench.pods.time_limits import LOG_SILENCE_S, due, is_late
 
 FILE = f"{XCOM_DIR}/{XCOM_FILE}"
@@ -36,6 +37,7 @@ FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
 LOG_PAUSE_S = 30.0  # between two requests for a log that the node did not serve
 POLL_S = 1.0
+SIDECAR_START_S = 60.0  # a program may end before the container beside it, which keeps its result, has started
 CONNECT_S, READ_S = 60, 60  # of one request to a node, which may accept it and never answer
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log does not describe the pod.
 NOT_OF_THE_LOG = (401, 404)
@@ -62,9 +64,9 @@ def refuse_late(pod: V1Pod) -> None:
 
 
 class BoundedPodManager(PodManager):
-    """A pod manager without three faults of the provider's: that one reads a result of any size into the worker's
-    memory, gives up a healthy pod when its kubelet serves no log for 16 s, and ends the sidecar even if it read no
-    result.
+    """A pod manager without four faults of the provider's: that one reads a result of any size into the worker's
+    memory, gives up a healthy pod when its kubelet serves no log for 16 s, ends the sidecar even if it read no result,
+    and gives up the result of a program that ended before the sidecar started.
     """
 
     def read_pod(self, pod: V1Pod) -> V1Pod:
@@ -117,7 +119,7 @@ class BoundedPodManager(PodManager):
 
     def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> str:
         """The result's text. The sidecar ends only after the read, so that a failed read can be repeated."""
-        if not self.container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
+        if not self._has_sidecar(pod):
             raise XComRetrievalError(f"the sidecar of {pod.metadata.name} that keeps the result does not run")
         text: str = self.extract_xcom_json(pod)
         try:
@@ -127,6 +129,19 @@ class BoundedPodManager(PodManager):
                 raise
             self.log.warning("The sidecar of %s runs on until the pod is deleted: %s", pod.metadata.name, error)
         return text
+
+    def _has_sidecar(self, pod: V1Pod) -> bool:
+        """Wait until the sidecar runs; False when it has ended, has no image or does not start in time."""
+        gives_up_at = time.monotonic() + SIDECAR_START_S
+        while True:
+            seen = self.read_pod(pod)
+            own = get_container_status(seen, PodDefaults.SIDECAR_CONTAINER_NAME)
+            if own and own.state.running:
+                return True
+            starts = own and own.state.waiting and own.state.waiting.reason not in PULLS
+            if not starts or seen.status.phase in PodPhase.terminal_states or time.monotonic() > gives_up_at:
+                return False
+            time.sleep(POLL_S)
 
     @generic_api_retry  # type: ignore[untyped-decorator]
     def extract_xcom_json(self, pod: V1Pod) -> str:
