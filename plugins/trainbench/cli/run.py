@@ -15,14 +15,12 @@ from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.manifests import manifest, title
 from trainbench.results.artefacts import Store
-from trainbench.results.campaign import Campaign
+from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
 from trainbench.settings.environment import Settings
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
-
-SUITE = "local"
 
 
 def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
@@ -36,7 +34,7 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, history: History,
         measured = Measured(
             plan=plan,
             results=results,
-            suite=SUITE,
+            suite=COMMAND_LINE,
             started_at=started_at,
             finished_at=datetime.now(UTC),
             history=history,

@@ -22,14 +22,13 @@ from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
-from trainbench.results.campaign import Campaign
+from trainbench.results.campaign import RESULT_FILES, Campaign
 from trainbench.results.collect import collect
 from trainbench.results.store_files import StoreError
 from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 MAX_ROUNDS = 20  # of BenchmarkParams
-LOOSE = "results"  # the suite of files that no campaign of ours made
 
 T = TypeVar("T")
 
@@ -88,8 +87,8 @@ def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress, 
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     params = parse_params({**campaign.params, **changes})
     # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
-    first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.identity.round <= params.rounds]
-    again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.identity.round > params.rounds]
+    first = [r for r in campaign.results if campaign.suite == RESULT_FILES or r.spec.identity.round <= params.rounds]
+    again = [r for r in campaign.results if campaign.suite != RESULT_FILES and r.spec.identity.round > params.rounds]
     plan = Plan(
         campaign_id=campaign.campaign_id,
         params=params,
@@ -99,7 +98,7 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
         campaign_kind=campaign.campaign_kind,
         labels=campaign.labels,
         known=campaign.known,
-        has_reruns=campaign.suite != LOOSE,
+        has_reruns=campaign.suite != RESULT_FILES,
     )
     measured = Measured(
         plan=plan,
@@ -149,7 +148,7 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
     measured = Measured(
         plan=plan,
         results=results,
-        suite=LOOSE,
+        suite=RESULT_FILES,
         started_at=min(result.started_at for result in results),
         finished_at=max(result.finished_at for result in results),
     )

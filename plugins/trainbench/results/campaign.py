@@ -17,6 +17,10 @@ from trainbench.planning.skipped import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices.run_cost import RunCost
 
+# `suite` is the id of the DAG that made a campaign. These two name campaigns without a DAG.
+COMMAND_LINE = "command_line"  # by `trainbench run`
+RESULT_FILES = "results"  # from result files of which no campaign is stored
+WITHOUT_DAG = frozenset({COMMAND_LINE, RESULT_FILES})
 IMPORTED = "imported-"  # prefix of the ids of campaigns that others measured
 
 
@@ -32,7 +36,7 @@ class Campaign(Frozen):
     """`results` holds one entry for each planned run, failed ones included, confirm re-runs last."""
 
     campaign_id: str
-    suite: str
+    suite: str  # the DAG's id, or one of WITHOUT_DAG
     title: str
     started_at: AwareDatetime
     finished_at: AwareDatetime

@@ -12,6 +12,7 @@ from tests.builders.nights import night
 from tests.dag.pages.site import LAST_NIGHT, PAGES, ROLES, TABLES, a_run, get
 from trainbench.core.verdicts import State
 from trainbench.history.history import open_history
+from trainbench.results.campaign import COMMAND_LINE
 
 
 @pytest.mark.parametrize(
@@ -71,20 +72,13 @@ def test_who_may_see_no_benchmark_is_told_what_to_ask_for(client: Any, pages: Pa
 def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
     client: Any, own_pages: Path, only: Any
 ) -> None:
-    campaign = night(LAST_NIGHT, {"laptop": 1.0}, {"laptop": State.FAILED}, suite="local", campaign_id="mine")
+    campaign = night(LAST_NIGHT, {"laptop": 1.0}, {"laptop": State.FAILED}, suite=COMMAND_LINE, campaign_id="mine")
     open_history(f"sqlite:///{own_pages / 'history.db'}").record(campaign)
 
     only("page_gangs")
     assert "laptop" in get(client, "").text
     only("page_sales", "page_nodes_2")
     assert get(client, "").status_code == 403
-
-
-def test_the_command_line_names_its_suites_as_the_pages_do() -> None:
-    from trainbench.cli.run import SUITE
-    from trainbench.pages.reads.access import COMMAND_LINE_SUITES
-
-    assert SUITE in COMMAND_LINE_SUITES
 
 
 def test_every_dag_of_ours_has_the_tag_that_the_pages_go_by(dagbag: Any) -> None:

@@ -42,6 +42,7 @@ def test_run_goes_from_plan_to_report(home: Path) -> None:
     assert "4/4 node-4 / independent · round 1: 40.4 samples/s" in result.stderr
     assert (home / ".trainbench" / "history.sqlite").is_file()
     assert open_store().campaign_ids() == (data["campaign_id"],)
+    assert data["suite"] == "command_line", "the pages show it to readers of any DAG of trainbench"
 
 
 def test_two_runs_within_a_second_are_two_campaigns(home: Path) -> None:

@@ -16,8 +16,9 @@ from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
 from sqlalchemy import select
 
+from trainbench.results.campaign import WITHOUT_DAG
+
 TAG = "trainbench"  # every DAG of ours has it
-COMMAND_LINE_SUITES = frozenset({"local", "results"})  # campaigns without a DAG
 MAX_BODY_BYTES = 16_384
 
 
@@ -30,15 +31,15 @@ class Reader:
     sees_ours: bool  # may see any DAG of ours
 
     def may_acknowledge(self, dag_id: str) -> bool:
-        """Whether the reader may change the DAG's runs; for campaigns without a DAG: those of any DAG of ours."""
-        dag_ids = _ours(self.dag_ids) if dag_id in COMMAND_LINE_SUITES else {dag_id} & self.dag_ids
+        """Whether the reader may change the DAG's runs; for campaigns without a DAG: the runs of any DAG of ours."""
+        dag_ids = _ours(self.dag_ids) if dag_id in WITHOUT_DAG else {dag_id} & self.dag_ids
         return any(_may_change(self.user, each) for each in dag_ids)
 
 
 def reader(user: BaseUser = Depends(get_user)) -> Reader:
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     sees_ours = bool(_ours(readable))
-    return Reader(user, frozenset(readable) | (COMMAND_LINE_SUITES if sees_ours else frozenset()), sees_ours)
+    return Reader(user, frozenset(readable) | (WITHOUT_DAG if sees_ours else frozenset()), sees_ours)
 
 
 def own_page(request: Request) -> None:
