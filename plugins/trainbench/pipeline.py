@@ -181,9 +181,10 @@ def explain(night: Night) -> Night:
 
 def validate(night: Night) -> Night:
     """Add findings on impossible figures and on runs that must not be compared."""
-    parts, runs = FaultIsolation(), night.runs
+    parts, runs, params = FaultIsolation(), night.runs, night.measured.plan.params
+    doubts = lambda run: doubts_of_run(run, params.min_gpu_use_pct)  # noqa: E731
     sources: Sequence[Source] = (
-        ("checking figures", lambda: parts.each("checking figures", runs, doubts_of_run)),
+        ("checking figures", lambda: parts.each("checking figures", runs, doubts)),
         ("comparing runs", lambda: doubts_between_runs(runs)),
     )
     return _with_findings(night, sources, parts)

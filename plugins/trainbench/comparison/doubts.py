@@ -14,6 +14,7 @@ from trainbench.comparison.entries import Entry, entries, sizes
 from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
 from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import Finding, Level
+from trainbench.params.campaign_params import MIN_GPU_USE_PCT
 from trainbench.results.readings import gpu_name
 
 # A GPU's step time that varies more is not steady. docs/results: 0.2 to 0.4 % for the node check's work, and up to
@@ -21,9 +22,6 @@ from trainbench.results.readings import gpu_name
 MAX_STEP_CV_PCT = 10.0
 MAX_BETWEEN_RUNS_PCT = 10.0  # of the step time, between equal runs on the same machines
 MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
-# Share of time in which any kernel ran (NVML). docs/results: Mistral-7B on one GPU 85 % or more; tier A, whose short
-# steps wait for the host, 16 to 56 %.
-MIN_GPU_USE_PCT = 80.0
 # A published comparison of strategies on A10 nodes gives these ranges for its one work, over all of its strategies.
 STATED_GPU = "NVIDIA A10"
 STATED_WORK = {
@@ -45,15 +43,18 @@ CLOSE_MEMORY_PCT = 2.0
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 
 
-def doubts_of_run(result: RunResult) -> tuple[Finding, ...]:
-    """Doubts about a run that ended well; a failed run has its own finding elsewhere."""
+def doubts_of_run(result: RunResult, min_gpu_use_pct: float = MIN_GPU_USE_PCT) -> tuple[Finding, ...]:
+    """Doubts about a run that ended well; a failed run has its own finding elsewhere.
+
+    `min_gpu_use_pct`: share of the measured time in which a GPU should be busy, in percent.
+    """
     if result.status is not Status.OK:
         return ()
     everywhere = (*_loss(result), *_windows(result))
     if result.spec.work.device is Device.CPU:
         return everywhere
-    on_gpu = (*_step_time(result), *_memory(result), *_telemetry(result), *_gpu_use(result), *_stated_range(result))
-    return (*on_gpu, *everywhere)
+    steps, use = _step_time(result), _gpu_use(result, min_gpu_use_pct)
+    return (*steps, *_memory(result), *_telemetry(result), *use, *_stated_range(result), *everywhere)
 
 
 def _step_time(result: RunResult) -> Iterator[Finding]:
@@ -109,14 +110,14 @@ def _telemetry(result: RunResult) -> Iterator[Finding]:
         )
 
 
-def _gpu_use(result: RunResult) -> Iterator[Finding]:
+def _gpu_use(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
     shares_pct = [gpu.utilisation_mean_pct for gpu in result.telemetry.gpus if gpu.utilisation_mean_pct is not None]
-    if shares_pct and min(shares_pct) < MIN_GPU_USE_PCT:
+    if shares_pct and min(shares_pct) < min_gpu_use_pct:
         yield _doubt(
             result,
             "low_gpu_use",
             f"{min(shares_pct):.1f} % of the time busy",
-            f"at least {MIN_GPU_USE_PCT:g} %",
+            f"at least {min_gpu_use_pct:g} %",
             "the GPU waited for its host or its peers, so the rate shows them as much as the GPU",
             "use a larger micro-batch, longer samples or the preset `tuned`; look at loader wait and host CPUs",
             Level.INFO,

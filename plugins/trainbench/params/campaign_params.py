@@ -30,6 +30,9 @@ WORLD_SIZES = (1, 2, 4)
 SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
 # Percent of samples/s. On a busy machine even the CPU time of equal work differs by several percent between windows.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
+# Share of time in which any kernel ran (NVML). docs/results: Mistral-7B on one GPU 85 % or more; tier A, whose short
+# steps wait for the host, 16 to 56 %.
+MIN_GPU_USE_PCT = 80.0
 NOISE_FLOOR_ROUNDS = 5  # with fewer, the estimate of the noise is good to a factor of two at best
 
 
@@ -126,6 +129,15 @@ class BenchmarkParams(ComparisonParams):
     )
     temperature_tolerance_c: float = setting(
         10.0, "Limits", "Temperature (± °C)", "Limit for the mean temperature in the measured windows.", gt=0, le=100
+    )
+    min_gpu_use_pct: float = setting(
+        MIN_GPU_USE_PCT,
+        "Limits",
+        "GPU use (at least, %)",
+        "A GPU that is busy for less of the measured time is reported for information: it waited for its host or its "
+        "peers. 0: never reported.",
+        ge=0,
+        le=100,
     )
     reference: ReferenceMode = setting(
         ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
