@@ -167,7 +167,7 @@ MODELS: dict[str, ModelShape] = {
         family="mistral", vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
         num_kv_heads=8, max_positions=32_768,
     ),
-    # v0.3, base and instruct, has a larger vocabulary: mistralai/Mistral-7B-v0.3, config.json.
+    # v0.3, base and instruct, has a larger vocabulary: mistralai/Mistral-7B-v0.3, config.json. See SAME_SHAPE.
     "mistral-7b-v0.3": DecoderShape(
         family="mistral", vocab_size=32_768, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
         num_kv_heads=8, max_positions=32_768,
@@ -188,6 +188,14 @@ MODELS: dict[str, ModelShape] = {
     "tier-b": _llama(2048, 5632, 32, 32, 32),
     "encoder-decoder": EncoderDecoderShape(family="encoder-decoder"),
 }  # fmt: skip
+
+# Other names of the same shape: the instruct model has the base model's config.json, so it is the same work.
+SAME_SHAPE = {"mistral-7b-instruct-v0.3": "mistral-7b-v0.3"}
+
+
+def known_name(model: object) -> object:
+    """The name in MODELS for another name of the same shape, in any case of letters; else `model` as it is."""
+    return SAME_SHAPE.get(model.lower(), model) if isinstance(model, str) else model
 
 
 def shape_of(model: str) -> ModelShape:

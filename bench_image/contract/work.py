@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
 from bench_image.contract.options import (
     FLOAT8_MULTIPLE,
     WIDE,
@@ -27,7 +35,7 @@ from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
 AUTO: Literal["auto"] = "auto"
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
+ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME), BeforeValidator(known_name)]
 SeqLength = Annotated[int, Field(ge=8, le=1_048_576)]
 DataFolder = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(normal_folder)]
 
@@ -107,8 +115,8 @@ class WorkSettings(Frozen):
         "mistral-7b",
         "Work",
         "Model",
-        f"One of {', '.join(MODELS)}; or any name together with dimensions.",
-        examples=list(MODELS),
+        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; or any name together with dimensions.",
+        examples=[*MODELS, *SAME_SHAPE],
     )
     dimensions: ModelShape | None = setting(
         None,

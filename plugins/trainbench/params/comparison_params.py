@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.model_shapes import MODELS, known_name
 from bench_image.contract.options import Recipe
 from bench_image.contract.setting import setting
 from trainbench.params.form_fields import FormParams, json_object
@@ -105,6 +105,8 @@ class ComparisonParams(FormParams):
     @field_validator("variants", "models")
     @classmethod
     def _known_once(cls, names: tuple[str, ...], info: Any) -> tuple[str, ...]:
+        if info.field_name == "models":
+            names = tuple(str(known_name(name)) for name in names)
         known = VARIANTS if info.field_name == "variants" else MODELS
         if unknown := [name for name in names if name not in known]:
             raise ValueError(f"'{unknown[0]}' is not known: choose from {', '.join(known)}")

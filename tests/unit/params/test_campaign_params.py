@@ -184,6 +184,12 @@ def test_text_from_the_form_and_the_command_line_is_read(given: Any, name: str, 
     assert parse_params({name: given}).model_dump()[name] == parsed
 
 
+def test_the_instruct_model_is_the_same_work_as_its_base_model() -> None:
+    params = parse_params({"model": "Mistral-7B-Instruct-v0.3", "models": ["Mistral-7B-Instruct-v0.3"]})
+    assert params.work == parse_params({"model": "mistral-7b-v0.3"}).work
+    assert params.models == ("mistral-7b-v0.3",)
+
+
 def test_dimensions_come_as_an_object_or_as_its_text() -> None:
     shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
     as_object = parse_params({"model": "mine", "dimensions": shape})

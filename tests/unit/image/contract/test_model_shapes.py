@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
@@ -17,6 +17,18 @@ def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
         match=r"model 'mistral-8b' is not known: choose one of tiny, mistral-7b, mistral-7b-v0.3, llama2-7b",
     ):
         shape_of("mistral-8b")
+
+
+def test_the_instruct_model_has_the_shape_of_its_base_model() -> None:
+    """mistralai/Mistral-7B-Instruct-v0.3, config.json: vocabulary 32,768, hidden 4096, inner 14,336, 32 layers, 32
+    heads, 8 of them for keys and values.
+    """
+    shape = shape_of(str(known_name("Mistral-7B-Instruct-v0.3")))
+    assert shape.model_dump() == shape_of("mistral-7b-v0.3").model_dump()
+    assert (shape.vocab_size, shape.hidden_size, shape.num_layers, shape.num_heads) == (32_768, 4096, 32, 32)
+    assert known_name("my-own") == "my-own"
+    assert known_name("My-Own") == "My-Own"
+    assert set(SAME_SHAPE.values()) <= set(MODELS)
 
 
 @pytest.mark.parametrize("name", MODELS)
