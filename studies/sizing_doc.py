@@ -50,8 +50,8 @@ launched. The plan skips what cannot fit and says so; `auto` settings in a gang 
 `python studies/sizing_doc.py`; a test keeps it so.
 
 GB are 1e9 bytes, GiB 2^30. {usable:.0%} of a GPU's memory counts as usable: ECC, the CUDA context, the buffers of NCCL
-and cuBLAS and fragmentation take the rest. States of the paged optimizer are not counted, neither by torch nor here:
-the driver may move them to the host.
+and cuBLAS and fragmentation take the rest. torch does not count states of the paged optimizer, which the driver may
+move to the host: `trainbench estimate` and the smallest GPU below count them, measured peaks and the plan do not.
 
 ## Against measured peaks
 
@@ -248,7 +248,7 @@ def smallest_table() -> str:
         cells = [model, f"{num_parameters(MODELS[model]):,}"]
         for recipe in Recipe:
             spec = least(model, recipe)
-            cells.append(f"{smallest_gpu(spec) or '-'} ({memory_need_bytes(spec).total / 1e9:.1f} GB)")
+            cells.append(f"{smallest_gpu(spec) or '-'} ({memory_need_bytes(spec).with_paged / 1e9:.1f} GB)")
         rows.append(cells)
     return markdown_table(head, rows)
 

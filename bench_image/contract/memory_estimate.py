@@ -37,11 +37,15 @@ USABLE_SHARE = 0.9
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
+EIGHT_BIT_STATES = 2 + 2 * 4 / 256  # bytes per number: two of 8 bit, each with an fp32 scale per block of 256
 WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp may fill with whole weights, or gradients, to save communication
 
 
 class MemoryNeed(NamedTuple):
-    """Bytes on one GPU. `total` is less than the sum of the parts, because not all exist at the same time."""
+    """Bytes on one GPU. `total` is less than the sum of the parts, because not all exist at the same time.
+
+    `paged`: states of the paged optimizer, which are not in `total`: the driver may move them to the host.
+    """
 
     weights: int
     gradients: int
@@ -49,6 +53,12 @@ class MemoryNeed(NamedTuple):
     activations: int
     logits: int
     total: int
+    paged: int
+
+    @property
+    def with_paged(self) -> int:
+        """The need of a run whose paged optimizer states stay on the GPU."""
+        return self.total + self.paged
 
 
 def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> MemoryNeed:
@@ -57,7 +67,7 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     The peak is either at the loss (saved activations and logits) or in the backward pass (gradients and the layer that
     is computed). `gradients`: those that exist at the loss, because of buckets or accumulation; else those at the end
     of the backward pass. `weights` includes autocast's narrow copies and, of a sharded model, what is gathered at the
-    time. Paged optimizer states count as 0: the driver may move them to the host, and torch does not count them.
+    time. States of the paged optimizer are apart, in `paged`: torch does not count them.
     `gpu_memory_bytes` decides whether fsdp keeps weights whole and fused 4-bit weights stay unpacked; None: they do.
     'auto' counts as what needs least: a micro-batch of 1, with checkpointing. docs/sizing.md compares the estimates
     with measured peaks. Raises ContractError for an unknown model without dimensions.
@@ -104,14 +114,15 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     at_loss = saved + logits + waiting
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
     total = weights + optimizer + max(at_loss, in_backward)
-    return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total)
+    paged = _paged_per_gpu(spec, trainable)
+    return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total, paged)
 
 
 def smallest_gpu(spec: RunSpec) -> str | None:
-    """The GPU of GPU_MEMORY_GIB with the least memory that holds the run's need; None if none does."""
+    """The GPU of GPU_MEMORY_GIB with the least memory that holds the run, paged states too; None if none does."""
     for name, memory_gib in sorted(GPU_MEMORY_GIB.items(), key=lambda item: item[1]):
         memory = memory_gib * 2**30
-        if memory_need_bytes(spec, memory).total <= memory * USABLE_SHARE:
+        if memory_need_bytes(spec, memory).with_paged <= memory * USABLE_SHARE:
             return name
     return None
 
@@ -171,6 +182,11 @@ def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
     return round(trainable * (_optimizer_width(spec) + copy) / ranks)
 
 
+def _paged_per_gpu(spec: RunSpec, trainable: int) -> int:
+    """The paged optimizer's states: as many as those of the 8-bit optimizer that is not paged."""
+    return round(trainable * EIGHT_BIT_STATES) if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else 0
+
+
 def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes of the largest unpacked 4-bit weight; fused layers unpack gate and up together."""
     if spec.work.quantisation is None or not shape.linears:
@@ -217,10 +233,10 @@ def _stream_width(spec: RunSpec) -> int:
 
 
 def _optimizer_width(spec: RunSpec) -> float:
-    """Bytes of AdamW's two states per trainable number; 8-bit ones have an fp32 scale per block of 256 numbers."""
+    """Bytes of AdamW's two states per trainable number; 0 for paged ones, see `_paged_per_gpu`."""
     return {
         Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
-        Optimizer.ADAMW_8BIT: 2 + 2 * 4 / 256,
+        Optimizer.ADAMW_8BIT: EIGHT_BIT_STATES,
         Optimizer.PAGED_ADAMW_8BIT: 0.0,
     }[spec.work.optimizer]
 

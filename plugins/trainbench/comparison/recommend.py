@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainbench.comparison.hardware_survey import Cell
-from trainbench.core.formats import NA, figure, listing, usd
+from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
@@ -18,7 +18,6 @@ from trainbench.prices.run_cost import RunCost
 NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
 NO_PURCHASE_PRICES = "cannot be answered: no purchase price was given: set purchase_usd"
 OWNED = "What a budget buys, owned"
-DAYS_FROM_H = 72
 OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 

@@ -9,6 +9,7 @@ from datetime import date, datetime
 NA = "n/a"
 MINUS = "\u2212"
 PERCENT, MOST_PCT = " %", 999
+DAYS_FROM_H, SECONDS_PER_DAY = 72, 86_400
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -63,7 +64,7 @@ def usd(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """ "0 s", "489 ms", "12.3 s", "5 min 02 s", "3 h 05 min"."""
+    """ "0 s", "489 ms", "12.3 s", "5 min 02 s", "3 h 05 min", and beyond 72 h "24.5 days"."""
     if seconds is None:
         return NA
     if seconds == 0:
@@ -75,6 +76,8 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
+    if minutes > DAYS_FROM_H * 60:
+        return f"{seconds / SECONDS_PER_DAY:,.1f} days"
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 

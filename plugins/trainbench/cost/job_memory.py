@@ -8,11 +8,14 @@ from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import figure
 from trainbench.prices.price_tables import name_parts
 
+SHOWN_FROM_GB = 0.1  # less is not worth a clause
+
 
 class MemoryFit(Frozen):
     """The memory need against a GPU, in GB of 1e9 bytes. `fits` None: the GPU's memory is unknown."""
 
     need_gb: float
+    paged_gb: float = 0.0  # of the need: states of the paged optimizer, which the driver may move to the host
     gpu_gb: float | None
     fits: bool | None
     smallest_gpu: str | None
@@ -22,15 +25,17 @@ class MemoryFit(Frozen):
 def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
     """The need on one GPU against USABLE_SHARE of its memory. docs/sizing.md has the formula and its errors."""
     memory = gpu_memory_bytes(gpu_name)
-    need_gb = memory_need_bytes(spec, memory).total / 1e9
+    need = memory_need_bytes(spec, memory)
+    need_gb, paged_gb = need.with_paged / 1e9, need.paged / 1e9
     smallest = smallest_gpu(spec)
     fits = None if memory is None else need_gb * 1e9 <= memory * USABLE_SHARE
     return MemoryFit(
         need_gb=need_gb,
+        paged_gb=paged_gb,
         gpu_gb=None if memory is None else memory / 1e9,
         fits=fits,
         smallest_gpu=smallest,
-        sentence=_sentence(need_gb, gpu_name, memory, fits, smallest),
+        sentence=_sentence(need_gb, paged_gb, gpu_name, memory, fits, smallest),
     )
 
 
@@ -41,18 +46,26 @@ def gpu_memory_bytes(gpu_name: str | None) -> int | None:
     return max(known)[1] * 2**30 if known else None
 
 
-def _sentence(need_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None) -> str:
+def _sentence(
+    need_gb: float, paged_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None
+) -> str:
     need = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
+    if paged_gb >= SHOWN_FROM_GB:
+        need += f", {figure(paged_gb, 3)} GB of it for the paged optimizer"
     least = (
         f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"
     )
     if memory is None or fits is None:
         unknown = f"; the memory of {gpu_name} is not known" if gpu_name else ""
         return f"{need}{unknown}; {least}."
-    usable = f"{figure(memory * USABLE_SHARE / 1e9, 3)} GB of the {figure(memory / 1e9, 3)} GB of {gpu_name} are usable"
+    usable_gb = memory * USABLE_SHARE / 1e9
+    usable = f"{figure(usable_gb, 3)} GB of the {figure(memory / 1e9, 3)} GB of {gpu_name} are usable"
     if fits:
         return f"{need}: it fits, {usable}."
+    pages = ""
+    if need_gb - paged_gb <= usable_gb:
+        pages = " It runs only while the driver moves states of the optimizer to the host, which costs time."
     return (
-        f"{need}: it does not fit, {usable}; {least}. Choose a smaller micro-batch, checkpointing, a strategy that "
-        "shards or a leaner recipe."
+        f"{need}: it does not fit, {usable}; {least}.{pages} Choose a smaller micro-batch, checkpointing, a strategy "
+        "that shards or a leaner recipe."
     )

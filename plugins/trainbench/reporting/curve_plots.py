@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.options import Strategy
@@ -24,6 +24,7 @@ INK, SOFT = "#22272e", "#8a929c"
 MAX_FACETS = 12
 MAX_COLUMNS = 2  # more make the figure too wide to read on a phone
 APART = 0.02  # share of the axis between the points of two strategies, so that none hides another
+IDEAL = "linear scaling"
 # Strategy -> marker, line, shade, filled marker or not: each alone identifies it, in black and white too.
 STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.SINGLE: ("*", "", INK, True),
@@ -53,6 +54,7 @@ class Facet:
 
     title: str
     points: Mapping[str, Mapping[int, Point]]
+    ideal: Mapping[int, float] = field(default_factory=dict)  # number of GPUs -> value of linear scaling
 
     @property
     def sizes(self) -> set[int]:
@@ -65,7 +67,8 @@ class Facet:
 
     @property
     def top(self) -> float:
-        return max(point.value + point.half for by_size in self.points.values() for point in by_size.values())
+        measured = [point.value + point.half for by_size in self.points.values() for point in by_size.values()]
+        return max(*measured, *self.ideal.values(), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,10 +79,13 @@ class Curve:
     label: str
     value: Callable[[RunResult], float | None]
     depends_on_work: bool = True  # False: only the hardware must be equal within one set of axes
+    grows: bool = False  # with the number of GPUs, so that linear scaling is drawn beside it
 
 
 CURVES = {
-    "tokens_per_sec_vs_gpu": Curve(title="Throughput", label="tokens/s, all GPUs", value=TOKENS_PER_SECOND.value),
+    "tokens_per_sec_vs_gpu": Curve(
+        title="Throughput", label="tokens/s, all GPUs", value=TOKENS_PER_SECOND.value, grows=True
+    ),
     "step_time_vs_gpu": Curve(title="Step time", label="median step time (s)", value=MEDIAN_STEP_TIME_S.value),
     "gbps_vs_gpu": Curve(
         title="Host-to-device copy", label="GB/s per GPU, slowest GPU", value=H2D_GB_PER_S.value, depends_on_work=False
@@ -124,8 +130,18 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
                 # the noise of the throughput does not apply to a probe
                 noise_pct = entry.noise_pct if curve.depends_on_work else None
                 points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
-        facets.append(Facet(title=name, points=points))
+        facets.append(Facet(title=name, points=points, ideal=linear(points) if curve.grows else {}))
     return _facets(facets, curve.title, curve.label)
+
+
+def linear(points: Mapping[str, Mapping[int, Point]]) -> dict[int, float]:
+    """Linear scaling: number of GPUs -> GPUs x the best value per GPU at the smallest size. Empty for one size."""
+    sizes = sorted({size for by_size in points.values() for size in by_size})
+    if len(sizes) < 2:
+        return {}
+    smallest = sizes[0]
+    per_gpu = max(by_size[smallest].value for by_size in points.values() if smallest in by_size) / smallest
+    return {size: per_gpu * size for size in sizes}
 
 
 def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
@@ -157,7 +173,7 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     figure.suptitle(
         f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
     )
-    add_legend(figure, STYLES, ncols=5, handlelength=3.5)
+    add_legend(figure, (*STYLES, IDEAL), ncols=5, handlelength=3.5)
     return figure
 
 
@@ -170,6 +186,8 @@ def add_legend(figure: Figure, order: Iterable[str], **look: Any) -> None:
 
 
 def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
+    if facet.ideal:
+        axes.plot(list(facet.ideal), list(facet.ideal.values()), color=SOFT, linestyle=":", linewidth=1, label=IDEAL)
     for strategy in sorted(facet.points, key=list(STYLES).index):
         by_size = facet.points[strategy]
         measured = sorted(by_size)

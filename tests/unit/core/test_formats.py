@@ -70,6 +70,8 @@ def test_dollars(value: float | None, text: str) -> None:
         (12.34, "12.3 s"),
         (302.0, "5 min 02 s"),
         (11100.0, "3 h 05 min"),
+        (72 * 3600.0, "72 h 00 min"),
+        (588 * 3600.0, "24.5 days"),
         (None, "n/a"),
     ],
 )

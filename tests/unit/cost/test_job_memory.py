@@ -30,7 +30,7 @@ def test_an_unknown_gpu_has_no_memory(gpu_name: str | None) -> None:
 def test_what_fits() -> None:
     """24 GiB = 25.77 GB, of which 90 % = 23.19 GB are usable."""
     fit = memory_fit(make_spec(), "NVIDIA A10")
-    need_gb = memory_need_bytes(make_spec(), 24 * 2**30).total / 1e9
+    need_gb = memory_need_bytes(make_spec(), 24 * 2**30).with_paged / 1e9
     assert (fit.fits, fit.need_gb) == (True, pytest.approx(need_gb))
     needs = f"By formula the job needs {need_gb:.2f} GB on each GPU"
     assert fit.sentence == f"{needs}: it fits, 23.2 GB of the 25.8 GB of NVIDIA A10 are usable."
@@ -60,3 +60,19 @@ def test_of_two_names_that_fit_the_longer_one_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(job_memory, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
     assert gpu_memory_bytes("NVIDIA A100 80GB PCIe") == 80 * 2**30
     assert gpu_memory_bytes("NVIDIA A100 PCIe") == 40 * 2**30
+
+
+def test_the_paged_optimizer_counts_with_what_the_one_of_8_bit_needs() -> None:
+    """7,241,732,096 numbers x (2 + 2 x 4 / 256) bytes = 14.71 GB, beside 29.29 GB for the rest."""
+    work = {"recipe": "full", "preset": "tuned", "micro_batch_size": 1, "seq_length": 2048}
+    work |= {"gradient_checkpointing": True}
+    paged = memory_fit(make_spec(**work, optimizer="paged_adamw_8bit"), "A100 40GB")
+    resident = memory_fit(make_spec(**work, optimizer="adamw_8bit"), "A100 40GB")
+    assert paged.paged_gb == pytest.approx(14.71, abs=0.01)
+    assert (resident.paged_gb, resident.need_gb) == (0.0, paged.need_gb)
+    assert (paged.fits, paged.smallest_gpu) == (False, "L40S")
+    assert paged.sentence.startswith(
+        "By formula the job needs 44.0 GB on each GPU, 14.7 GB of it for the paged optimizer: it does not fit"
+    )
+    assert "It runs only while the driver moves states of the optimizer to the host" in paged.sentence
+    assert "It runs only" not in resident.sentence

@@ -152,3 +152,22 @@ def test_works_of_one_node_each_have_no_node_plot() -> None:
     groups = judge_groups(runs, ["node-1"], Tolerances())
     absent = plots.not_drawn(campaigns.make_campaign(runs, groups))
     assert absent == {"node_variance": "each work ran on one node only"}
+
+
+def test_the_throughput_plot_shows_linear_scaling() -> None:
+    """The best on 1 GPU does 10 tokens/s: 40 on 4 GPUs. On 2 GPUs the best per GPU is 18 / 2: 36 on 4 GPUs."""
+    point = curve_plots.Point
+    single, ddp = {1: point(value=10.0)}, {2: point(value=18.0), 4: point(value=30.0)}
+    fsdp = {2: point(value=16.0)}
+    assert curve_plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
+    assert curve_plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
+    assert curve_plots.linear({"fsdp": fsdp}) == {}
+
+
+def test_only_a_figure_that_grows_with_the_gpus_has_a_line_of_linear_scaling() -> None:
+    def labels(name: str) -> set[str]:
+        figure = curve_plots.curves(plots._measured(campaigns.scaling()), curve_plots.CURVES[name])
+        return {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
+
+    assert curve_plots.IDEAL in labels("tokens_per_sec_vs_gpu")
+    assert curve_plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
