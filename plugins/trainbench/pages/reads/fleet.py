@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
     Row,
     Select,
-    case,
-    cast,
     exists,
-    func,
-    literal,
     select,
 )
 
@@ -42,6 +37,7 @@ NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
 BADNESS = tuple(reversed(Condition))  # of a cell; the last is the worst
 _SCALE = 10**12  # more than there will ever be works
+_RANKS = {condition.value: rank for rank, condition in enumerate(BADNESS)}
 
 
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
@@ -62,15 +58,28 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     )
 
 
+class _Work(NamedTuple):
+    """A work of the scope. `run`: campaign, DAG and DAG run."""
+
+    day: str
+    gpu_name: str | None
+    run: tuple[str, str, str | None]
+
+
 class MapOrder(NamedTuple):
     """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `red`: node -> number of
-    red days.
+    red days; `works`: id -> work.
     """
 
-    scope: Scope  # of the days
     days: tuple[str, ...]
     names: Sequence[str]
     red: dict[str, int]
+    works: Mapping[int, _Work]
+
+
+# A node's day: rank and work of its worst verdict in one number, farthest deviation, number of verdicts, GPU. A plain
+# tuple, since a million of them are made for a download.
+_Cell = tuple[int, float | None, int, str | None]
 
 
 def map_order(connection: Connection, scope: Scope, today: date, days: int) -> MapOrder:
@@ -82,7 +91,7 @@ def map_order(connection: Connection, scope: Scope, today: date, days: int) -> M
     window = scope.of(scope.filters.between(since, until))
     red = _red_first(connection, window)
     healthy = sorted(_nodes(connection, window) - set(red), key=natural)
-    return MapOrder(window, shown, [*red, *healthy], red)
+    return MapOrder(shown, [*red, *healthy], red, _works(connection, window))
 
 
 def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
@@ -161,90 +170,92 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
 
 def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -> tuple[HeatRow, ...]:
     """`number` rows of the map from the one with index `first`."""
-    names, cells, made_by = _read_cells(connection, order, first, number)
-    by_day = {
-        node: {cell[1]: _cell(cell, made_by=made_by[cell[3] % _SCALE]) for cell in of_node}
-        for node, of_node in cells.items()
-    }
+    names = order.names[first : first + number]
+    cells = dict(_read_cells(connection, order.works, names))
     return tuple(
         HeatRow(
             node=node,
-            gpu_name=_last_gpu(cells.get(node, ())),
+            gpu_name=_last_gpu(of_node),
             num_red_days=order.red.get(node, 0),
-            cells=tuple(by_day.get(node, {}).get(day) for day in order.days),
+            cells=tuple(_heat_cell(day, of_node[day], order.works) if day in of_node else None for day in order.days),
         )
         for node in names
+        for of_node in [cells.get(node, {})]
     )
 
 
 def map_csv(connection: Connection, order: MapOrder, first: int, number: int) -> str:
-    """The same rows as CSV, a line for each node and day that has a verdict. No object is made of a line, for there
-    may be a million: names are made safe once for each node and each work.
+    """The same rows as CSV, a line for each node and day that has a verdict. There may be a million lines: names are
+    made safe once for each node and each work, and no more than one node's cells are in memory.
     """
-    names, cells, made_by = _read_cells(connection, order, first, number)
-    runs = {work_id: tuple(map(csv_cells.cell, run)) for work_id, run in made_by.items()}
+    names = order.names[first : first + number]
+    runs = {work_id: tuple(map(csv_cells.cell, work.run)) for work_id, work in order.works.items()}
     conditions = [condition.value for condition in BADNESS]
-    return csv_cells.written(
-        (name, gpu_name, day, conditions[worst // _SCALE], _farthest(lowest, highest), num_verdicts,
-         *runs[worst % _SCALE])
-        for node in names
-        if (of_node := cells.get(node))
-        for name, gpu_name in [(csv_cells.cell(node), csv_cells.cell(_last_gpu(of_node)))]
-        for _, day, _, worst, lowest, highest, num_verdicts in of_node
-    )  # fmt: skip
+    texts = {}
+    for node, cells in _read_cells(connection, order.works, names):
+        name, gpu_name = csv_cells.cell(node), csv_cells.cell(_last_gpu(cells))
+        texts[node] = csv_cells.written(
+            (name, gpu_name, day, conditions[worst // _SCALE], deviation_pct, num_verdicts, *runs[worst % _SCALE])
+            for day, (worst, deviation_pct, num_verdicts, _) in cells.items()
+        )
+    return "".join(texts.get(node, "") for node in names)
+
+
+def _works(connection: Connection, scope: Scope) -> dict[int, _Work]:
+    columns = (works.c.id, works.c.day, works.c.gpu_name, works.c.campaign_id, works.c.suite, campaigns.c.dag_run_id)
+    joined = works.outerjoin(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
+    query = select(*columns).select_from(joined).where(scope.works)
+    return {work_id: _Work(day, gpu_name, (*run,)) for work_id, day, gpu_name, *run in connection.execute(query)}
 
 
 def _read_cells(
-    connection: Connection, order: MapOrder, first: int, number: int
-) -> tuple[Sequence[str], dict[str, list[Any]], dict[int, Sequence[Any]]]:
-    """The names of the rows; node -> its rows of `_cells` by day; work -> campaign, DAG and DAG run."""
-    scope, names = order.scope, order.names[first : first + number]
-    oldest = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    result = connection.execute(_cells(scope, names, oldest)) if names and oldest else None
-    rows: Sequence[Any] = result.cursor.fetchall() if result and result.cursor else []  # a Row of each takes a second
-    run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
-    worst = {row[3] % _SCALE for row in rows}
-    joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
-    made_by: dict[int, Sequence[Any]] = {work_id: run for work_id, *run in connection.execute(joined)}
-    cells: dict[str, list[Any]] = {node: list(of_node) for node, of_node in groupby(rows, itemgetter(0))}
-    return names, cells, made_by
-
-
-def _last_gpu(of_node: Sequence[Any]) -> str | None:
-    """The GPU on the last day that has one."""
-    return next((cell[2] for cell in reversed(of_node) if cell[2]), None)
-
-
-def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
-    """The query of the cells. `worst` encodes two numbers, so that one maximum gives the worst verdict and its work.
-    `first`: the lowest id of a work in the scope; the index has a node's verdicts in the order of these ids.
+    connection: Connection, of_scope: Mapping[int, _Work], names: Sequence[str]
+) -> Iterator[tuple[str, dict[str, _Cell]]]:
+    """Each node with its cells: day -> cell, in order. The verdicts are read from the index alone and grouped here,
+    because the database takes longer to sort them by day.
     """
-    badness = case({each.value: rank for rank, each in enumerate(BADNESS)}, value=node_verdicts.c.condition, else_=0)
+    if not names or not of_scope:
+        return
+    columns = (node_verdicts.c.node, node_verdicts.c.work_id, node_verdicts.c.condition, node_verdicts.c.deviation_pct)
+    within = node_verdicts.c.work_id.between(min(of_scope), max(of_scope))
+    query = select(*columns).where(node_verdicts.c.node.in_(names), within)
+    result = connection.execute(query.order_by(node_verdicts.c.node, node_verdicts.c.work_id))
+    rows: Any = result.cursor or ()  # to make a Row of each takes a second
+    for node, verdicts in groupby(rows, itemgetter(0)):
+        yield node, _cells(verdicts, of_scope)
+
+
+def _cells(verdicts: Iterable[Any], of_scope: Mapping[int, _Work]) -> dict[str, _Cell]:
+    """Day -> cell, in order. `verdicts`: node, work, condition and deviation of one node's verdicts."""
+    cells: dict[str, _Cell] = {}
+    for _, work_id, condition, deviation_pct in verdicts:
+        if work := of_scope.get(work_id):
+            day, gpu_name, _ = work
+            cell = (_RANKS.get(condition, 0) * _SCALE + work_id, deviation_pct, 1, gpu_name)
+            cells[day] = _both(cells[day], cell) if day in cells else cell
+    return dict(sorted(cells.items()))
+
+
+def _both(one: _Cell, other: _Cell) -> _Cell:
+    """The cell of a day with both."""
+    known = [cell[1] for cell in (one, other) if cell[1] is not None]
     return (
-        _joined(
-            node_verdicts.c.node,
-            works.c.day,
-            func.max(works.c.gpu_name).label("gpu_name"),
-            func.max(cast(badness, BigInteger) * literal(_SCALE, BigInteger) + works.c.id).label("worst"),
-            func.min(node_verdicts.c.deviation_pct).label("lowest"),
-            func.max(node_verdicts.c.deviation_pct).label("highest"),
-            func.count().label("num_verdicts"),
-        )
-        .where(scope.works, node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
-        .group_by(node_verdicts.c.node, works.c.day)
-        .order_by(node_verdicts.c.node, works.c.day)
+        max(one[0], other[0]),
+        max(known, key=lambda deviation_pct: (abs(deviation_pct), -deviation_pct), default=None),
+        one[2] + other[2],
+        max(one[3] or "", other[3] or "") or None,
     )
+
+
+def _last_gpu(cells: Mapping[str, _Cell]) -> str | None:
+    """The GPU on the last day that has one."""
+    return next((cell[3] for cell in reversed(list(cells.values())) if cell[3]), None)
 
 
 def _joined(*columns: Any) -> Select[Any]:
     return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
 
 
-def _cell(row: Sequence[Any], *, made_by: Sequence[Any]) -> HeatCell:
-    """The cell of a row of `_cells`. `made_by`: campaign, DAG and DAG run of its worst verdict."""
-    _, day, _, worst, lowest, highest, num_verdicts = row
-    return HeatCell(day, BADNESS[worst // _SCALE], _farthest(lowest, highest), num_verdicts, *made_by)
-
-
-def _farthest(lowest: float | None, highest: float | None) -> float | None:
-    return highest if lowest is None or (highest is not None and highest > -lowest) else lowest
+def _heat_cell(day: str, cell: _Cell, of_scope: Mapping[int, _Work]) -> HeatCell:
+    worst, deviation_pct, num_verdicts, _ = cell
+    return HeatCell(day, BADNESS[worst // _SCALE], deviation_pct, num_verdicts, *of_scope[worst % _SCALE].run)

@@ -123,3 +123,15 @@ def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) ->
         Condition.WATCHED, "hour-1", "run-1", 3,
     )  # fmt: skip
     assert cell.deviation_pct == pytest.approx(-3.0)
+
+
+def test_works_recorded_in_another_order_than_their_days_stand_in_the_order_of_days(history: History) -> None:
+    """`reindex` may record an older campaign after a newer one."""
+    for day in (2, 1):
+        history.record(night(day, {"node-1": 10.0 * day}, campaign_id=f"night-{day}", dag_run_id=f"run-{day}"))
+    pages = Pages(history.engine, {SEEN})
+    (row,) = pages.heat_map(ALL, date(2026, 11, 2), days=2).rows
+    lines = "".join(pages.heat_csv(ALL, date(2026, 11, 2), 2)).splitlines()
+
+    assert [cell.campaign_id for cell in row.cells if cell] == ["night-1", "night-2"]
+    assert [line.split(",")[2] for line in lines] == ["2026-11-01", "2026-11-02"]
