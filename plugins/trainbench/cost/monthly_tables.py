@@ -30,6 +30,7 @@ from trainbench.figure_catalogue.table_figures import (
     OF_CHEAPEST,
     OTHER_PRICE,
     WHAT_IF,
+    time_columns,
 )
 from trainbench.params.cost_params import PriceBasis
 from trainbench.prices.energy import JOULES_PER_KWH, energy_usd_per_1000_samples
@@ -173,6 +174,7 @@ def _prices(report: SpendReport) -> Table:
             text("basis", lambda price: price.basis or "given"),
             text("as of", lambda price: price.as_of or NA),
             USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour),
+            *time_columns(lambda price: price.usd_per_gpu_hour),
             OTHER_PRICE.column(lambda price: price.against_paid_pct, write=percent),
             OTHER_PRICE.column(lambda price: price.month_usd, "the month at this price", write=usd),
         ),

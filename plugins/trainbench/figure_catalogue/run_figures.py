@@ -220,7 +220,7 @@ GPU_HOURS = Figure("gpu_hours", "GPU-hours", "h", "startup.total_s, spec",
 RUN_USD = Figure("run_usd", "cost", "USD", "startup.total_s, cost.usd_per_gpu_hour",
     "GPU-hours x price per GPU-hour; of an example samples / 1000 x cost per 1K samples",
     "trainbench.prices.run_cost.price_run", "test_cost_report.py::test_a_node_check_costs_all_its_runs",
-    of=attrgetter("run_usd"), write=usd, stored="sum")
+    of=attrgetter("run_usd"), write=usd, also=("* samples cost",), stored="sum")
 USD_PER_1000_SAMPLES = Figure("usd_per_1000_samples", "per 1K samples", "USD", "cost.cost_per_1000_samples_usd",
     "price per GPU-hour x GPUs / (samples/s x 3600) x 1000, or x 1e6; start-up left out",
     "trainbench.prices.run_cost.usd_per_1000_samples", "test_run_cost.py::test_the_reference_configurations",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from trainbench.core.formats import duration, percent, share, usd
+from trainbench.core.tables import Column
 from trainbench.figure_catalogue.figure import Figure
+from trainbench.prices.ownership import HOURS_PER_DAY, HOURS_PER_MONTH, HOURS_PER_WEEK, price_of_time
+
+R = TypeVar("R")
 
 share_0 = partial(share, decimals=0)
 
@@ -114,6 +120,15 @@ SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
     "trainbench.prices.run_cost.savings", "test_run_cost.py::test_savings_against_the_baseline",
     also=("saving per token", "saving per sample"),
     write=percent)
+PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour; price table",
+    "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
+    "trainbench.prices.ownership.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
+    also=("per week", "per month"),
+    write=usd)
+EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_samples_usd",
+    "saving in percent x the baseline's cost of the example / 100",
+    "trainbench.reporting.cost_report.saved_usd", "test_cost_report.py::test_savings_of_a_diagnosis_by_hand",
+    write=usd)
 EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
     "samples of the example / (samples/s)",
     "trainbench.reporting.cost_report._example_s", "test_cost_report.py::test_ten_thousand_samples",
@@ -175,3 +190,12 @@ LEVEL = Figure("level", "level", "text", "performance.windows, performance.sampl
     read="Closer together than the noise of their runs and windows: chance could swap their order.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))
+
+
+def time_columns(of: Callable[[R], float | None]) -> tuple[Column[R], ...]:
+    """The price of one GPU for a day, a week and a month. `of`: from a row to its price per GPU-hour."""
+
+    def column(heading: str, hours: float) -> Column[R]:
+        return PRICE_OF_TIME.column(lambda row: price_of_time(of(row), hours), heading)
+
+    return (column("per day", HOURS_PER_DAY), column("per week", HOURS_PER_WEEK), column("per month", HOURS_PER_MONTH))

@@ -7,6 +7,7 @@ Rates in, USD out; all money is for one GPU (a server's price / its GPUs):
     break_even_months(rent_usd_per_gpu_hour, capex_usd, hours_per_month, residual_share=0,
                       opex_usd_per_gpu_hour=0) -> months, or None: never
     rent_or_buy(...) -> RentOrBuy: both, the choice and the sentence that says why
+    price_of_time(usd_per_gpu_hour, hours) -> USD of one GPU for so many hours, None where the price is unknown
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import figure, usd
 from trainbench.core.number_checks import QuantityError, lost_share, not_negative, positive, used_share
 
-HOURS_PER_MONTH = 730.0  # 8760 / 12
+HOURS_PER_DAY, HOURS_PER_WEEK, HOURS_PER_MONTH = 24.0, 168.0, 730.0  # a month: 8760 / 12
 
 
 class Choice(StrEnum):
@@ -34,6 +35,11 @@ class RentOrBuy(Frozen):
     break_even_hours_per_month: float | None
     break_even_months: float | None
     why: str
+
+
+def price_of_time(usd_per_gpu_hour: float | None, hours: float) -> float | None:
+    """Price per GPU-hour x hours; None: the price is unknown."""
+    return None if usd_per_gpu_hour is None else usd_per_gpu_hour * hours
 
 
 def owned_usd_per_gpu_hour(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
+from trainbench.comparison.configurations import Kind, Standing, kinds_compared
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
 from trainbench.core.grouping import grouped
@@ -19,7 +20,8 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
 )
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TIME, SAVING, time_columns
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import more_gpus
 from trainbench.reporting.verdict_text import drill
@@ -37,7 +39,13 @@ Priced = tuple[RunResult, RunCost]
 def cost_report(campaign: Campaign) -> str:
     if _is_cpu_trial(campaign):
         return _not_priced(campaign)
-    tables = (prices_table(campaign), nodes_table(campaign), example_table(campaign), runs_table(campaign))
+    tables = (
+        prices_table(campaign),
+        *savings_tables(campaign),
+        nodes_table(campaign),
+        example_table(campaign),
+        runs_table(campaign),
+    )
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
     if slowed := drill(campaign):
         head.append(
@@ -132,12 +140,52 @@ def prices_table(campaign: Campaign) -> Table:
         (
             text("hardware", lambda item: item[0][0]),
             USD_PER_GPU_HOUR.column(lambda item: item[0][1]),
+            *time_columns(lambda item: item[0][1]),
             text("source", lambda item: item[0][2]),
             text("as of", lambda item: item[0][3]),
             integer("runs", lambda item: item[1]),
         ),
         title="Prices used",
     )
+
+
+def savings_tables(campaign: Campaign) -> tuple[Table, ...]:
+    """For each kind of GPU of a diagnosis: each configuration's price and its saving against the baseline."""
+    if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
+        return ()
+    return tuple(_savings_table(kind) for kind in kinds_compared(campaign) if kind.baseline.costs)
+
+
+def _savings_table(kind: Kind) -> Table:
+    return make_table(
+        [one for one in kind.standings if one.results],
+        (
+            text("configuration", lambda one: one.name),
+            text("verdict", lambda one: one.verdict.value),
+            USD_PER_1000_SAMPLES.own(),
+            SAVING.column(lambda one: one.saving_pct),
+            USD_PER_1M_TOKENS.own(),
+            SAVING.column(lambda one: one.token_saving_pct, "saving per token"),
+            RUN_USD.column(_example, f"{EXAMPLE_SAMPLES:,} samples cost"),
+            EXAMPLE_SAVING.column(lambda one: saved_usd(_example(kind.baseline), one.saving_pct)),
+        ),
+        run_id=lambda one: median_run(one.results),
+        title=f"Savings against the baseline, {kind.gpu}",
+        notes=(
+            "A saving is by the rounds that both ran in; − is more expensive. Where the verdict is no difference or "
+            "unclear, it is noise. Samples of another length are compared per token.",
+        ),
+    )
+
+
+def _example(one: Standing) -> float | None:
+    price = one.figure(USD_PER_1000_SAMPLES)
+    return None if price is None else price * EXAMPLE_SAMPLES / 1000
+
+
+def saved_usd(baseline_usd: float | None, saving_pct: float | None) -> float | None:
+    """Saving in percent x the baseline's cost / 100; None where one of them is unknown."""
+    return None if baseline_usd is None or saving_pct is None else baseline_usd * saving_pct / 100
 
 
 def nodes_table(campaign: Campaign) -> Table:

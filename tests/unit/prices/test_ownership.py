@@ -8,6 +8,7 @@ from trainbench.prices.ownership import (
     break_even_hours_per_month,
     break_even_months,
     owned_usd_per_gpu_hour,
+    price_of_time,
     rent_or_buy,
 )
 
@@ -114,3 +115,10 @@ def test_less_than_a_dollar_saved_an_hour_pays_too() -> None:
     """$1.00 rented, $0.10 to run: $0.90 saved. 6000 / 40 / 0.90 = 166.7 h; 6000 / (200 x 0.90) = 33.3 months."""
     assert break_even_hours_per_month(1.00, CAPEX_USD, 40, RESIDUAL, OPEX) == pytest.approx(166.667, abs=1e-3)
     assert break_even_months(1.00, CAPEX_USD, 200, RESIDUAL, OPEX) == pytest.approx(33.333, abs=1e-3)
+
+
+def test_a_gpu_by_the_day_week_and_month_by_hand() -> None:
+    """Lambda's A100 in the hardware reference: $1.29 an hour is $30.96 a day and $216.72 a week; x 730 $941.70."""
+    per_day, per_week, per_month = (price_of_time(1.29, hours) for hours in (24, 168, 730))
+    assert (per_day, per_week, per_month) == (pytest.approx(30.96), pytest.approx(216.72), pytest.approx(941.70))
+    assert price_of_time(None, 24) is None
