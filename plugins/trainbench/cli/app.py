@@ -13,27 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from bench_image.contract.work import Device
-from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, watch
+from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, planned, watch
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
     StoreUrl,
     console,
-    named_values,
     print_broken,
     print_json,
     progress,
     user_errors,
 )
-from trainbench.core.formats import count, listing
+from trainbench.core.formats import count
+from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
-    from trainbench.planning.plan import Plan
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
     from trainbench.results.stored_results import BrokenFile
-    from trainbench.settings.environment import Settings
 
 EXIT_CODES = """Exit codes:
 
@@ -109,25 +107,38 @@ def plan(
     nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Number of GPUs of --gpu in a node. Default: as here, else 1.")
+    ] = None,
     with_manifests: Annotated[bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs in their order, and what will be skipped and why. Starts nothing."""
+    """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.pods.manifests import manifests
     from trainbench.settings.environment import read_settings
 
     with user_errors():
         settings = read_settings()
-        planned = _plan(suite, settings, nodes, device, set_, "dry-run")
-        pods = [pod for spec in planned.specs for pod in manifests(spec, settings)] if with_manifests else []
+        if gpus is not None and gpu is None:
+            raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+        assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
+        device = Device.CUDA if gpu else device
+        made = planned.make_plan(suite, settings, nodes, device, set_, "dry-run", assumed)
+        estimate = planned.estimate_of(made, settings)
+        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
-        print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
+        document = made.model_dump(mode="json") | {"estimate": estimate.model_dump(mode="json")}
+        print_json(document | ({"manifests": pods} if with_manifests else {}))
     elif with_manifests:
         import yaml
 
         typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
     else:
-        _print_plan(planned)
+        planned.print_plan(made, estimate)
 
 
 @app.command()
@@ -148,7 +159,7 @@ def run(
         started = datetime.now(UTC)
         # Milliseconds: of two runs in one second the second would replace the first in store and history.
         campaign_id = f"{suite}-{started:%Y%m%d-%H%M%S}-{started.microsecond // 1000:03d}"
-        planned = _plan(suite, settings, nodes, device, set_, campaign_id)
+        made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 
         from trainbench import pipeline
@@ -158,7 +169,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history, console(stderr=True))
+        campaign = run_campaign(made, settings, store, history, console(stderr=True))
         files = pipeline.report(campaign, store)
         pipeline.record(campaign, history)
     _conclude(campaign, files, (), as_json)
@@ -170,7 +181,7 @@ def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_jso
     from trainbench.results.artefacts import open_store
 
     with user_errors():
-        campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
+        campaign, broken = _judged_again(source, open_store(store_url), planned.changes(set_))
     _conclude(campaign, {}, broken, as_json)
 
 
@@ -200,35 +211,6 @@ def report(
     else:
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
-
-
-def _plan(
-    suite: str, settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str
-) -> Plan:
-    from trainbench.cluster.local_nodes import local_fleet
-    from trainbench.params.refusals import ParamsError
-    from trainbench.planning.planners import PLANNERS
-
-    if suite not in SUITES:
-        raise ParamsError(f"--suite is '{suite}': choose {', '.join(SUITES)}")
-    planner = PLANNERS[SUITES[suite]]
-    values: dict[str, Any] = {"device": device} | _changes(set_)
-    if nodes is not None:
-        values["nodes"] = _names(nodes)
-    params = planner.params(values, locally=values["device"] == Device.CPU)
-    return planner.make(params, local_fleet(settings, params), campaign_id)
-
-
-def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
-    from trainbench.params.campaign_params import form
-
-    lists = {name for name, field in form().items() if "array" in field["type"]}
-    changes = named_values(set_, example="rounds=3").items()
-    return {name: _names(value) if name in lists else value or None for name, value in changes}
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _judged_again(
@@ -283,37 +265,3 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
         return ExitCode.FELL_BEHIND
     undecided = counts[Condition.UNDECIDED] + counts[Condition.BUSY]
     return ExitCode.NOT_JUDGED if undecided == counts.total() else ExitCode.OK
-
-
-def _print_plan(planned: Plan) -> None:
-    from rich.table import Column, Table
-
-    from trainbench.planning.plan import unknown_gpus
-    from trainbench.reporting.terminal import plain
-
-    table = Table(
-        "#",
-        "node",
-        "work" if planned.labels else "strategy",
-        "GPUs" if planned.gpus_per_node else "processes",
-        "round",
-        Column("run", overflow="fold"),
-        title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.work.model for spec in planned.specs))}",
-    )
-    for number, spec in enumerate(planned.specs, start=1):
-        drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
-        what = planned.labels.get(spec.identity.group_id, spec.placement.strategy)
-        table.add_row(
-            str(number),
-            f"{spec.identity.node}{drill}",
-            what,
-            str(spec.placement.gpus_per_node),
-            str(spec.identity.round),
-            spec.identity.run_id,
-        )
-    shown = console()
-    shown.print(table)
-    if unknown := unknown_gpus(planned):
-        shown.print(plain(unknown))
-    for skipped in planned.skipped:
-        shown.print(plain(f"skipped {skipped.what}: {skipped.reason}"))

@@ -28,9 +28,14 @@ class LocalGpus(Frozen):
     memory_bytes: int
 
 
-def local_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """The fleet of names for this machine. With GPUs and without names it has one node: several would share them."""
-    gpus = visible_gpus() if params.work.device is Device.CUDA else None
+def local_fleet(settings: Settings, params: BenchmarkParams, gpus: LocalGpus | None = None) -> Fleet:
+    """The fleet of names for this machine, with `gpus` or those that are visible. With GPUs and without names it has
+    one node: several would share them.
+    """
+    if params.work.device is Device.CPU:
+        gpus = None
+    elif gpus is None:
+        gpus = visible_gpus()
     usual = (machine_name(),) if params.work.device is Device.CUDA else TRIAL_NODES
     names = params.nodes or settings.local_nodes or usual
     if gpus is None:

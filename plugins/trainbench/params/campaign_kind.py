@@ -16,9 +16,10 @@ class CampaignKind(StrEnum):
     NOISE = "noise"  # How much do equal runs differ here?
 
 
-# Suites that also run without Airflow: independent pods, one after another.
+# Suites that also run without Airflow: pods of this machine, one after another.
 SUITES: Mapping[str, CampaignKind] = {
     "node_consistency": CampaignKind.NODES,
+    "strategy_scaling": CampaignKind.STRATEGIES,
     "config_diagnosis": CampaignKind.CONFIGURATIONS,
     "hardware_survey": CampaignKind.HARDWARE,
 }

@@ -99,3 +99,48 @@ def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_s
     refused = trainbench("plan", "--manifests")
     assert refused.exit_code != 0
     assert "spec.scheduler: unknown field, did you mean schedulerName?" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes"), [(1, [1]), (2, [1, 2, 2]), (6, [1, 2, 2, 4, 4, 6, 6]), (8, [1, 2, 2, 4, 4, 8, 8])]
+)
+def test_a_scaling_study_takes_one_to_all_gpus_of_the_machine(gpus: int, sizes: list[int]) -> None:
+    sets = ["--set", "strategies=single,ddp,fsdp", "--gpu", "H200", "--gpus", str(gpus)]
+    planned = document(trainbench("plan", "--json", "--suite", "strategy_scaling", *sets))
+    assert [spec["placement"]["gpus_per_node"] for spec in planned["specs"]] == sizes
+    assert {spec["placement"]["nodes"] for spec in planned["specs"]} == {1}
+    assert bool(planned["skipped"]) == (gpus == 1)
+
+
+def test_plan_estimates_duration_gpu_hours_and_cost_for_another_gpu() -> None:
+    arguments = ["--gpu", "A100 80GB", "--gpus", "2", "--nodes", "box"]
+    estimate = document(trainbench("plan", "--json", *arguments))["estimate"]
+    kinds = {kind["work"]: kind["num_gpus"] for kind in estimate["kinds"]}
+    assert kinds == {"mistral-7b qlora independent": 2, "mistral-7b qlora ddp": 2}
+    printed = " ".join(trainbench("plan", *arguments).stdout.split())
+    assert re.search(r"2 runs, one after another: about [\d.]+( to [\d.]+)? (s|min) \(at most 1 h 00 min", printed)
+    assert re.search(r"GPU-hours, \$[\d.]+( to \$[\d.]+)? on demand, \$[\d.]+( to \$[\d.]+)? on spot", printed)
+
+
+def test_plan_says_what_does_not_fit_the_gpu() -> None:
+    sets = ["--set", "model=llama2-13b", "--set", "recipe=full", "--set", "strategies=single"]
+    refused = trainbench("plan", "--gpu", "A100 40GB", *sets)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "needs about" in refused.stderr
+    assert "a GPU of the node (A100 40GB) has 42.9 GB" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--gpu", "H10O"], "--gpu 'H10O' is not known (did you mean"),
+        (["--gpu", "H100"], "--gpu 'H100' stands for several: choose H100 80GB HBM3, H100 PCIe and H100 NVL"),
+        (["--gpus", "2"], "give --gpu as well"),
+        (["--suite", "strategy_scalin"], "did you mean 'strategy_scaling'?"),
+        (["--suite", "strategy_scaling", "--nodes", "a,b"], "name one node"),
+    ],
+)
+def test_a_wrong_gpu_or_suite_is_refused_with_what_is_close(arguments: list[str], sentence: str) -> None:
+    refused = trainbench("plan", *arguments)
+    assert refused.exit_code == ExitCode.USAGE
+    assert sentence in refused.stderr

@@ -1,0 +1,227 @@
+"""The plan of a command: its parameters, the GPUs that it counts on, its estimate, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.options import Precision
+from bench_image.contract.work import Device
+from trainbench.cli.base import console, named_values
+from trainbench.core.close_matches import did_you_mean
+from trainbench.core.formats import NA, count, duration, figure, listing, usd
+from trainbench.core.user_error import UserError
+from trainbench.params.campaign_kind import SUITES, CampaignKind
+
+if TYPE_CHECKING:
+    from trainbench.cluster.local_nodes import LocalGpus
+    from trainbench.core.tables import Table
+    from trainbench.cost.plan_estimate import PlanEstimate, Range
+    from trainbench.params.campaign_params import BenchmarkParams
+    from trainbench.planning.nodes import Fleet
+    from trainbench.planning.plan import Plan
+    from trainbench.settings.environment import Settings
+
+# Names as NVML spells them, for --gpu; a shorter name may stand for several.
+GPUS = (
+    "A10", "A30", "A40", "L4", "L40", "L40S", "A100 40GB", "A100 80GB", "A100 80GB PCIe", "H100 80GB HBM3", "H100 PCIe",
+    "H100 NVL", "H200", "B200", "RTX 3090", "RTX 4080", "RTX 4090", "RTX A6000",
+)  # fmt: skip
+
+
+class GpuNameError(UserError, ValueError):
+    """A name of a GPU whose memory is not known; the message suggests others."""
+
+
+def make_plan(
+    suite: str,
+    settings: Settings,
+    nodes: str | None,
+    device: Device,
+    set_: Sequence[str] | None,
+    campaign_id: str,
+    gpus: LocalGpus | None = None,
+) -> Plan:
+    """The plan on this machine's GPUs, or on `gpus`. Raises ParamsError and PlanError."""
+    from trainbench.cluster.local_nodes import local_fleet, visible_gpus
+    from trainbench.params.refusals import ParamsError
+    from trainbench.planning.planners import PLANNERS
+
+    if suite not in SUITES:
+        raise ParamsError(f"--suite is '{suite}'{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
+    planner = PLANNERS[SUITES[suite]]
+    values: dict[str, Any] = {"device": device} | changes(set_)
+    if nodes is not None:
+        values["nodes"] = names(nodes)
+    is_cuda = values["device"] == Device.CUDA
+    seen = gpus or (visible_gpus() if is_cuda else None)
+    if SUITES[suite] is CampaignKind.STRATEGIES:
+        values = _on_one_machine(seen.count if seen else None, is_cuda) | values
+    params = planner.params(values, locally=not is_cuda)
+    fleet = local_fleet(settings, params, seen)
+    return planner.make(
+        params, _one_node(fleet, params) if SUITES[suite] is CampaignKind.STRATEGIES else fleet, campaign_id
+    )
+
+
+def _on_one_machine(num_gpus: int | None, is_cuda: bool) -> dict[str, Any]:
+    """Defaults of a scaling study on one machine: 1, 2, 4 ... and all of its GPUs; in a trial 1 and 2 processes."""
+    if not is_cuda:
+        return {"gpus_per_node": 2}
+    if num_gpus is None:
+        return {}
+    sizes = {1, 2, num_gpus, *(2**power for power in range(1, 7) if 2**power <= num_gpus)}
+    return {"world_sizes": sorted(sizes), "gpus_per_node": num_gpus}
+
+
+def _one_node(fleet: Fleet, params: BenchmarkParams) -> Fleet:
+    """The first node: further names would stand for the same GPUs. Raises ParamsError where several are named."""
+    from trainbench.params.refusals import ParamsError
+
+    if params.nodes and len(params.nodes) > 1:
+        raise ParamsError(
+            f"nodes is {', '.join(params.nodes)}: on the command line strategy_scaling runs on this machine alone, so "
+            "name one node; the DAG strategy_scaling scales over several"
+        )
+    return fleet.model_copy(update={"nodes": fleet.nodes[:1]})
+
+
+def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
+    """The GPUs of a machine that is only planned for; as many as here, or one, where no number is given. Raises
+    GpuNameError.
+    """
+    from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
+    from trainbench.cost.job_memory import gpu_memory_bytes
+    from trainbench.prices.price_tables import name_parts
+
+    if num_gpus is None:
+        here = visible_gpus()
+        num_gpus = here.count if here else 1
+    memory = gpu_memory_bytes(name)
+    if memory is None or peak_tflops(name, Precision.FP16) is None:
+        longer = [each for each in GPUS if name_parts(name) < name_parts(each)] if name_parts(name) else []
+        hint = (
+            f"stands for several: choose {listing(longer)}"
+            if longer
+            else f"is not known{did_you_mean(name, (*GPUS, 'A100', 'H100'))}"
+        )
+        known = "" if longer else f": choose {', '.join(GPUS)}"
+        raise GpuNameError(f"--gpu '{name}' {hint}{known}")
+    return LocalGpus(count=num_gpus, product=name, memory_bytes=memory)
+
+
+def changes(set_: Sequence[str] | None) -> dict[str, Any]:
+    """Parameter -> value, of options as NAME=VALUE; lists are split at commas. Raises ParamsError."""
+    from trainbench.params.campaign_params import form
+
+    lists = {name for name, field in form().items() if "array" in field["type"]}
+    given = named_values(set_, example="rounds=3").items()
+    return {name: names(value) if name in lists else value or None for name, value in given}
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def estimate_of(plan: Plan, settings: Settings) -> PlanEstimate:
+    """Raises PriceError."""
+    from trainbench.cost.plan_estimate import estimate_plan
+    from trainbench.prices.price_tables import load_prices
+
+    return estimate_plan(plan, load_prices(settings.prices))
+
+
+def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
+    from rich.table import Column, Table
+
+    from trainbench.planning.plan import unknown_gpus
+    from trainbench.reporting.terminal import plain, titled
+
+    table = Table(
+        "#",
+        "node",
+        "work" if plan.labels else "strategy",
+        "GPUs" if plan.gpus_per_node else "processes",
+        "round",
+        Column("run", overflow="fold"),
+        title=f"{len(plan.specs)} runs of {listing(dict.fromkeys(spec.work.model for spec in plan.specs))}",
+    )
+    for number, spec in enumerate(plan.specs, start=1):
+        drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
+        what = plan.labels.get(spec.identity.group_id, spec.placement.strategy)
+        table.add_row(
+            str(number),
+            f"{spec.identity.node}{drill}",
+            what,
+            str(spec.placement.gpus_per_node),
+            str(spec.identity.round),
+            spec.identity.run_id,
+        )
+    shown = console()
+    shown.print(table)
+    if plan.gpus_per_node:
+        shown.print(titled(_estimate_table(estimate)))
+    if unknown := unknown_gpus(plan):
+        shown.print(plain(unknown))
+    for skipped in plan.skipped:
+        shown.print(plain(f"skipped {skipped.what}: {skipped.reason}"))
+    shown.print(*map(plain, (*estimate.notes, headline(estimate))), sep="\n")
+
+
+def headline(estimate: PlanEstimate) -> str:
+    """Duration, GPU-hours and cost in one sentence."""
+    runs, limit = count(estimate.num_runs, "run"), duration(estimate.limit_s)
+    if estimate.total_s is None:
+        return f"{runs}, one after another: at most {limit}, by the time limits of the runs (timeout_s)."
+    parts = [f"{runs}, one after another: about {_time(estimate.total_s)} (at most {limit}, by timeout_s)"]
+    if estimate.gpu_hours:
+        parts.append(f"{_hours(estimate.gpu_hours)} GPU-hours")
+    if estimate.on_demand_usd:
+        parts.append(f"{_dollars(estimate.on_demand_usd)} on demand")
+    if estimate.spot_usd:
+        parts.append(f"{_dollars(estimate.spot_usd)} on spot")
+    return f"{', '.join(parts)}."
+
+
+def _time(seconds: Range | None) -> str:
+    """ "28 to 49 s", "6.0 to 10.5 min", "2.1 to 3.0 h"."""
+    if seconds is None:
+        return NA
+    high = seconds.high
+    factor, unit, decimals = (1, "s", 0) if high < 100 else (60, "min", 1) if high < 6000 else (3600, "h", 1)
+    return f"{_between(seconds.times(1 / factor), lambda value: f'{value:,.{decimals}f}')} {unit}"
+
+
+def _hours(hours: Range | None) -> str:
+    return _between(hours, lambda value: figure(value, 2))
+
+
+def _dollars(dollars: Range | None) -> str:
+    return _between(dollars, lambda value: usd(value) if value < 0.01 else f"${value:,.2f}")
+
+
+def _between(amount: Range | None, write: Callable[[float], str]) -> str:
+    if amount is None:
+        return NA
+    low, high = write(amount.low), write(amount.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def _estimate_table(estimate: PlanEstimate) -> Table:
+    from trainbench.core.tables import make_table, text
+
+    return make_table(
+        estimate.kinds,
+        (
+            text("work", lambda kind: kind.work),
+            text("GPUs", lambda kind: str(kind.num_gpus), is_number=True),
+            text("runs", lambda kind: str(kind.num_runs), is_number=True),
+            text("a run takes", lambda kind: _time(kind.run_s), is_number=True),
+            text("GPU-hours", lambda kind: _hours(kind.gpu_hours), is_number=True),
+            text("on demand", lambda kind: _dollars(kind.on_demand_usd), is_number=True),
+            text("spot", lambda kind: _dollars(kind.spot_usd), is_number=True),
+            text("GB of a GPU", lambda kind: f"{figure(kind.need_gb, 3)} of {figure(kind.gpu_gb, 3)}", is_number=True),
+        ),
+        title="Estimated before anything starts",
+    )

@@ -1,0 +1,211 @@
+"""Duration, GPU-hours and cost of a plan before anything runs, for each kind of run.
+
+The duration of a run is a formula, not a measurement: START_S, then the warm-up steps and the windows, at the step time
+that ASSUMED_MFU_PCT gives. Of the 130 results of H200s under docs/results at least nine in ten took between half and
+twice `high_s`; tests/unit/cost/test_plan_estimate.py computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO, Device
+from trainbench.core.formats import count, listing, share
+from trainbench.core.grouping import grouped
+from trainbench.core.number_checks import QuantityError
+from trainbench.cost.job_memory import memory_fit
+from trainbench.cost.job_throughput import rate_by_mfu
+from trainbench.planning.nodes import GpuNode
+from trainbench.planning.plan import Plan
+from trainbench.prices.price_tables import Price, exact, price_for
+
+START_S = 25.0  # launch, imports, model, probes, compilation and profile: the median of the committed results is 25 s
+ASSUMED_MFU_PCT = 40.0
+ASSUMED_MICRO_BATCH = 8  # for `auto`
+
+
+class Range(Frozen):
+    """From the least to the most."""
+
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Range:
+        return Range(low=self.low * factor, high=self.high * factor)
+
+
+class RunKind(Frozen):
+    """Runs of equal work on equal GPUs. None: unknown. `run_s`: seconds of one run; all other figures are of all runs.
+
+    `need_gb` and `gpu_gb`: the memory that the work needs by formula and that the GPU has, in GB of 1e9 bytes.
+    """
+
+    work: str
+    gpu: str | None
+    num_gpus: int
+    num_runs: int
+    run_s: Range | None
+    total_s: Range | None
+    gpu_hours: Range | None
+    on_demand_usd: Range | None
+    spot_usd: Range | None
+    need_gb: float | None
+    gpu_gb: float | None
+    fits: bool | None
+
+
+class PlanEstimate(Frozen):
+    """The kinds of runs and their sums, one run after another. `limit_s`: the sum of the runs' time limits."""
+
+    kinds: tuple[RunKind, ...]
+    num_runs: int
+    limit_s: float
+    total_s: Range | None
+    gpu_hours: Range | None
+    on_demand_usd: Range | None
+    spot_usd: Range | None
+    notes: tuple[str, ...]
+
+
+def estimate_plan(plan: Plan, prices: Sequence[Price]) -> PlanEstimate:
+    """The estimate of the plan's runs; re-runs of nodes in breach come on top."""
+    nodes = {node.name: node for node in plan.known}
+    given = plan.params.usd_per_gpu_hour
+    alike = grouped(((spec.identity.group_id, _gpu(nodes.get(spec.identity.node), spec)), spec) for spec in plan.specs)
+    kinds = tuple(
+        _kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, given) for (_, gpu), specs in alike.items()
+    )
+    return PlanEstimate(
+        kinds=kinds,
+        num_runs=len(plan.specs),
+        limit_s=sum(spec.timeout_s for spec in plan.specs),
+        total_s=_sum([kind.total_s for kind in kinds]),
+        gpu_hours=_sum([kind.gpu_hours for kind in kinds]),
+        on_demand_usd=_sum([kind.on_demand_usd for kind in kinds]),
+        spot_usd=_sum([kind.spot_usd for kind in kinds]),
+        notes=_notes(plan, kinds, prices),
+    )
+
+
+def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
+    """Seconds from process start to result, by formula; None where the GPU's peak is unknown, and on a CPU.
+
+    A window takes at least `measured_steps` and at most `max_measured_steps`, and ends after `max_window_s`.
+    """
+    step = _step_s(spec, gpu_name)
+    if step is None:
+        return None
+    rules = spec.measurement
+    start = START_S + rules.warmup_steps * step
+    windows = (
+        rules.repeats * min(rules.max_window_s, n * step) for n in (rules.measured_steps, rules.max_measured_steps)
+    )
+    low, high = (start + seconds for seconds in windows)
+    # The program's own time limit ends a longer run.
+    return Range(low=min(low, spec.timeout_s), high=min(high, spec.timeout_s))
+
+
+def _step_s(spec: RunSpec, gpu_name: str | None) -> float | None:
+    if spec.work.device is Device.CPU or gpu_name is None:
+        return None
+    if spec.work.micro_batch_size == AUTO:
+        spec = spec.changed(work={"micro_batch_size": ASSUMED_MICRO_BATCH})
+    try:
+        return spec.samples_per_step / rate_by_mfu(spec, gpu_name, ASSUMED_MFU_PCT).samples_per_s
+    except QuantityError:
+        return None
+
+
+def _kind(
+    plan: Plan,
+    specs: Sequence[RunSpec],
+    gpu: str | None,
+    node: GpuNode | None,
+    prices: Sequence[Price],
+    given_usd: float | None,
+) -> RunKind:
+    spec, is_cuda = specs[0], specs[0].work.device is Device.CUDA
+    one = run_s(spec, gpu)
+    total = one.times(len(specs)) if one else None
+    hours = total.times(spec.placement.world_size / 3600) if total and is_cuda else None
+    on_demand, spot = price_for(gpu, prices, given_usd) if is_cuda else None, cheapest_spot(gpu, prices)
+    fit = memory_fit(spec, gpu) if is_cuda else None
+    gpu_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else (fit.gpu_gb if fit else None)
+    return RunKind(
+        work=_name(plan, spec),
+        gpu=gpu,
+        num_gpus=spec.placement.world_size,
+        num_runs=len(specs),
+        run_s=one,
+        total_s=total,
+        gpu_hours=hours,
+        on_demand_usd=hours.times(on_demand.usd_per_gpu_hour) if hours and on_demand else None,
+        spot_usd=hours.times(spot.spot_usd_per_gpu_hour) if hours and spot and spot.spot_usd_per_gpu_hour else None,
+        need_gb=fit.need_gb if fit else None,
+        gpu_gb=gpu_gb if is_cuda else None,
+        fits=fit.fits if fit else None,
+    )
+
+
+def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None:
+    """Of the prices that name the GPU best the cheapest one on spot; None where none has a spot price."""
+    rows = [price for price in exact(gpu_name, prices) if price.spot_usd_per_gpu_hour]
+    return min(rows, key=lambda price: price.spot_usd_per_gpu_hour or 0.0, default=None)
+
+
+def _name(plan: Plan, spec: RunSpec) -> str:
+    if label := plan.labels.get(spec.identity.group_id):
+        return label
+    return f"{spec.work.model} {spec.work.recipe} {spec.placement.strategy}"
+
+
+def _gpu(node: GpuNode | None, spec: RunSpec) -> str | None:
+    return node.gpu_product if node and spec.work.device is Device.CUDA else None
+
+
+def _sum(parts: Sequence[Range | None]) -> Range | None:
+    known = [part for part in parts if part]
+    if not known or len(known) < len(parts):
+        return None
+    return Range(low=sum(part.low for part in known), high=sum(part.high for part in known))
+
+
+def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tuple[str, ...]:
+    if plan.params.work.device is Device.CPU:
+        return ("A trial on a CPU: neither its duration nor its cost is estimated.",)
+    gpus = list(dict.fromkeys(kind.gpu for kind in kinds if kind.gpu))
+    if not gpus:
+        return (
+            "No GPU is visible here, so duration, cost and what fits are not known: name a GPU by --gpu, for example "
+            "--gpu 'H100 80GB HBM3' --gpus 8.",
+        )
+    notes = [
+        f"Duration by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
+        f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it. Re-runs that confirm a breach come on top."
+    ]
+    if any(spec.work.micro_batch_size == AUTO for spec in plan.specs):
+        notes.append(f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}.")
+    if unknown := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
+        notes.append(f"The peak FLOP/s of {listing(unknown)} is not known, so neither is the duration.")
+    notes += [_prices_note(gpu, plan, prices) for gpu in gpus]
+    if tight := [kind.work for kind in kinds if kind.fits is False]:
+        notes.append(
+            f"{listing(dict.fromkeys(tight))}: by formula more memory than a GPU has to spare; "
+            f"{'it' if len(tight) == 1 else 'each'} may end out of memory."
+        )
+    return tuple(notes)
+
+
+def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:
+    on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
+    if on_demand is None:
+        return f"No price of {gpu}: give one by --set usd_per_gpu_hour=2.50, or a table by TRAINBENCH_PRICES."
+    spot_text = (
+        f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}), the cheapest of "
+        f"{count(sum(bool(price.spot_usd_per_hour) for price in exact(gpu, prices)), 'offer')}"
+        if spot
+        else "; no spot price is known"
+    )
+    return f"{gpu}: on demand at ${on_demand.usd_per_gpu_hour:.2f} per GPU-hour ({on_demand.offer}){spot_text}."
