@@ -23,7 +23,9 @@ def history(url: str) -> History:
 
 
 @pytest.fixture
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The default store lies in the test's folder."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
         monkeypatch.delenv(name)
 

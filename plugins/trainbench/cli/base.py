@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
 LONG = 20  # files or campaigns: fewer are read before anybody looks
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
-STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else .trainbench/store."
+STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else a folder of this installation (docs/settings.md)."
 StoreUrl = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
 Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]

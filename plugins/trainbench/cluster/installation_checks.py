@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainbench.cluster.doctor_check import Check, fail, ok, warn
 from trainbench.cluster.doctor_facts import Facts
-from trainbench.cluster.installation_facts import PROVIDER, AirflowFacts, Unknown, UnsentFacts
+from trainbench.cluster.installation_facts import DEEPSPEED, PROVIDER, AirflowFacts, Unknown, UnsentFacts
 from trainbench.core.formats import listing
 from trainbench.history.database import HISTORY_ENV
 from trainbench.results.store_files import STORE_ENV
@@ -61,14 +61,17 @@ def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
 
 def _interpreter(facts: Facts) -> Check:
     python = facts.settings.local_image.python
-    advice = "run `make setup`, which makes it, or set TRAINBENCH_LOCAL_PYTHON"
+    advice = facts.settings.local_image.remedy
     if facts.image is None or isinstance(facts.image, Unknown):
         reason = facts.image.reason if facts.image else "not asked"
         return fail("interpreter", f"{python} does not run: {reason}", advice)
     if facts.image.version is None:
-        return fail("interpreter", f"there is no interpreter at {python}", advice)
+        return fail("interpreter", facts.settings.local_image.absent, advice)
+    if missing := set(facts.image.missing) - {DEEPSPEED}:
+        return fail("interpreter", f"{python} lacks {', '.join(sorted(missing))}", advice)
     if facts.image.missing:
-        return fail("interpreter", f"{python} lacks {', '.join(facts.image.missing)}", advice)
+        summary = f"{python} lacks {DEEPSPEED}: zero2 and zero3 cannot run"
+        return warn("interpreter", summary, "run `DS_BUILD_OPS=0 pip install deepspeed` in its environment")
     return ok("interpreter", f"{python}, Python {facts.image.version}, has the training stack")
 
 

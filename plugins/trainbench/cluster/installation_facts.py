@@ -23,7 +23,8 @@ from trainbench.settings.channels import Channel
 from trainbench.settings.environment import Settings
 
 PROVIDER = "apache-airflow-providers-cncf-kubernetes"
-IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
+DEEPSPEED = "deepspeed"
+IMAGE_MODULES = ("torch", "transformers", "peft", "bitsandbytes", "psutil", "bench_image", DEEPSPEED)
 INTERPRETER_TIMEOUT_S = 20
 POSTGRES_TIMEOUT_S = "4"
 SENDING_MINUTES = 15  # time that sending a notice may take

@@ -52,7 +52,7 @@ def shown(url: URL) -> str:
 
 def connect(url: str | None = None, store: Store | None = None) -> Engine:
     """An engine without a pool: tasks and commands are short, and a forked process must not share a connection."""
-    parsed = _parsed(url or read_settings().history_url or _beside(store or open_store()))
+    parsed = _parsed(url or read_settings().history_url or _inside(store or open_store()))
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:
@@ -131,12 +131,12 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _beside(store: Store) -> str:
+def _inside(store: Store) -> str:
     if not store.is_local:
         raise HistoryError(
             f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
         )
-    return f"sqlite:///{Path(store.root.path).parent / HISTORY_FILE}"
+    return f"sqlite:///{Path(store.root.path) / HISTORY_FILE}"
 
 
 def _sqlite(url: URL) -> Engine:

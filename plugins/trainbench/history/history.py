@@ -1,6 +1,6 @@
 """The history: every run and every breach in SQL, so that a node can be compared with its own past.
 
-SQLite beside the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds it from the artefacts.
+SQLite in the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds it from the artefacts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ROWS_AT_ONCE = 1000
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
-    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. An empty database
+    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file in the store. An empty database
     gets its schema first; any number of processes may open it at once. Raises HistoryError.
     """
     engine = connect(url, store)

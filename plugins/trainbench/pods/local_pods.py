@@ -46,6 +46,12 @@ class LocalImage(Frozen):
 
     python: str
     pythonpath: str
+    remedy: str = "set TRAINBENCH_LOCAL_PYTHON"  # what to do where the interpreter or the training stack is missing
+
+    @property
+    def absent(self) -> str:
+        """The sentence for an interpreter that is not there."""
+        return f"no interpreter at {self.python}" if self.python else "no interpreter with PyTorch on this machine"
 
 
 class LocalPod:
@@ -62,7 +68,7 @@ class LocalPod:
     def run(self, on_line: Callable[[str], None]) -> LocalOutcome:
         """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
         if not os.access(self._image.python, os.X_OK):
-            raise LocalPodError(f"no interpreter at {self._image.python}: run `make setup`, which makes it")
+            raise LocalPodError(f"{self._image.absent}: {self._image.remedy}")
         for name, place in (("envFrom", self._container), ("initContainers", self._spec)):
             if place.get(name):
                 raise LocalPodError(f"the Pod template's {name} needs a cluster: unset TRAINBENCH_POD_TEMPLATE here")

@@ -41,13 +41,12 @@ from trainbench.results.store_files import (
 )
 from trainbench.results.store_layout import NOUNS, Shelf, Usage, foreign_files
 from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
-from trainbench.settings.environment import read_settings
+from trainbench.settings.environment import default_store, read_settings
 
 if TYPE_CHECKING:
     from upath import UPath
     from upath.types import StatResultType
 
-DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
@@ -57,10 +56,10 @@ SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-
 
 
 def open_store(url: str | None = None) -> Store:
-    """`url`, else the setting TRAINBENCH_STORE, else `.trainbench/store` here. Nothing is created yet."""
+    """`url`, else the setting TRAINBENCH_STORE, else the default folder. Nothing is created yet."""
     from upath import UPath
 
-    url = url or read_settings().store or DEFAULT_STORE
+    url = url or read_settings().store or str(default_store())
     if "://" not in url:
         return Store(UPath(Path(url).expanduser().absolute()))
     if re.search(r"[@?]", url.partition("://")[2]):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,15 @@ WEEK_S = 7 * 86_400
 MAX_GPUS = 65_536
 MAX_RETENTION_DAYS = 36_500
 ROOT = Path(__file__).resolve().parents[3]
+IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()  # else installed by pip: ROOT is where packages lie
+CHECKOUT_PYTHON = str(ROOT / ".venv-image" / "bin" / "python")
+OWN_PYTHON = sys.executable if find_spec("torch") else ""  # "": it lacks the training stack
+LOCAL_REMEDY = (
+    "run `make setup`, which makes it, or set TRAINBENCH_LOCAL_PYTHON"
+    if IS_CHECKOUT
+    else "install trainbench with the extra `image` into an environment of its own, and set TRAINBENCH_LOCAL_PYTHON to "
+    "that environment's Python"
+)
 
 
 class Launcher(StrEnum):
@@ -79,18 +90,24 @@ class Settings(PodSettings, BaseSettings):
         (), description="names of the local launcher's nodes; else this machine, on a CPU `node-1` to `node-4`"
     )
     local_python: str = Field(
-        str(ROOT / ".venv-image" / "bin" / "python"),
-        description="the local launcher's Python, with the training stack; else that of `.venv-image`",
+        CHECKOUT_PYTHON if IS_CHECKOUT else OWN_PYTHON,
+        description="the local launcher's Python, with the training stack; else that of `.venv-image`; after pip the "
+        "one that runs trainbench, if it has PyTorch",
     )
     local_pythonpath: str = Field(
-        str(ROOT), description="the folder in which that Python finds `bench_image`; else the checkout"
+        str(ROOT) if IS_CHECKOUT else "",
+        description="the folder in which that Python finds `bench_image`; else the checkout; after pip its own "
+        "packages",
     )
     store: str | None = Field(
-        None, description="folder, `s3://` or `gs://` URL for results and reports; else `.trainbench/store`"
+        None,
+        description="folder, `s3://` or `gs://` URL for results and reports; else `$AIRFLOW_HOME/trainbench/store`; "
+        "without that variable `.trainbench/store` in a checkout, after pip `~/airflow/trainbench/store`",
     )
     history_url: str | None = Field(
         None,
-        description="SQLAlchemy URL of the history; else SQLite beside the store. PostgreSQL: the extra `postgresql`",
+        description="SQLAlchemy URL of the history; else `history.sqlite` in the store. PostgreSQL: the extra "
+        "`postgresql`",
     )
     kubernetes_connection: str = Field(
         "kubernetes_default",
@@ -178,7 +195,7 @@ class Settings(PodSettings, BaseSettings):
 
     @property
     def local_image(self) -> LocalImage:
-        return LocalImage(python=self.local_python, pythonpath=self.local_pythonpath)
+        return LocalImage(python=self.local_python, pythonpath=self.local_pythonpath, remedy=LOCAL_REMEDY)
 
     @property
     def fresh(self) -> timedelta:
@@ -188,6 +205,13 @@ class Settings(PodSettings, BaseSettings):
         """The schedule of a DAG; None: started by hand only, as every DAG of the local launcher."""
         cron = self.schedule.get(dag_id, default) if self.launcher is Launcher.KUBERNETES else None
         return None if cron is None or cron.lower() == "none" else cron
+
+
+def default_store(environ: Mapping[str, str] = os.environ) -> Path:
+    """An absolute folder that every process of one installation agrees on, whatever its working directory."""
+    home = environ.get("AIRFLOW_HOME") or ("" if IS_CHECKOUT else "~/airflow")
+    folder = Path(os.path.expandvars(home)).expanduser().absolute() / "trainbench" if home else ROOT / ".trainbench"
+    return folder / "store"
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:

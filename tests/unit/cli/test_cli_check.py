@@ -38,7 +38,7 @@ def test_check_judges_a_folder_of_results(home: Path) -> None:
     (breach,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
     assert breach["confirmation"] == "not_planned"
     assert "did not come back" not in stricter.stdout
-    assert not (home / ".trainbench").exists()
+    assert not (home / "trainbench").exists()
 
 
 def test_check_judges_a_stored_campaign_again() -> None:

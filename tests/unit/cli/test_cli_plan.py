@@ -21,7 +21,7 @@ def test_plan_lists_the_runs_and_starts_nothing(home: Path) -> None:
     assert "node-a" in result.stdout
     assert "node-b" in result.stdout
     assert "skipped strategy ddp: needs at least 2 GPUs per node" in result.stdout
-    assert not (home / ".trainbench").exists()
+    assert not (home / "trainbench").exists()
 
 
 def test_plan_as_json_is_the_plan() -> None:

@@ -40,7 +40,7 @@ def test_run_goes_from_plan_to_report(home: Path) -> None:
     assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md"} <= set(data["files"])
     assert all(Path(address).is_file() for address in data["files"].values())
     assert "4/4 node-4 / independent · round 1: 40.4 samples/s" in result.stderr
-    assert (home / ".trainbench" / "history.sqlite").is_file()
+    assert (home / "trainbench" / "store" / "history.sqlite").is_file()
     assert open_store().campaign_ids() == (data["campaign_id"],)
     assert data["suite"] == "command_line", "the pages show it to readers of any DAG of trainbench"
 

@@ -405,6 +405,8 @@ def test_the_historys_revision(revision: str | None, is_known: bool, state: Chec
     [
         (ImageFacts(python="/p", version="3.11.7"), CheckState.OK),
         (ImageFacts(python="/p", version="3.11.7", missing=("torch",)), CheckState.FAIL),
+        (ImageFacts(python="/p", version="3.11.7", missing=("torch", "deepspeed")), CheckState.FAIL),
+        (ImageFacts(python="/p", version="3.11.7", missing=("deepspeed",)), CheckState.WARN),
         (ImageFacts(python="/p", version=None), CheckState.FAIL),
         (Unknown(reason="exit status 1"), CheckState.FAIL),
     ],

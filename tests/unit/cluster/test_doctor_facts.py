@@ -341,7 +341,7 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
     from sqlalchemy import create_engine, text
 
     open_history(None, open_store(str(tmp_path / "store")))
-    with create_engine(f"sqlite:///{tmp_path / 'history.sqlite'}").begin() as connection:
+    with create_engine(f"sqlite:///{tmp_path / 'store' / 'history.sqlite'}").begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     facts = history(tmp_path)
     assert (facts.revision, facts.is_known) == ("9999", False)

@@ -59,11 +59,11 @@ def test_queries_of_the_dashboard_have_an_index(history: History) -> None:
     assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work", "runs_by_work_id"}
 
 
-def test_the_database_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_lies_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "data" / "store"))
     open_history()
-    assert (tmp_path / "data" / "history.sqlite").is_file()
+    assert (tmp_path / "data" / "store" / "history.sqlite").is_file()
 
 
 @pytest.mark.parametrize(

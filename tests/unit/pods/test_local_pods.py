@@ -99,9 +99,16 @@ def test_an_oversized_result_is_not_read_whole() -> None:
     assert len(outcome.result_text or "") == MAX_RESULT_BYTES + 1
 
 
-def test_a_missing_interpreter_says_how_to_get_it() -> None:
-    with pytest.raises(LocalPodError, match="make setup"):
-        LocalPod(pod(""), LocalImage(python="/nowhere/python", pythonpath="")).run(print)
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ("/nowhere/python", "no interpreter at /nowhere/python: make it"),
+        ("", "no interpreter with PyTorch .*: make it"),
+    ],
+)
+def test_a_missing_interpreter_says_how_to_get_it(python: str, message: str) -> None:
+    with pytest.raises(LocalPodError, match=message):
+        LocalPod(pod(""), LocalImage(python=python, pythonpath="", remedy="make it")).run(print)
 
 
 def _all_end(pids: list[int]) -> bool:

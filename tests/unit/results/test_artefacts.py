@@ -196,12 +196,12 @@ def test_a_store_below_a_file_is_one_clear_sentence(tmp_path: Path) -> None:
         open_store(str(tmp_path / "file")).write_result(make_result())
 
 
-def test_the_place_is_the_argument_then_the_environment_then_here(
+def test_the_place_is_the_argument_then_the_environment_then_that_of_airflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRAINBENCH_STORE", raising=False)
-    assert open_store().root.path == str(tmp_path / ".trainbench/store")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    assert open_store().root.path == str(tmp_path / "trainbench/store")
     monkeypatch.setenv("TRAINBENCH_STORE", "/data/store")
     assert open_store().root.path == "/data/store"
     assert open_store("memory://bucket/x").is_local is False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from settings_doc import PAGE, page
-from trainbench.settings.environment import Launcher, SettingsError, read_settings
+from trainbench.settings import environment
+from trainbench.settings.environment import Launcher, SettingsError, default_store, read_settings
 
 
 def test_kubernetes_is_the_default() -> None:
@@ -91,6 +93,25 @@ def test_the_fleet_is_chosen_by_resources_and_labels() -> None:
 
 def test_an_empty_variable_is_not_set() -> None:
     assert read_settings({"TRAINBENCH_IMAGE": "", "TRAINBENCH_STORE": ""}) == read_settings({})
+
+
+@pytest.mark.parametrize(
+    ("home", "is_checkout", "folder"),
+    [
+        ("/opt/airflow", True, "/opt/airflow/trainbench/store"),
+        ("$HOME/af", False, "/home/me/af/trainbench/store"),
+        ("", False, "/home/me/airflow/trainbench/store"),
+        ("", True, f"{environment.ROOT}/.trainbench/store"),
+    ],
+)
+def test_the_default_store_is_one_folder_from_wherever_a_command_is_started(
+    home: str, is_checkout: bool, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was below the working directory: a history for each folder in which somebody called `trainbench`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr(environment, "IS_CHECKOUT", is_checkout)
+    assert str(default_store({"AIRFLOW_HOME": home})) == folder
 
 
 def test_the_page_of_settings_is_that_of_the_fields() -> None:
