@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from trainbench.orchestration.dag_ids import free_dag_id
 from trainbench.orchestration.dag_tasks import RESULTS
 from trainbench.params.cost_params import months_until, spend_form
 from trainbench.settings.environment import Settings, read_settings
@@ -29,13 +30,14 @@ does the local launcher.
 """
 
 
-def build_cost_report(dag_id: str) -> DAG:
+def build_cost_report(name: str) -> DAG:
+    settings = read_settings()
     with DAG(
-        dag_id,
+        free_dag_id(name, settings),
         dag_display_name="Cost report",
         description="Cost across runs and time",
         doc_md=DOC,
-        schedule=_schedule(read_settings(), dag_id),
+        schedule=_schedule(settings, name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -50,9 +52,9 @@ def build_cost_report(dag_id: str) -> DAG:
     return dag
 
 
-def _schedule(settings: Settings, dag_id: str) -> Any:
+def _schedule(settings: Settings, name: str) -> Any:
     """The schedule; None: by hand only."""
-    time = settings.cron(dag_id, MONTHLY)
+    time = settings.cron(name, MONTHLY)
     if time is None:
         return None
     return AssetOrTimeSchedule(assets=[RESULTS], timetable=CronTriggerTimetable(time, timezone="UTC"))

@@ -9,6 +9,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
+from trainbench.orchestration.dag_ids import free_dag_id
 from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import form
@@ -20,7 +21,7 @@ from trainbench.settings.environment import Launcher, Settings, read_settings
 class Suite(Frozen):
     """One benchmark DAG: its campaign kind decides the fields of its form and their defaults."""
 
-    dag_id: str
+    dag_id: str  # before the prefix of the settings
     title: str
     campaign_kind: CampaignKind
     schedule: str | None
@@ -111,7 +112,7 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
     defaults = PLANNERS[suite.campaign_kind].starts_with(locally=settings.launcher is Launcher.LOCAL)
     fields = form(defaults, settings.world_sizes)
     return DAG(
-        suite.dag_id,
+        free_dag_id(suite.dag_id, settings),
         dag_display_name=suite.title,
         description=suite.title,
         doc_md=suite.doc,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from trainbench.orchestration.dag_ids import free_dag_id
 from trainbench.settings.environment import MAX_RETENTION_DAYS, Housekeeping, Launcher, SettingsError, read_settings
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ pods that name no run, are reported and left alone. Rows of the history are neve
 """
 
 
-def build_housekeeping(dag_id: str) -> DAG:
+def build_housekeeping(name: str) -> DAG:
     """The DAG. Its two tasks are independent: without a cluster, artefacts still expire."""
     settings = read_settings()
     with DAG(
-        dag_id,
+        free_dag_id(name, settings),
         dag_display_name="Housekeeping",
         description="Leaked pods and expired artefacts",
         doc_md=DOC,
-        schedule=settings.cron(dag_id, SCHEDULE),
+        schedule=settings.cron(name, SCHEDULE),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

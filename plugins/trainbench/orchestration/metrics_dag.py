@@ -13,6 +13,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 
+from trainbench.orchestration.dag_ids import free_dag_id
 from trainbench.orchestration.dag_tasks import BREACHES
 from trainbench.settings.environment import Settings, read_settings
 
@@ -40,13 +41,14 @@ def metrics_are_on() -> bool:
     return any(conf.getboolean("metrics", name) for name in ("statsd_datadog_enabled", "statsd_on", "otel_on"))
 
 
-def build_metrics(dag_id: str) -> DAG:
+def build_metrics(name: str) -> DAG:
+    settings = read_settings()
     with DAG(
-        dag_id,
+        free_dag_id(name, settings),
         dag_display_name="Metrics",
         description="The fleet as gauges of Airflow's metrics",
         doc_md=DOC,
-        schedule=_schedule(read_settings(), dag_id),
+        schedule=_schedule(settings, name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -59,9 +61,9 @@ def build_metrics(dag_id: str) -> DAG:
     return dag
 
 
-def _schedule(settings: Settings, dag_id: str) -> Any:
+def _schedule(settings: Settings, name: str) -> Any:
     """None: by hand only, with neither the time nor the asset."""
-    cron = settings.cron(dag_id, HOURLY)
+    cron = settings.cron(name, HOURLY)
     if cron is None:
         return None
     return AssetOrTimeSchedule(assets=[BREACHES], timetable=CronTriggerTimetable(cron, timezone="UTC"))

@@ -126,8 +126,14 @@ class Settings(PodSettings, BaseSettings):
         (), description="nodes that are not benchmarked; or label one `trainbench.io/quarantine=<reason>`"
     )
     world_sizes: tuple[int, ...] = Field(WORLD_SIZES, description="numbers of GPUs that `strategy_scaling` offers")
+    dag_prefix: str = Field(
+        "",
+        description="goes before the ids of all DAGs, such as `trainbench_`, where other DAGs have one of these ids; "
+        "set it before the first run, because the history knows campaigns by the ids of their DAGs",
+    )
     schedule: dict[str, str] = Field(
-        {}, description="a cron expression for that DAG, or `none`; else the DAG's own schedule"
+        {},
+        description="a cron expression for that DAG, its id without the prefix, or `none`; else the DAG's own schedule",
     )
     prices: tuple[Path, ...] = Field(
         (), description="files with price tables of your own, which win over the shipped one"
@@ -188,6 +194,13 @@ class Settings(PodSettings, BaseSettings):
                 raise ValueError(f"'{name}' is a share of a GPU that others use at the same time: nothing to measure")
         return value
 
+    @field_validator("dag_prefix")
+    @classmethod
+    def _check_dag_prefix(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{0,50}", value):
+            raise ValueError("give at most 50 letters, digits, dots, dashes and underscores, such as trainbench_")
+        return value
+
     @field_validator("notify", mode="before")
     @classmethod
     def _parse_channels(cls, value: Any) -> Any:
@@ -201,9 +214,9 @@ class Settings(PodSettings, BaseSettings):
     def fresh(self) -> timedelta:
         return timedelta(hours=self.fresh_h)
 
-    def cron(self, dag_id: str, default: str | None) -> str | None:
-        """The schedule of a DAG; None: started by hand only, as every DAG of the local launcher."""
-        cron = self.schedule.get(dag_id, default) if self.launcher is Launcher.KUBERNETES else None
+    def cron(self, name: str, default: str | None) -> str | None:
+        """The schedule of the DAG `name`, without prefix; None: by hand only, as every DAG of the local launcher."""
+        cron = self.schedule.get(name, default) if self.launcher is Launcher.KUBERNETES else None
         return None if cron is None or cron.lower() == "none" else cron
 
 

@@ -203,8 +203,9 @@ def runs(
 
 
 def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: str | None, who: Reader) -> Response:
+    settings = read_settings()
     with pages.at_once() as seen:
-        overview = seen.overview(form.filters, form.today, datetime.now(UTC), read_settings().fresh)
+        overview = seen.overview(form.filters, form.today, datetime.now(UTC), settings.fresh)
         are_behind = overview.summary.counts.get(Condition.BEHIND, 0) > 1
         return filtered_page(
             request,
@@ -217,6 +218,7 @@ def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: 
             closed=seen.closed_breaches(form.filters, MAX_CLOSED_SHOWN),
             most=MAX_BREACHES_SHOWN,
             dag_id=dag_id,
+            node_check=f"{settings.dag_prefix}node_consistency",
             may_accept_all=are_behind and may_change(seen, who, None),
             max_reason=MAX_WHY,
         )
