@@ -360,7 +360,8 @@ def strategies() -> Campaign:
     )
     title = "tier-a full and lora, batch 1 x 2048 tokens, on 1 node"
     params = {"model": "tier-a", "rounds": 1, "micro_batch_size": 1, "seq_length": 2048}
-    return make_campaign([*results, *unequal, oom], title=title, params=params, skipped=(skipped,))
+    kind = {"suite": "strategy_scaling", "campaign_kind": CampaignKind.STRATEGIES}
+    return make_campaign([*results, *unequal, oom], title=title, params=params, skipped=(skipped,), **kind)
 
 
 # As in the reference guide: samples/s on one A10, and GB of memory (the memory is made).

@@ -46,7 +46,7 @@ def report_html(
         tone=tone,
         word=_word(campaign, tone),
         verdict=verdict_text.verdict(campaign),
-        dated=verdict_text.dated(campaign),
+        more=(*verdict_text.recommended(campaign), *verdict_text.dated(campaign)),
         drill=verdict_text.drill(campaign),
         facts=_facts(campaign),
         groups=[_group(campaign, group) for group in verdict_text.shown_groups(campaign)],

@@ -57,8 +57,8 @@ def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
 
 def _head(campaign: Campaign) -> str:
     lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
-    if since := verdict_text.dated(campaign):
-        lines.append(bullets(since).rstrip("\n"))
+    if more := (*verdict_text.recommended(campaign), *verdict_text.dated(campaign)):
+        lines.append(bullets(more).rstrip("\n"))
     if drill_text := verdict_text.drill(campaign):
         lines.append(f"> **{escape(drill_text)}**")
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())

@@ -43,6 +43,7 @@ def report_json(
         "sentence": verdict_text.verdict(campaign),
         "tone": verdict_text.tone(campaign),
         "drill": verdict_text.drill(campaign),
+        "recommended": verdict_text.recommended(campaign),
         "dated": verdict_text.dated(campaign),
     }
     judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})

@@ -9,10 +9,10 @@ from operator import attrgetter
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup, differences, named_work_groups, nearest
-from trainbench.comparison.entries import Entry, all_entries, entries, level_with, sizes, tie_sentences
+from trainbench.comparison.entries import Entry, all_entries, entries, sizes, tie_sentences
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import traits_of
-from trainbench.core.formats import NA, count, figure, listing, share
+from trainbench.core.formats import NA, count, listing, share
 from trainbench.core.tables import Row, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue.run_figures import (
     EXPOSED_COMMUNICATION_PCT,
@@ -56,21 +56,6 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
         usd_per_1m_tokens={cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs},
     )
     return tuple(_table(comparison, group) for _, group in named)
-
-
-def leaders(campaign: Campaign) -> tuple[str, ...]:
-    """Sentences on the strategy with the most tokens/s at the largest size, one for each work with a choice."""
-    sentences, named = [], named_work_groups(campaign.results)
-    for name, group in named:
-        size = sizes(group)[-1]
-        first, *others = entries(group, size)
-        if others:
-            what = f" of {name}" if len(named) > 1 else ""
-            level = level_with(first, others)
-            who = listing(entry.strategy.value for entry in (first, *level))
-            place = "share the first place" if level else "is first"
-            sentences.append(f"On {count(size, 'GPU')} {who} {place}{what}: {figure(first.tokens_per_s)} tokens/s.")
-    return tuple(sentences)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,7 @@ from trainbench.judging.node_runs import judged_rate
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting import configuration_tables, strategy_tables, survey_tables
+from trainbench.reporting import configuration_tables, recommendations, survey_tables
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
@@ -152,9 +152,10 @@ def _dated(campaign: Campaign) -> Sequence[Finding]:
 
 def _judged(campaign: Campaign) -> str:
     if not campaign.judges_nodes:
-        return " ".join((_measured(campaign), *_failed(campaign), *_answered(campaign)))
+        return " ".join((*_answered(campaign), _measured(campaign), *_failed(campaign)))
     if _is_lone(campaign):
-        return f"{_measured(campaign)} Nodes were not compared: each work ran on one node only."
+        answer = recommendations.headline(campaign) or "Nodes were not compared: each work ran on one node only."
+        return " ".join((answer, _measured(campaign)))
     headline = fleet_summary(_others(campaign)).headline
     return f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if campaign.is_drill else headline
 
@@ -164,11 +165,19 @@ def _is_lone(campaign: Campaign) -> bool:
     return bool(campaign.groups) and len(lone_groups(campaign.groups)) == len(campaign.groups)
 
 
+def recommended(campaign: Campaign) -> tuple[str, ...]:
+    """A line for each work of a strategy study, stored or of loose files; empty where nodes are judged."""
+    if campaign.judges_nodes and not _is_lone(campaign):
+        return ()
+    return recommendations.lines(campaign)
+
+
 def _answered(campaign: Campaign) -> list[str]:
     """The verdict of a campaign that compares runs, not nodes."""
     noise = noise_advice.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
+    choice = recommendations.headline(campaign)
     return [
-        *strategy_tables.leaders(campaign),
+        *([choice] if choice else []),
         *configuration_tables.headline(campaign),
         *survey_tables.headline(campaign),
         *([noise] if noise else []),

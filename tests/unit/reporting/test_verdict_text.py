@@ -10,7 +10,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting import history_tables, verdict_text, work_names
+from trainbench.reporting import history_tables, recommendations, verdict_text, work_names
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.results.campaign import Campaign
@@ -83,13 +83,24 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
     runs = campaigns.strategy_results(("full",))
     campaign = campaigns.make_campaign(runs, judge_groups(runs, ["node-1"], Tolerances()))
     assert verdict_text.verdict(campaign) == (
-        "9 of 9 runs gave a figure. Nodes were not compared: each work ran on one node only."
+        "Choose zero2 on 2 GPUs for the least cost ($0.0303 per 1M tokens) or zero2 on 4 GPUs for the least time "
+        "($0.0368 per 1M tokens). 9 of 9 runs gave a figure."
     )
+    assert verdict_text.recommended(campaign) == recommendations.lines(campaign)
     assert verdict_text.shown_groups(campaign) == ()
     assert verdict_text.lone_line(campaign) == (
         "9 groups of equal runs had one node only (node-1): no peer to compare it with."
     )
     assert verdict_text.lone_line(campaigns.healthy()) is None
+
+
+def test_one_strategy_on_one_node_recommends_nothing() -> None:
+    runs = [make_result(samples_per_s=20.0), make_result(samples_per_s=10.0, seq_length=1024)]
+    alone = campaigns.make_campaign(runs, judge_groups(runs, ["node-1"], Tolerances()))
+    assert verdict_text.verdict(alone) == (
+        "Nodes were not compared: each work ran on one node only. 2 of 2 runs gave a figure."
+    )
+    assert verdict_text.recommended(alone) == verdict_text.recommended(campaigns.healthy()) == ()
 
 
 def test_the_name_of_a_group_says_what_was_chosen() -> None:
@@ -117,7 +128,7 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     study = campaigns.make_campaign([ddp, fsdp], campaign_kind=CampaignKind.STRATEGIES)
     broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
 
-    assert verdict_text.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
+    assert verdict_text.verdict(study) == "Choose fsdp on 2 GPUs: $0.0296 per 1M tokens. 2 of 2 runs gave a figure."
     assert verdict_text.tone(study) is Tone.GOOD
     with_broken = campaigns.make_campaign([ddp, broken], campaign_kind=CampaignKind.STRATEGIES)
     assert (

@@ -1,0 +1,100 @@
+"""The recommendation that heads a strategy study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract.result import RunResult
+from tests.builders import campaigns, make_result
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.reporting import recommendations
+from trainbench.results.campaign import Campaign
+
+
+def run(samples_per_s: float, strategy: str = "single", gpus: int = 1, node: str = "node-1", **work: Any) -> RunResult:
+    return make_result(node, samples_per_s, strategy=strategy, gpus_per_node=gpus, **work)
+
+
+def study(*runs: RunResult) -> Campaign:
+    return campaigns.make_campaign(runs, campaign_kind=CampaignKind.STRATEGIES)
+
+
+def test_where_time_costs_money_both_choices_are_named() -> None:
+    """512 tokens a sample at $0.60 per GPU-hour. 10 samples/s on 1 GPU: 0.6 / (5120 x 3600) x 1e6 = $0.0326 per 1M
+    tokens; 32 samples/s on 4 GPUs: 2.4 / (16384 x 3600) x 1e6 = $0.0407, which is 4 / 3.2 = 1.25 times as much.
+    """
+    campaign = study(run(10.0), run(18.0, "ddp", 2), run(32.0, "ddp", 4))
+    assert recommendations.headline(campaign) == (
+        "Choose single on 1 GPU for the least cost ($0.0326 per 1M tokens) or ddp on 4 GPUs for the least time "
+        "($0.0407 per 1M tokens)."
+    )
+    assert recommendations.lines(campaign) == (
+        "single on 1 GPU, 5,120 tokens/s at $0.0326 per 1M tokens, the cheapest. ddp on 4 GPUs, 16,384 tokens/s at "
+        "$0.0407 per 1M tokens, the fastest: 3.20 times the throughput at +25.0 % cost.",
+    )
+
+
+def test_more_gpus_that_cost_no_more_are_the_one_choice() -> None:
+    campaign = study(run(10.0), run(20.0, "ddp", 2), run(15.0, "fsdp", 2))
+    assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
+    assert recommendations.lines(campaign) == (
+        "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest, and nothing measured costs less. Next "
+        "is fsdp, −25.0 % tokens/s.",
+    )
+
+
+def test_a_gang_as_fast_as_one_gpu_is_not_recommended() -> None:
+    campaign = study(run(10.0), run(10.0, "ddp", 2))
+    assert recommendations.headline(campaign) == "Choose single on 1 GPU: $0.0326 per 1M tokens."
+
+
+def test_of_two_sizes_on_different_machines_only_the_larger_is_compared() -> None:
+    campaign = study(run(10.0, node="node-2"), run(20.0, "ddp", 2), run(16.0, "fsdp", 2))
+    assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
+    assert recommendations.lines(campaign) == (
+        "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest on 2 GPUs. Next is fsdp, −20.0 % "
+        "tokens/s. Fewer GPUs ran on other machines, so whether they are enough is unknown.",
+    )
+    assert recommendations.headline(study(run(10.0, node="node-2"), run(20.0, "ddp", 2))) is None
+
+
+def test_strategies_within_the_noise_are_both_named() -> None:
+    """20.0 and 20.1 samples/s of one strategy are half of 0.5 % apart; the other's 20.0 lies within that."""
+    runs = [run(rate, "ddp", 2) for rate in (20.0, 20.1)]
+    (line,) = recommendations.lines(study(*runs, run(20.0, "fsdp", 2)))
+    assert line.endswith("the fastest on 2 GPUs. fsdp would do as well, within the noise.")
+
+
+def test_works_are_named_by_what_differs() -> None:
+    both = [
+        run(rate, strategy, 2, seq_length=length)
+        for length in (512, 1024)
+        for strategy, rate in (("ddp", 20.0), ("fsdp", 15.0))
+    ]
+    chosen = recommendations.headline(study(*both))
+    assert chosen == (
+        "Choose ddp on 2 GPUs for batch 8 x 512 tokens and batch 8 x 1024 tokens ($0.0163 to $0.0326 per 1M tokens)."
+    )
+
+
+def test_without_a_price_the_cost_is_in_gpu_hours() -> None:
+    """2 GPUs x 1e6 tokens / (10,240 tokens/s x 3600) = 0.0543 GPU-hours."""
+    campaign = study(run(20.0, "ddp", 2), run(15.0, "fsdp", 2))
+    unpriced = campaign.model_copy(update={"costs": ()})
+    assert recommendations.headline(unpriced) == "Choose ddp on 2 GPUs: 0.0543 GPU-hours per 1M tokens."
+
+
+@pytest.mark.parametrize("runs", [(), (run(10.0),), (run(10.0), run(11.0))], ids=["none", "one", "one strategy"])
+def test_without_a_choice_there_is_no_recommendation(runs: tuple[RunResult, ...]) -> None:
+    assert recommendations.headline(study(*runs)) is None
+    assert recommendations.lines(study(*runs)) == ()
+
+
+def test_of_many_works_the_first_ten_have_a_line() -> None:
+    runs = [
+        run(rate, name, 2, seq_length=512 * n) for n in range(1, 13) for name, rate in (("ddp", 20.0), ("fsdp", 15.0))
+    ]
+    assert len(recommendations.lines(study(*runs))) == 11
+    assert recommendations.lines(study(*runs))[-1] == "And 2 more works: see the strategies."
