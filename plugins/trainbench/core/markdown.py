@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Mapping
 
@@ -38,6 +39,12 @@ def table(content: Table, links: Mapping[str, str] | None = None) -> str:
 def section(content: Table, links: Mapping[str, str] | None = None, level: int = 2) -> str:
     """The table under its title as a heading."""
     return f"{'#' * level} {escape(content.title)}\n\n{table(content, links)}"
+
+
+def folded(content: Table, links: Mapping[str, str] | None = None) -> str:
+    """The table closed under its title, which a click opens; where HTML is not shown, open."""
+    title = html.escape(one_line(content.title))  # Markdown's own escapes have no effect inside HTML
+    return f"<details><summary>{title}</summary>\n\n{table(content, links)}\n</details>\n"
 
 
 def bullets(lines: Iterable[str]) -> str:

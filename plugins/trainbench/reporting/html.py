@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainbench.core.formats import count, duration, moment, sentence, visible
-from trainbench.core.grouping import grouped
-from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
-from trainbench.core.verdicts import Finding, GroupVerdict
+from trainbench.core.tables import RESULT_LINK, Tone, shortened
+from trainbench.core.verdicts import GroupVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.finding_kinds import finding_kinds
 from trainbench.results.campaign import Campaign
 
-MAX_ALIKE = 3  # findings of one kind that get a card each; further ones are rows of a table
 DRILL_DETECTED = "Drill detected"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
@@ -51,7 +49,7 @@ def report_html(
         facts=_facts(campaign),
         groups=[_group(campaign, group) for group in verdict_text.shown_groups(campaign)],
         lone=verdict_text.lone_line(campaign),
-        findings=tuple(_findings(campaign.findings)),
+        kinds=tuple(finding_kinds(campaign.findings)),
         sentence=sentence,
         images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
         not_drawn=plots.reasons_not_drawn(campaign, plots.NAMES[1:]),
@@ -106,17 +104,6 @@ def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:
 def _lines(group: GroupVerdict) -> tuple[str, ...]:
     applied = f"Limits: {', '.join(verdict_text.limits(group)) or 'none applied'}."
     return (*verdict_text.reasons(group), *verdict_text.fleet_lines(group), applied)
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], Table | None]]:
-    """Findings grouped by kind, in the order of each kind's first: cards, and a table of the others."""
-    kinds = grouped(((finding.level, finding.category), finding) for finding in findings)
-    for alike in kinds.values():
-        if len(alike) <= MAX_ALIKE:
-            yield alike, None
-            continue
-        others = only(verdict_text.findings_table(alike[1:]), ("subject", "what", "measured", "expected"))
-        yield alike[:1], replace(others, title=f"{len(alike) - 1} more like this one")
 
 
 def _facts(campaign: Campaign) -> tuple[str, ...]:

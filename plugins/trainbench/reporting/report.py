@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trainbench.core.formats import count, duration, moment, sentence
-from trainbench.core.markdown import bullets, escape, section, table
+from trainbench.core.markdown import bullets, escape, folded, section, table
 from trainbench.core.tables import Table
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.finding_kinds import finding_kinds
 from trainbench.results.campaign import Campaign
 
 OTHER_FILES = {
@@ -105,8 +106,10 @@ def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
 def _findings(campaign: Campaign) -> list[str]:
     by_node = verdict_text.findings_by_node(campaign)
     shown = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
-    others = verdict_text.findings_table([f for f in campaign.findings if f not in shown])
-    return _titled([replace(others, title="Other findings")])
+    kinds = tuple(finding_kinds([finding for finding in campaign.findings if finding not in shown]))
+    others = verdict_text.findings_table([finding for kind in kinds for finding in kind.shown])
+    more = [folded(replace(kind.more, title=f"{kind.name}: {kind.more.title}")) for kind in kinds if kind.more]
+    return [*_titled([replace(others, title="Other findings")]), *more]
 
 
 def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:

@@ -42,6 +42,21 @@ def test_hostile_text_stays_text() -> None:
     assert "&lt;script&gt;alert('x')&lt;/script&gt; | a | b # not a heading `rm`" in html
 
 
+def test_findings_of_one_kind_are_folded_as_on_the_page() -> None:
+    campaign = campaigns.slow_node()
+    of_run = campaign.findings[0].model_copy(update={"nodes": (), "item": "run-0"})
+    alike = [of_run.model_copy(update={"item": f"run-{number}"}) for number in range(5)]
+    text = benchmark_report(campaign.model_copy(update={"findings": tuple(alike)}))
+    kind = f"{of_run.level} ({of_run.category})"
+    shown, folded = text.split(f"<details><summary>{kind}: 4 more like this one</summary>\n\n")
+    assert "| run-0 |" in shown
+    assert "| run-1 |" not in shown
+    rows = folded.split("\n</details>")[0]
+    assert [number for number in range(5) if f"| run-{number} |" in rows] == [1, 2, 3, 4]
+    page = MarkdownIt("gfm-like", {"linkify": False}).render(text)
+    assert page.index("<details>") < page.index("<td>run-1</td>") < page.index("</details>")
+
+
 def test_absent_plots_are_explained() -> None:
     assert "only 1 GPU per run was measured, a curve needs two sizes." in benchmark_report(campaigns.healthy())
 
