@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from bench_image.contract.pod_io import SPEC_ENV
 from tests.builders import make_result
@@ -205,3 +206,30 @@ def test_a_result_that_airflow_did_not_take_is_read_from_the_store(
     assert event.payload["status"] == "success"
     assert collected["context"]["pod"] == trigger.pod_name
     assert collected["performance"] == json.loads(result.performance.model_dump_json())
+
+
+FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
+
+
+@pytest.mark.parametrize(
+    ("script", "logged"),
+    [(f"echo hello; sleep 1; {WRITE}", "hello\n"), (FAILS, "step 1\n [31mCUDA error\n")],
+    ids=["ends well", "fails"],
+)
+def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
+    triggers: Triggers, tmp_path: Path, script: str, logged: str
+) -> None:
+    """Of a pod that failed it is what says why. Control characters do not get into the file."""
+    spec = make_result("node-1").spec
+    triggers.store = str(tmp_path / "store")
+    trigger = triggers.trigger("kept", script, env=[{"name": SPEC_ENV, "value": spec.model_dump_json()}])
+
+    (event,) = triggers.run(trigger)
+    if type(event).__name__ != "TaskSuccessEvent":
+        trigger.task_instance.xcom_push = lambda **_: None  # type: ignore[union-attr]
+        with pytest.raises(AirflowFailException):
+            trigger._operator.trigger_reentry({"ti": trigger.task_instance}, event.payload)
+
+    folder = tmp_path / "store" / "campaigns" / spec.identity.campaign_id / "runs" / spec.identity.run_id
+    assert (folder / "pod.log").read_text() == logged
+    assert triggers.left() == []

@@ -69,13 +69,15 @@ async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.Stre
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
     stamped = _is_true(request.query.get("timestamps"))
-    sent = _first_line(container, request)
+    sent, bytes_left = _first_line(container, request), int(request.query.get("limitBytes") or 10**12)
     with suppress(ConnectionResetError):
         while True:
             changed = container.changed
             batch, sent = container.lines[sent:], len(container.lines)
             if batch:
-                await response.write(b"".join(_rendered(line, stamped) for line in batch))
+                text = b"".join(_rendered(line, stamped) for line in batch)[:bytes_left]
+                bytes_left -= len(text)
+                await response.write(text)
             if not kubelets.answers(pod) and request.transport is not None:
                 request.transport.abort()  # the API server's own connection to the kubelet is dead
                 break

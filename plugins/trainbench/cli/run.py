@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.manifests import manifest, title
+from trainbench.results.arrivals import store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
+from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Settings
 
 if TYPE_CHECKING:
@@ -57,17 +60,20 @@ def _run_pods(
     results = []
     for number, spec in enumerate(specs, start=1):
         name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.identity.group_id))}"
-        result = _run_pod(spec, settings, name, console)
+        result = _run_pod(spec, settings, name, store, console)
         store.write_result(result)
         console.print(plain(f"{name}: {_outcome(result)}"))
         results.append(result)
     return tuple(results)
 
 
-def _run_pod(spec: RunSpec, settings: Settings, name: str, console: Console) -> RunResult:
-    pod = LocalPod(manifest(spec, settings), settings.local_image)
+def _run_pod(spec: RunSpec, settings: Settings, name: str, store: Store, console: Console) -> RunResult:
+    made = manifest(spec, settings)
+    pod = LocalPod(made, settings.local_image)
     with console.status(name) as status:
         outcome = pod.run(lambda line: status.update(f"{name}: {_progress(line)}"))
+    with suppress(StoreError):  # the result says what is wrong with the store
+        store_log(store, made, outcome.log)
     state = outcome.ended_by or f"exit code {outcome.exit_code}"
     (result,) = collect([spec], [outcome.result_text], datetime.now(UTC), [state])
     return result

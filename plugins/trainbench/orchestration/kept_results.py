@@ -1,4 +1,4 @@
-"""Keeps each pod's result in the store as soon as its task has it, and reads it there once the pod is gone."""
+"""Keeps each pod's result and log in the store as soon as its task has them; reads the result once the pod is gone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def keep_result(manifest: Mapping[str, Any] | None, payload: object, log: Any, s
     else:
         if address:
             log.info("Stored as %s", address)
+
+
+def keep_log(manifest: Mapping[str, Any] | None, text: str, log: Any, store: str | None = None) -> None:
+    """Store the last part of the pod's log beside its result. Errors are only logged: a run never fails by its log."""
+    from trainbench.results.arrivals import store_log
+    from trainbench.results.artefacts import open_store
+
+    try:
+        store_log(open_store(store or read_settings().store), manifest or {}, text)
+    except Exception as error:  # whatever the store's library raises
+        log.warning("The pod's log is not kept beside its result: %s", error)
 
 
 def kept_result(manifest: Mapping[str, Any] | None, pod_name: str, log: Any, store: str | None = None) -> Any:

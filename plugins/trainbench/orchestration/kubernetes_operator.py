@@ -26,19 +26,19 @@ from urllib3.exceptions import HTTPError
 
 from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
 from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
-from trainbench.orchestration.kept_results import keep_result, kept_result
+from trainbench.orchestration.kept_results import keep_log, keep_result, kept_result
 from trainbench.orchestration.pod_deletion import delete_pods
-from trainbench.orchestration.pod_reads import follow_log, read_events, read_node, read_pod, result_line
+from trainbench.orchestration.pod_reads import follow_log, log_tail, read_events, read_node, read_pod, result_line
 from trainbench.orchestration.pod_trigger import BenchPodTrigger
 from trainbench.planning.nodes import not_ready_s
 from trainbench.pods.manifests import GANG, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
+from trainbench.pods.pod_log import LogTail, shown_line
 from trainbench.pods.result_text import ResultTextError, decoded
 from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
 
 # Requests for a result that the node does not serve go on for as long as `release` waits for an API server.
 RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
-MAX_LINE = 10_000  # characters of one line of the pod in the task's log
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 # A pod of a gang is never made anew, but after a failure of the API alone it still runs and can be reattached.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
@@ -47,9 +47,8 @@ SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; 
 
 
 def log_line(container: str, line: str) -> str:
-    """A line of the pod's log for the task's log. The last line may be the result, which is stored elsewhere."""
-    text = f"result of {len(line)} bytes" if line.startswith('{"schema_version"') else line[:MAX_LINE]
-    return f"[{container}] {text}"
+    """A line of the pod's log for the task's log."""
+    return f"[{container}] {shown_line(line)}"
 
 
 class BenchPodOperator(KubernetesPodOperator):
@@ -72,6 +71,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._handed_over: Any = None
         self._pod_name: str | None = None
         self._is_resumed = False
+        self._log_tail = LogTail()
         self._last_seen: Mapping[str, Any] | None = None
         self.store: str | None = None  # address of the store of results; None: the settings'
         self.result_wait_s = RESULT_WAIT_S
@@ -177,6 +177,9 @@ class BenchPodOperator(KubernetesPodOperator):
             self._last_seen = read_pod(
                 self.client, remote_pod.metadata.name, remote_pod.metadata.namespace
             )  # before deletion
+        if self._last_seen and has_ended(self._last_seen, self.base_container_name):  # a dead node serves no log
+            text = log_tail(self.client, remote_pod, self.base_container_name)
+            keep_log(self.pod_template_dict, text, self.log, self.store)
         super().cleanup(pod, remote_pod, xcom_result, context)
 
     @cached_property
@@ -200,12 +203,13 @@ class BenchPodOperator(KubernetesPodOperator):
         return self._handed_over
 
     def collect(self, name: str, namespace: str) -> tuple[V1Pod, Any]:
-        """The pod that ended well and its result, for the trigger; copies the pod's log into the task's. The pod stays,
-        and no cause is determined.
+        """The pod that ended well and its result, for the trigger; copies the pod's log into the task's and the store.
+        The pod stays, and no cause is determined.
         """
         pod = self.hook.get_pod(name, namespace)
         with suppress(ApiException, HTTPError):
             self._write_logs(pod)
+        keep_log(self.pod_template_dict, self._log_tail.text, self.log, self.store)
         return pod, self._require(self.extract_xcom(pod))
 
     def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:
@@ -242,6 +246,7 @@ class BenchPodOperator(KubernetesPodOperator):
         """Copies the pod's log into the log of a resumed task."""
         since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
         for line in follow_log(self.client, pod, self.base_container_name, follow, since):
+            self._log_tail.add(line)
             self.log.info("%s", log_line(self.base_container_name, line))
 
     def on_kill(self) -> None:

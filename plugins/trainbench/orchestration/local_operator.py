@@ -7,13 +7,12 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from trainbench.orchestration.kept_results import keep_result
+from trainbench.orchestration.kept_results import keep_log, keep_result
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.pod_end import END, EndKind, PodEnd
+from trainbench.pods.pod_log import shown_line
 from trainbench.pods.result_text import ResultTextError, decoded
 from trainbench.settings.environment import read_settings
-
-MAX_LINE = 10_000  # characters of one line of the pod in the task's log
 
 
 class LocalPodOperator(BaseOperator):
@@ -28,7 +27,8 @@ class LocalPodOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         self._pod = LocalPod(self.pod_template_dict, read_settings().local_image)
-        outcome = self._pod.run(self._log_line)
+        outcome = self._pod.run(lambda line: self.log.info(shown_line(line)))
+        keep_log(self.pod_template_dict, outcome.log, self.log)
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             raise AirflowFailException(f"the pod left no result: {cause}")
@@ -48,7 +48,3 @@ class LocalPodOperator(BaseOperator):
     def on_kill(self) -> None:
         if self._pod is not None:
             self._pod.stop("the task was stopped")
-
-    def _log_line(self, line: str) -> None:
-        is_result = line.startswith('{"schema_version"')
-        self.log.info(f"result of {len(line)} bytes" if is_result else line[:MAX_LINE])

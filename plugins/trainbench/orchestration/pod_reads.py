@@ -12,6 +12,9 @@ from urllib3.exceptions import HTTPError
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from trainbench.orchestration.bounded_pod_manager import log_timeout
+from trainbench.pods.pod_log import LogTail
+
+TAIL_LINES, TAIL_BYTES, TAIL_TIMEOUT_S = 1000, 4_000_000, (5, 10)  # of a log that is kept; the last: connect, read
 
 
 def read_pod(client: Any, name: str, namespace: str) -> Mapping[str, Any] | None:
@@ -58,6 +61,24 @@ def follow_log(client: Any, pod: V1Pod, container: str, follow: bool, since: dat
     for line in lines:
         if text := line.decode(errors="backslashreplace").rstrip("\n"):
             yield text
+
+
+def log_tail(client: Any, pod: V1Pod, container: str) -> str:
+    """The last part of the container's log; empty where its node serves none."""
+    try:
+        reply = client.read_namespaced_pod_log(
+            pod.metadata.name,
+            pod.metadata.namespace,
+            container=container,
+            tail_lines=TAIL_LINES,
+            limit_bytes=TAIL_BYTES,
+            _request_timeout=TAIL_TIMEOUT_S,
+            _preload_content=False,
+        )
+        lines = reply.data.decode(errors="replace").split("\n")
+    except (ApiException, HTTPError):
+        return ""
+    return LogTail(line for line in lines if line).text
 
 
 def result_line(client: Any, pod: V1Pod, container: str) -> str | None:

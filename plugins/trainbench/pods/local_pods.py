@@ -23,6 +23,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.core.user_error import UserError
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
+from trainbench.pods.pod_log import LogTail
 
 FOLDER_PREFIX = "trainbench-pod-"
 POD_FILE, PROGRESS_FILE = "pod.json", "progress"
@@ -34,11 +35,14 @@ class LocalPodError(UserError, RuntimeError):
 
 
 class LocalOutcome(Frozen):
-    """How a pod ended. `result_text` None: it left no result. `ended_by`: whether the launcher stopped it."""
+    """How a pod ended. `result_text` None: it left no result. `ended_by`: why the launcher stopped it. `log`: the last
+    part of its output.
+    """
 
     exit_code: int
     result_text: str | None
     ended_by: str | None = None
+    log: str = ""
 
 
 class LocalImage(Frozen):
@@ -91,20 +95,31 @@ class LocalPod:
             deadline.start()
             self._introduce(root)
             try:
-                assert self._process.stdout is not None
-                with (root / PROGRESS_FILE).open("w", buffering=1) as progress:
-                    for line in self._process.stdout:
-                        if line.startswith(PROGRESS_MARK):
-                            progress.write(line)
-                        on_line(line.rstrip("\n"))
+                log = self._follow(root / PROGRESS_FILE, on_line)
                 exit_code = self._process.wait()
             finally:
                 deadline.cancel()
                 self._kill(signal.SIGKILL)
                 self._process.stdout.close()  # type: ignore[union-attr]
             return LocalOutcome(
-                exit_code=exit_code, result_text=_read(root / XCOM_DIR[1:] / XCOM_FILE), ended_by=self._ended_by
+                exit_code=exit_code,
+                result_text=_read(root / XCOM_DIR[1:] / XCOM_FILE),
+                ended_by=self._ended_by,
+                log=log,
             )
+
+    def _follow(self, progress_file: Path, on_line: Callable[[str], None]) -> str:
+        """Read the output to its end; return its last part."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        tail = LogTail()
+        with progress_file.open("w", buffering=1) as progress:
+            for line in self._process.stdout:
+                if line.startswith(PROGRESS_MARK):
+                    progress.write(line)
+                tail.add(line.rstrip("\n"))
+                on_line(line.rstrip("\n"))
+        return tail.text
 
     def stop(self, why: str) -> None:
         """SIGTERM, the manifest's grace period, then SIGKILL, to the pod's whole process group."""

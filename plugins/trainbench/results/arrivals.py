@@ -1,8 +1,9 @@
-"""Stores each pod's result as soon as its task has it, so that no later failure loses it.
+"""Stores each pod's result and log as soon as its task has them, so that no later failure loses them.
 
     {root}/campaigns/{campaign_id}/plan.json                      the planned runs
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json      of a run on one node
     {root}/campaigns/{campaign_id}/runs/{run_id}/rank-{k}.json    of the pod of node rank k, until the gang's are joined
+    {root}/campaigns/{campaign_id}/runs/{run_id}/pod.log          the last part of the pod's log; rank-{k}.log of a gang
 
 Names come from the run: a repeated task, or `publish` after it, writes the same file again.
 """
@@ -22,6 +23,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.planning.plan import Plan
 from trainbench.pods.manifests import CONTAINER, RANK_ENV
 from trainbench.pods.pod_end import PodEnd
+from trainbench.pods.pod_log import log_file
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import mismatch, parse_payload
 from trainbench.results.store_files import StoreError
@@ -51,6 +53,17 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) ->
     if mismatch(spec, result):
         return None
     return store.write_rank_result(result, rank) if spec.placement.nodes > 1 else store.write_result(result)
+
+
+def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | None:
+    """Store the kept part of this pod's log; return the file's address. None: it is empty, or of a pod that is none of
+    ours. Raises StoreError.
+    """
+    if not text or (run := _run_of(manifest)) is None:
+        return None
+    spec, rank = run
+    name = log_file(rank if spec.placement.nodes > 1 else None)
+    return store.write_log(spec.identity.campaign_id, spec.identity.run_id, name, text)
 
 
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:

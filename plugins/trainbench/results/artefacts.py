@@ -1,7 +1,7 @@
 """The files of a store: of each campaign its plan, results and summary; cost reports.
 
     {root}/campaigns/{campaign_id}/plan.json
-    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json, and rank-0.json, ... of a gang's pods
+    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json and pod.log; rank-0.json, rank-0.log, ... of a gang's pods
     {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
     {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
 
@@ -104,6 +104,11 @@ class Store:
             / rank_file(rank)
         )
         return self._write(path, result.model_dump_json(indent=1).encode())
+
+    def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
+        """Write the kept log of one pod; return the file's address. `name`: see `pod_log.log_file`."""
+        folder = self._campaign(campaign_id) / "runs" / _identifier(run_id)
+        return self._write(_named(folder, name), text.encode())
 
     def write_plan(self, campaign_id: str, text: str) -> str:
         """Write the campaign's plan; return the file's address."""

@@ -93,6 +93,7 @@ def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "is_configured", lambda _: False)
+    monkeypatch.setattr("tempfile.tempdir", str(home))  # another test's pods may run on this machine
     for command in (("doctor", "--json"), ("housekeeping", "--json"), ("watch", "--json")):
         done = trainbench(*command)
         assert "no cluster is configured: this machine only" in done.stderr, command

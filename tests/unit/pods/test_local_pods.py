@@ -33,6 +33,7 @@ def test_the_result_comes_back_with_the_output_lines() -> None:
     outcome = LocalPod(pod(f"print('step 1'); {WRITE.format(repr('{}'))}"), IMAGE).run(lines.append)
 
     assert (outcome.exit_code, outcome.result_text, lines) == (0, "{}", ["step 1"])
+    assert outcome.log == "step 1\n"
 
 
 def test_environment_is_the_manifest_s_with_volumes_as_folders() -> None:

@@ -13,8 +13,9 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
-from trainbench.results.arrivals import arrived, arrived_of_pod, completed, store_arrival
+from trainbench.results.arrivals import arrived, arrived_of_pod, completed, store_arrival, store_log
 from trainbench.results.artefacts import Store, open_store
+from trainbench.results.store_layout import Shelf
 
 GANG = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp")
 
@@ -163,3 +164,19 @@ def test_an_end_that_the_pod_s_task_gave_is_not_replaced_by_an_earlier_result(st
 
     assert completed(store, [result.spec], [None], [lost]) == [None]
     assert completed(store, [result.spec], [None], [None]) != [None]
+
+
+def test_the_log_of_each_pod_lies_beside_its_result_and_expires_with_it(store: Store) -> None:
+    """A gang's pods have one each; housekeeping knows the files, and no reader of results takes one for a result."""
+    alone = make_spec(node="node-1")
+    names = [store_log(store, pod(alone), "a\n"), *(store_log(store, pod(GANG, rank), "b\n") for rank in (0, 1))]
+
+    assert [str(name).rsplit("/", 2)[1:] for name in names] == [
+        [alone.identity.run_id, "pod.log"],
+        [GANG.identity.run_id, "rank-0.log"],
+        [GANG.identity.run_id, "rank-1.log"],
+    ]
+    assert store.usage(Shelf.CAMPAIGNS, alone.identity.campaign_id).foreign == ()
+    assert store.read_results(alone.identity.campaign_id).results == ()
+    assert store_log(store, pod(alone), "") is None
+    assert store_log(store, {"spec": {"containers": [{"name": "base"}]}}, "a") is None
