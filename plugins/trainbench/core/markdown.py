@@ -53,7 +53,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def _row(row: Row, links: Mapping[str, str]) -> str:
-    cells = [escape(text) for text in row.texts]
+    cells = [f"[{escape(cell.text)}]({cell.href})" if cell.href else escape(cell.text) for cell in row.cells]
     address = links.get(row.run_id or "")
     if address:
         cells[0] = f"[{cells[0]}]({address})"

@@ -176,6 +176,7 @@ def only(content: Table, names: Iterable[str]) -> Table:
 
 # A summary lies in summary/, the results beside that folder.
 RESULT_LINK = "../runs/{run_id}/result.json"
+LOG_LINK = "../runs/{run_id}/{name}"
 MAX_ROWS = 200  # nobody reads on; a page of 100,000 rows cannot even be opened
 _FIRST = {Tone.BAD: 0, Tone.WARN: 1}
 

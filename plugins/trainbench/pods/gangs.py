@@ -47,6 +47,13 @@ def combine(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     return cause.model_copy(update={"spec": spec, "error": error, "ranks": _ranks(results) or cause.ranks})
 
 
+def failed_rank(result: RunResult) -> int | None:
+    """Node rank whose failure `combine` made the run's; None: the run has one pod, or failed without a cause of one."""
+    message = result.error.message if result.error else ""
+    nodes = nodes_of(result.spec)
+    return next((rank for rank, node in enumerate(nodes) if len(nodes) > 1 and message.startswith(f"{node}: ")), None)
+
+
 def _all_ok(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     first = results[0]
     contexts = [result.context for result in results if result.context]

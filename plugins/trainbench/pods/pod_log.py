@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ from trainbench.core.formats import count, visible
 MAX_LOG_BYTES = 64_000  # a run that ends well logs less than a tenth
 MAX_LINE = 10_000  # characters
 POD_LOG = "pod.log"
+LOG_FILE = re.compile(r"pod\.log|rank-[0-9]{1,6}\.log")
 
 
 def shown_line(line: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainbench.core.formats import count, duration, moment, sentence, visible
-from trainbench.core.tables import RESULT_LINK, Tone, shortened
+from trainbench.core.tables import LOG_LINK, RESULT_LINK, Tone, shortened
 from trainbench.core.verdicts import GroupVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
@@ -22,10 +22,13 @@ WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action need
 
 
 class InAirflow(NamedTuple):
-    """The report as a page inside Airflow: the address of the pages' script, and of a run's result by `{run_id}`."""
+    """The report as a page inside Airflow: the address of the pages' script, of a run's result by `{run_id}`, and of
+    its kept log by `{run_id}` and `{name}`.
+    """
 
     script: str
     result_link: str
+    log_link: str
 
 
 def report_html(
@@ -57,7 +60,7 @@ def report_html(
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
         comparison_sections=comparison_sections(campaign) if sections is None else sections,
-        sections=_sections(campaign),
+        sections=_sections(campaign, page.log_link if page else LOG_LINK),
         glossary=glossary,
         page=page,
         result_link=page.result_link if page else RESULT_LINK,
@@ -112,11 +115,11 @@ def _facts(campaign: Campaign) -> tuple[str, ...]:
     return campaign.suite, f"campaign {campaign.campaign_id}", runs, moment(campaign.started_at), f"took {took}"
 
 
-def _sections(campaign: Campaign) -> dict[str, object]:
+def _sections(campaign: Campaign, log_link: str) -> dict[str, object]:
     return {
         "history": history_tables.history_table(campaign),
         "baselines": history_tables.accepted_baselines(campaign),
-        "beyond": (run_tables.failures(campaign), run_tables.skipped(campaign)),
+        "beyond": (run_tables.failures(campaign, log_link), run_tables.skipped(campaign)),
         "runs": (run_tables.performance(campaign), run_tables.scaling(campaign), run_tables.telemetry(campaign)),
         "startup": run_tables.startup(campaign),
         "prices": cost_report.prices_table(campaign),

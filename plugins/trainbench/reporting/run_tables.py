@@ -6,12 +6,24 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from bench_image.contract.result import RunResult
+from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.formats import NA, count, listing, one_line
-from trainbench.core.tables import MAX_ROWS, Table, Tone, integer, make_table, short_names, text, text_columns
+from trainbench.core.tables import (
+    LOG_LINK,
+    MAX_ROWS,
+    Content,
+    Table,
+    Tone,
+    integer,
+    make_table,
+    short_names,
+    text,
+    text_cell,
+    text_columns,
+)
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import (
     PERFORMANCE,
@@ -22,6 +34,7 @@ from trainbench.figure_catalogue.run_figures import (
     of_section,
 )
 from trainbench.params.applies_to import applies_to
+from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -95,8 +108,15 @@ def _base_text(efficiency: Efficiency) -> str:
     return f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy}){place}"
 
 
-def failures(campaign: Campaign) -> Table:
-    """The table of runs whose status is not ok, with the reported error."""
+def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
+    """The table of runs whose status is not ok, with the reported error. `log_link`: address of a kept log."""
+
+    def log(pair: tuple[RunResult, RunError]) -> Content:
+        run_id = pair[0].spec.identity.run_id
+        name = campaign.logs.get(run_id, "")
+        is_log = LOG_FILE.fullmatch(name)  # the name is of a file that others may have written
+        return text_cell(name, href=log_link.format(run_id=run_id, name=name)) if is_log else text_cell("not kept")
+
     names = short_names(campaign.results, campaign.labels)
     return make_table(
         [(result, result.error) for result in campaign.results if result.error],
@@ -108,6 +128,7 @@ def failures(campaign: Campaign) -> Table:
             text("status", lambda pair: pair[0].status.value),
             text("phase", lambda pair: pair[1].phase.value),
             text("error", lambda pair: one_line(f"{pair[1].kind}: {pair[1].message}")),
+            text("log", log),
         ),
         tone=lambda _: Tone.BAD,
         title="Failed runs",

@@ -8,6 +8,8 @@ from tempfile import SpooledTemporaryFile
 
 from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
+from trainbench.pods.gangs import failed_rank
+from trainbench.pods.pod_log import log_file
 from trainbench.reporting import comparison_sections, cost_report, html, metrics_csv, plots, report, report_json
 from trainbench.results.artefacts import Content, Store
 from trainbench.results.campaign import Campaign
@@ -20,6 +22,8 @@ IN_MEMORY = 16_000_000  # bytes of one file; what is larger waits on the disk un
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
     """Write every file of the campaign's summary, replacing older ones; return relative path -> address."""
     parts = FaultIsolation()
+    logs = parts.attempt("looking for the logs of failed runs", campaign.campaign_id, lambda: _logs(campaign, store))
+    campaign = campaign.model_copy(update={"logs": logs or {}})
     files = _files(campaign, parts)
     history_rows.rows(campaign, parts)  # adds a finding on rows that the history cannot record
     if parts.failures:  # written again with a finding on the files that failed
@@ -28,6 +32,18 @@ def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
     store.write_results(campaign.results)
     store.write_campaign(campaign)
     return store.write_summary(campaign.campaign_id, files)
+
+
+def _logs(campaign: Campaign, store: Store) -> dict[str, str]:
+    """Id of each failed run -> name of its kept log; of a gang that of the rank that failed, else the first."""
+    logs = {}
+    for result in campaign.results:
+        run_id = result.spec.identity.run_id
+        if result.error and (names := store.log_names(campaign.campaign_id, run_id)):
+            rank = failed_rank(result)
+            own = None if rank is None else log_file(rank)
+            logs[run_id] = own if own in names else names[0]
+    return logs
 
 
 def _files(campaign: Campaign, parts: FaultIsolation) -> Files:

@@ -27,6 +27,8 @@ from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
+from trainbench.core.natural_order import natural
+from trainbench.pods.pod_log import LOG_FILE, MAX_LOG_BYTES
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
 from trainbench.results.campaign_file import campaign_json, parse_campaign
@@ -109,6 +111,20 @@ class Store:
         """Write the kept log of one pod; return the file's address. `name`: see `pod_log.log_file`."""
         folder = self._campaign(campaign_id) / "runs" / _identifier(run_id)
         return self._write(_named(folder, name), text.encode())
+
+    def log_names(self, campaign_id: str, run_id: str) -> tuple[str, ...]:
+        """Sorted file names of the kept logs of a run's pods. Raises StoreError."""
+        folder = self._campaign(campaign_id) / "runs" / _identifier(run_id)
+        with explained(folder, "read"):
+            names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return tuple(sorted((name for name in names if LOG_FILE.fullmatch(name)), key=natural))
+
+    def read_log(self, campaign_id: str, run_id: str, name: str) -> bytes:
+        """The kept log of one pod. Raises StoreError, also for another file than a log."""
+        folder = self._campaign(campaign_id) / "runs" / _identifier(run_id)
+        if not LOG_FILE.fullmatch(name):
+            raise StoreError(f"{name!r:.120} is no log of a pod: pod.log, or rank-0.log and so on of a gang's pods")
+        return self._read(folder / name, 2 * MAX_LOG_BYTES)
 
     def write_plan(self, campaign_id: str, text: str) -> str:
         """Write the campaign's plan; return the file's address."""

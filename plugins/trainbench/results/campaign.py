@@ -52,6 +52,7 @@ class Campaign(Frozen):
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the facts about the plan's nodes before the first run
     marks_are_known: bool = False  # the findings name every node that other work is kept away from, and no other
+    logs: Mapping[str, str] = {}  # id of a failed run -> file name of its kept log, the one of the rank that failed
     baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: measurements before them do not count
 
     @property

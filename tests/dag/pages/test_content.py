@@ -76,6 +76,23 @@ def test_a_run_s_page_has_its_figures_and_its_raw_result(client: Any, pages: Pat
     assert raw.content == (pages / f"store/campaigns/last/runs/{run}/result.json").read_bytes()
 
 
+def test_a_run_s_page_leads_to_the_kept_end_of_its_pod_s_log(client: Any, own_pages: Path) -> None:
+    """It is served as plain text; no other file of the run's folder is served as a log."""
+    run = a_run(own_pages)
+    folder = own_pages / f"store/campaigns/last/runs/{run}"
+    (folder / "pod.log").write_text("<script>alert(1)</script>\n")
+    address = f"results/last/{run}/logs/pod.log"
+
+    assert f'href="../../{address}"' in get(client, f"runs/last/{run}").text
+    served = get(client, address)
+    assert (served.text, served.status_code) == ("<script>alert(1)</script>\n", 200)
+    assert served.headers["content-type"] == "text/plain; charset=utf-8"
+    assert served.headers["x-content-type-options"] == "nosniff"
+    assert get(client, f"results/last/{run}/logs/result.json").status_code == 404
+    assert get(client, f"results/last/{run}/logs/rank-0.log").status_code == 404
+    assert get(client, "results/last/unknown/logs/pod.log").status_code == 404
+
+
 def test_a_run_whose_file_has_expired_says_so(client: Any, own_pages: Path) -> None:
     run = a_run(own_pages)
     (own_pages / f"store/campaigns/last/runs/{run}/result.json").unlink()

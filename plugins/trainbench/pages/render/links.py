@@ -56,6 +56,9 @@ class Links:
     def result(self, campaign_id: str, run_id: str) -> str:
         return self.up + _path("results", campaign_id, run_id)
 
+    def log(self, campaign_id: str, run_id: str, name: str) -> str:
+        return self.up + _path("results", campaign_id, run_id, "logs", name)
+
     def static(self, name: str) -> str:
         return self.up + _path("static", name)
 

@@ -41,6 +41,14 @@ def stored_result(campaign: str, run_id: str) -> RunResult | None:
         return None
 
 
+def kept_logs(campaign: str, run_id: str) -> tuple[str, ...]:
+    """File names of the kept logs of the run's pods; empty where they have expired or cannot be read."""
+    try:
+        return the_store().log_names(campaign, run_id)
+    except StoreError:
+        return ()
+
+
 def pages_of(who: Reader) -> Pages:
     """The reads that this person may make. Raises HistoryError where the database cannot be opened."""
     return Pages(open_engine(read_settings().history_url, the_store()), who.dag_ids)

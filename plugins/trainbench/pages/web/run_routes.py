@@ -18,7 +18,7 @@ from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respond
 from trainbench.pages.render.run_figures import run_figures
-from trainbench.pages.web.responses import pages_of, stored_result, the_store, visible
+from trainbench.pages.web.responses import kept_logs, pages_of, stored_result, the_store, visible
 from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
 from trainbench.pages.web.task_lookup import task_of, task_result
 from trainbench.planning.plan import campaign_id
@@ -50,7 +50,8 @@ NO_RESULT = (
 def report(request: Request, dag_id: str, run_id: str) -> Response:
     name, store = campaign_id(dag_id, run_id), the_store()
     to = links(request.scope)
-    address = InAirflow(to.static(asset_name("pages.js")), f"{to.up}results/{name}/{{run_id}}/result.json")
+    files = f"{to.up}results/{name}/{{run_id}}"
+    address = InAirflow(to.static(asset_name("pages.js")), f"{files}/result.json", f"{files}/logs/{{name}}")
     if not store.has_verdict(name) or (text := stored_report(store, name, dag_id, address)) is None:
         return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
     return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy_text(REPORT_POLICY)})
@@ -105,6 +106,18 @@ def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> R
     return Response(stored, media_type="application/json", headers=HEADERS)
 
 
+@router.get("/results/{campaign}/{run_id}/logs/{name}")
+def kept_log(campaign: str, run_id: str, name: str, pages: Pages = Depends(visible)) -> Response:
+    """The kept end of a pod's log, of a run that the history has and this person may see."""
+    if pages.run(campaign, run_id) is None:
+        raise HTTPException(404, "There is no such run.")
+    try:
+        stored = the_store().read_log(campaign, run_id, name)
+    except StoreError:
+        raise HTTPException(404, "No log of this pod was kept, or its file has expired.") from None
+    return Response(stored, media_type="text/plain; charset=utf-8", headers=HEADERS)
+
+
 def _run(
     request: Request,
     result: RunResult | None,
@@ -124,5 +137,6 @@ def _run(
         known=known,
         dag_id=dag_id,
         dag_run_id=dag_run_id,
+        logs=kept_logs(known.run.campaign_id, known.run.run_id) if known else (),
         task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
     )
