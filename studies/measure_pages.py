@@ -34,7 +34,7 @@ from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, Met
 from trainbench.history.history import History, open_history
 from trainbench.history.run_rows import rows
 from trainbench.history.run_tables import breaches, runs
-from trainbench.history.summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
+from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, summarise, with_known_gpus
 from trainbench.history.summary_tables import acknowledgements, campaigns, node_verdicts, works
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -194,7 +194,7 @@ def _run(row: Row, at: datetime, driver: str, chance: random.Random) -> Row:
 
 
 def _works(
-    summary: tuple[Work, ...], campaign: Row, at: datetime, last_id: int, chance: random.Random
+    summary: tuple[WorkSummary, ...], campaign: Row, at: datetime, last_id: int, chance: random.Random
 ) -> tuple[list[Row], list[tuple[Row, Row]]]:
     """Rows of `works`; and rows of `node_verdicts`, each with its work's."""
     made: list[Row] = []

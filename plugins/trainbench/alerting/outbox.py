@@ -28,7 +28,7 @@ from trainbench.settings.channels import Channel
 
 DUE_DAYS = 7  # a notice that could not be sent for longer is dropped
 KEPT_DAYS = 90  # an end waits so long for the node's other open notices
-_KINDS = [kind.value for kind in warning_findings.Kind]
+_KINDS = [kind.value for kind in warning_findings.WarningKind]
 Key = tuple[str, int, str]  # kind, id, event
 
 

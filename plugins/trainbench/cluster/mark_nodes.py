@@ -14,7 +14,17 @@ from trainbench.cluster.marked_nodes import Node, Replaced, gpu_nodes, listed_no
 from trainbench.core.verdicts import Finding, by_level
 from trainbench.judging import mark_findings
 from trainbench.judging.mark_findings import FREED, MARKED, OF_MARKS
-from trainbench.judging.node_marks import CAP, LOOK, ListedNode, Mark, Refusal, decide, most_marked, to_free, why_marked
+from trainbench.judging.node_marks import (
+    CAP,
+    LOOK,
+    ListedNode,
+    Mark,
+    MarkRefusal,
+    decide_marks,
+    most_marked,
+    nodes_to_free,
+    why_marked,
+)
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
@@ -72,8 +82,8 @@ class _Acts:
     nodes: Mapping[str, Node]
     listed: dict[str, ListedNode] = field(init=False)
     freed: dict[str, ListedNode] = field(default_factory=dict)
-    failed: dict[str, Refusal] = field(default_factory=dict)
-    refused: list[Refusal] = field(default_factory=list)
+    failed: dict[str, MarkRefusal] = field(default_factory=dict)
+    refused: list[MarkRefusal] = field(default_factory=list)
     removed: tuple[str, ...] = ()
     marked: list[str] = field(default_factory=list)
 
@@ -85,7 +95,7 @@ class _Acts:
         return most_marked(len(self.nodes), self.settings.keep_away_max_pct)
 
     def free(self) -> None:
-        due = to_free(self.campaign, self.listed)
+        due = nodes_to_free(self.campaign, self.listed)
         self.failed = {refusal.node: refusal for refusal in self._write([(each, None) for each in due])}
         for each in due:
             if each.node not in self.failed:
@@ -93,7 +103,7 @@ class _Acts:
                 self.listed[each.node] = each.model_copy(update={"shape": None, "mark": None})
 
     def mark(self, earlier: set[str]) -> None:
-        decision = decide(self.campaign, self.listed, self.settings.instance, self.most, earlier)
+        decision = decide_marks(self.campaign, self.listed, self.settings.instance, self.most, earlier)
         not_done = self._write(decision.to_mark)
         self.refused = [*decision.refused, *not_done]
         self.removed = decision.removed
@@ -116,7 +126,7 @@ class _Acts:
             if not self._write([(self.listed[name], None)], now):
                 num_marked -= 1
                 self.listed[name] = self.listed[name].model_copy(update={"shape": None, "mark": None})
-                self.refused.append(Refusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
+                self.refused.append(MarkRefusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
 
     def shapes(self) -> dict[str, str]:
         """Node -> the kind of its present mark."""
@@ -144,18 +154,18 @@ class _Acts:
 
     def _write(
         self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
-    ) -> list[Refusal]:
+    ) -> list[MarkRefusal]:
         """The reason of each change that failed. Stops without the right or without an answer."""
-        not_done: list[Refusal] = []
+        not_done: list[MarkRefusal] = []
         for number, (each, mark) in enumerate(changes):
             try:
                 write_mark(self.cluster, (nodes or self.nodes)[each.node], mark, self.settings)
             except (ClusterError, Replaced) as error:
                 reason, next_step, is_last = _explained(error)
-                not_done.append(Refusal(each.node, reason, next_step))
+                not_done.append(MarkRefusal(each.node, reason, next_step))
                 if is_last:
                     reason = reason if isinstance(error, Refused) else "not tried, the API server gave no answer before"
-                    not_done += [Refusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
+                    not_done += [MarkRefusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
                     break
         return not_done
 

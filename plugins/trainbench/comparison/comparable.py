@@ -71,7 +71,7 @@ def changed_fields(before: RunSpec, after: RunSpec) -> tuple[str, ...]:
     return tuple(f"{name} {value_text(a)}, was {value_text(b)}" for name, a, b in _differing(new, old))
 
 
-def nearest(group: WorkGroup, others: Sequence[WorkGroup]) -> WorkGroup | None:
+def nearest_group(group: WorkGroup, others: Sequence[WorkGroup]) -> WorkGroup | None:
     """The group that differs least from `group`; None when there is no other."""
     rest = [other for other in others if other is not group]
     return min(rest, key=lambda other: len(differences(group, other)), default=None)

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import changed_fields, value_text
-from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
 from trainbench.comparison.measured_runs import MeasuredRuns
-from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
+from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, paired_runs, runs_with_throughput, speed_up
 from trainbench.core.formats import figure, percent
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
@@ -62,7 +62,7 @@ class Standing(MeasuredRuns):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class ConfigurationStep:
     """A configuration against another than the baseline."""
 
     name: str
@@ -73,12 +73,12 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class GpuKindComparison:
     """All configurations on one kind of GPU, the baseline first."""
 
     gpu: str
     standings: tuple[Standing, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ConfigurationStep, ...]
     one_run: Noise | None
     num_rounds: int
     drift: tuple[str, ...]  # how the baseline moved from round to round, a sentence for each node
@@ -89,8 +89,8 @@ class Kind:
         return self.standings[0]
 
 
-def kinds_compared(campaign: Campaign) -> tuple[Kind, ...]:
-    of_node = kinds(campaign)
+def compare_by_gpu_kind(campaign: Campaign) -> tuple[GpuKindComparison, ...]:
+    of_node = gpu_kind_by_node(campaign)
     names = dict.fromkeys(of_node[r.spec.identity.node] for r in campaign.results)
     skipped = dict.fromkeys(kind for skip in campaign.skipped for kind in kind_of_skipped(skip, of_node))
     return tuple(_Comparer(campaign, of_node, gpu).kind() for gpu in dict.fromkeys([*names, *skipped]))
@@ -115,18 +115,18 @@ class _Comparer:
         }
         owners = {name: campaign.labels.get(skip.group_id or "") for name, skip in self._skips.items()}
         self._twins = {name: owner for name, owner in owners.items() if owner and owner != name}
-        self._base = good(self._runs_of(BASELINE))
-        self._one_run = noise_of_one_run(good(runs) for runs in self._runs.values())
+        self._base = runs_with_throughput(self._runs_of(BASELINE))
+        self._one_run = noise_of_one_run(runs_with_throughput(runs) for runs in self._runs.values())
         self._asked = tuple(campaign.labels.values())
 
-    def kind(self) -> Kind:
+    def kind(self) -> GpuKindComparison:
         names = dict.fromkeys([BASELINE, *self._asked, *self._skips])
         known = [BASELINE, *VARIANTS]
         ordered = sorted(names, key=lambda name: known.index(name) if name in known else len(known))
         standings = tuple(
             self._standing(name) for name in ordered if self._runs_of(name) or name in self._skips or name == BASELINE
         )
-        return Kind(
+        return GpuKindComparison(
             gpu=self._gpu,
             standings=standings,
             steps=tuple(step for one in standings if (step := self._step(one, standings))),
@@ -141,7 +141,7 @@ class _Comparer:
 
     def _standing(self, name: str) -> Standing:
         runs = self._runs_of(name)
-        results = good(runs)
+        results = runs_with_throughput(runs)
         failed = tuple(r for r in runs if r.error)
         one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
         rate = speed_up(self._base, results, one_run) if self._base and results else None
@@ -188,7 +188,7 @@ class _Comparer:
             return (f"none: the work of {self._twins[name]}",)
         base = self._base or self._runs_of(BASELINE)
         if runs and base:
-            return changed_fields(base[0].effective_spec, (good(runs) or runs)[0].effective_spec)
+            return changed_fields(base[0].effective_spec, (runs_with_throughput(runs) or runs)[0].effective_spec)
         declared = VARIANTS[name].changes if name in VARIANTS else {}
         return tuple(
             f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
@@ -202,7 +202,7 @@ class _Comparer:
     ) -> tuple[float | None, float | None]:
         """The runs of the base and of the others in the rounds that both ran in."""
         before, after = (
-            MeasuredRuns(results=runs, costs=self._costs_of(runs)).figure(figure) for runs in paired(base, results)
+            MeasuredRuns(results=runs, costs=self._costs_of(runs)).figure(figure) for runs in paired_runs(base, results)
         )
         return before, after
 
@@ -214,7 +214,7 @@ class _Comparer:
         before, after = self._in_both(price, base, results)
         return savings(before, after).pct if before and after is not None else None
 
-    def _step(self, one: Standing, standings: Sequence[Standing]) -> Step | None:
+    def _step(self, one: Standing, standings: Sequence[Standing]) -> ConfigurationStep | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
         other = next((standing for standing in standings if standing.name == against), None)
         if against is None or other is None:
@@ -222,7 +222,7 @@ class _Comparer:
         rate = speed_up(other.results, one.results, self._one_run) if other.results and one.results else None
         if rate is None:
             return None
-        return Step(
+        return ConfigurationStep(
             name=one.name,
             against=against,
             speed_up=rate,

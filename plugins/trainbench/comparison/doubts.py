@@ -10,7 +10,7 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
 from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import Entry, entries, sizes
+from trainbench.comparison.entries import Entry, entries, world_sizes
 from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
 from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import Finding, Level
@@ -195,7 +195,7 @@ def _gain(result: RunResult, efficiency: Efficiency) -> str:
 def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
     """For each work and number of GPUs, the strategies that need more memory than theory lets expect."""
     for group in work_groups(results):
-        for size in sizes(group):
+        for size in world_sizes(group):
             by_strategy = {entry.strategy: entry for entry in entries(group, size) if entry.memory_gb is not None}
             pairs = [(by_strategy.get(less), by_strategy.get(more)) for less, more in MEMORY_ORDER]
             wrong = [(less, more) for less, more in pairs if less and more and _needs_more(less, more)]

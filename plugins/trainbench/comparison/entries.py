@@ -77,10 +77,10 @@ def entries(group: WorkGroup, size: int) -> list[Entry]:
 
 def all_entries(group: WorkGroup) -> list[Entry]:
     """The entries of all world sizes, the smallest size first, of one size the fastest."""
-    return [entry for size in sizes(group) for entry in entries(group, size)]
+    return [entry for size in world_sizes(group) for entry in entries(group, size)]
 
 
-def sizes(group: WorkGroup) -> list[int]:
+def world_sizes(group: WorkGroup) -> list[int]:
     """The numbers of GPUs that were measured, smallest first."""
     return sorted({result.spec.placement.world_size for result in group.results})
 

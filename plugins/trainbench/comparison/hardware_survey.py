@@ -11,9 +11,9 @@ from bench_image.contract.options import Recipe
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import by_placed_work
-from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
 from trainbench.comparison.measured_runs import MeasuredRuns
-from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
+from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, runs_with_throughput
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, USD_PER_1000_SAMPLES
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
@@ -27,7 +27,7 @@ EVERYTHING = "everything"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(MeasuredRuns):
+class SurveyCell(MeasuredRuns):
     """One model with one recipe on one kind of GPU. `why_not`: why nothing was measured, else ""."""
 
     model: str
@@ -83,9 +83,9 @@ class Saved:
     by_formula: bool
 
 
-def cells(campaign: Campaign) -> tuple[Cell, ...]:
+def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
     """One cell for each model, recipe and kind of GPU, in the order of the parameters; skipped ones included."""
-    of_node = kinds(campaign)
+    of_node = gpu_kind_by_node(campaign)
     costs = {cost.run_id: cost for cost in campaign.costs}
     runs: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in campaign.results:
@@ -105,17 +105,17 @@ def comparison_params(campaign: Campaign) -> ComparisonParams:
     return ComparisonParams.model_validate(known)
 
 
-def measured(among: Sequence[Cell]) -> tuple[Cell, ...]:
+def measured(among: Sequence[SurveyCell]) -> tuple[SurveyCell, ...]:
     return tuple(cell for cell in among if cell.results)
 
 
-def baseline(among: Sequence[Cell], wanted: str | None) -> Cell | None:
+def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | None:
     """Of cells of one work: the fastest on a GPU that `wanted` names, or the fastest at all. None: nothing fits."""
     fitting = [cell for cell in measured(among) if not wanted or name_parts(wanted) <= name_parts(cell.gpu)]
     return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
 
 
-def relative(cell: Cell, base: Cell) -> SpeedUp | None:
+def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
     """Tokens/s over those of `base`, with the noise of both cells' runs and windows; nothing is paired."""
     if not cell.tokens_per_s or not base.tokens_per_s:
         return None
@@ -127,7 +127,7 @@ def relative(cell: Cell, base: Cell) -> SpeedUp | None:
     return SpeedUp(ratio, one_run.half_width(variance) if one_run else None, len(cell.results))
 
 
-def saved_memory(cell: Cell, among: Sequence[Cell]) -> Saved | None:
+def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:
     """Against full fine-tuning of the same model with all else equal, on the same kind of GPU. None: nothing to say."""
     if cell.recipe == Recipe.FULL or cell.memory_gb is None:
         return None
@@ -149,12 +149,12 @@ def predicted_gb(spec: RunSpec) -> float:
     return memory_need_bytes(spec).total / 1e9
 
 
-def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> Cell:
+def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> SurveyCell:
     model, recipe, gpu = key
-    results = good(runs)
+    results = runs_with_throughput(runs)
     failed = [(r.status, r.error) for r in runs if r.error]
     why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
-    return Cell(
+    return SurveyCell(
         model=model,
         recipe=recipe,
         gpu=gpu,
@@ -165,6 +165,6 @@ def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[s
     )
 
 
-def _left_out(skip: Skipped, gpu: str) -> Cell:
+def _left_out(skip: Skipped, gpu: str) -> SurveyCell:
     nothing = {"results": (), "num_failed": 0, "costs": (), "why_not": skip.reason, "gpu": gpu}
-    return Cell(model=skip.model or EVERYTHING, recipe=skip.recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]
+    return SurveyCell(model=skip.model or EVERYTHING, recipe=skip.recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def num_nodes(floor: Floor) -> int:
     return floor.num_nodes if floor.num_nodes > 2 else USUAL_NODES
 
 
-def advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
+def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
     """One sentence for each limit, and one on what would help."""
     limits = _limits(params)
     return tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainbench.comparison.hardware_survey import Cell
+from trainbench.comparison.hardware_survey import SurveyCell
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
@@ -21,12 +21,12 @@ OWNED = "What a budget buys, owned"
 OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 
-def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
     """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
     works = grouped((cell.work, cell) for cell in cells)
     rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
 
-    def budget_column(budget_usd: float) -> Column[tuple[str, list[Cell], Cell | None]]:
+    def budget_column(budget_usd: float) -> Column[tuple[str, list[SurveyCell], SurveyCell | None]]:
         return BUDGET.column(
             lambda row: _rented(budget_usd, row[1], row[2], wanted), f"{usd(budget_usd)} buys", is_number=False
         )
@@ -49,19 +49,19 @@ def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     )
 
 
-def _cheapest(cells: Sequence[Cell]) -> Cell | None:
+def _cheapest(cells: Sequence[SurveyCell]) -> SurveyCell | None:
     """The GPU that is cheapest per sample; None where no price is known."""
     priced = [cell for cell in cells if cell.usd_per_1m_samples]
     return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
 
 
-def _rented(budget_usd: float, cells: Sequence[Cell], best: Cell | None, wanted: ComparisonParams) -> str:
+def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | None, wanted: ComparisonParams) -> str:
     if best is None:
         return f"cannot be answered: no price for {' or '.join(cell.gpu for cell in cells)}"
     return _bought(budget_usd, best, wanted.epoch_samples)
 
 
-def price_notes(cells: Sequence[Cell]) -> tuple[str, ...]:
+def price_notes(cells: Sequence[SurveyCell]) -> tuple[str, ...]:
     """For each kind of GPU whose price counts, and how far others of the table lie from it."""
     prices: dict[str, RunCost | None] = {}
     for cell in cells:
@@ -83,7 +83,7 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
     )
 
 
-def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
+def _bought(budget_usd: float, cell: SurveyCell, epoch_samples: int) -> str:
     """Budget / price of a sample; over samples/s it is the time."""
     assert cell.usd_per_1m_samples is not None, "only priced cells are asked"
     assert cell.samples_per_s is not None, "only measured cells have a price"
@@ -93,7 +93,7 @@ def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
     return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / epoch_samples, 3)} epochs, {time}"
 
 
-def owned(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
     """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
     if not cells:
         return Table(columns=())
@@ -112,7 +112,9 @@ def owned(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     )
 
 
-def _left_out_gpus(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+def _left_out_gpus(
+    cells: Sequence[SurveyCell], of_work: Sequence[SurveyCell], wanted: ComparisonParams
+) -> Iterator[str]:
     """Kinds of GPU that cannot be chosen, and why."""
     ran = {cell.gpu for cell in of_work}
     if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
@@ -121,7 +123,7 @@ def _left_out_gpus(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: Compa
         yield f"Left out, because no purchase price was given: {listing(unpriced)}."
 
 
-def _owned_row(budget_usd: float, cells: Sequence[Cell], wanted: ComparisonParams) -> tuple[str, str, str]:
+def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: ComparisonParams) -> tuple[str, str, str]:
     priced = [(cell, price) for cell in cells if (price := purchase_usd(cell.gpu, wanted))]
     if not priced:
         return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
@@ -134,9 +136,9 @@ def _owned_row(budget_usd: float, cells: Sequence[Cell], wanted: ComparisonParam
     return usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"
 
 
-def rent_or_buy_table(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
     """One row for each kind of GPU."""
-    first: dict[str, Cell] = {}
+    first: dict[str, SurveyCell] = {}
     for cell in cells:
         first.setdefault(cell.gpu, cell)
     notes = (
@@ -159,7 +161,7 @@ def rent_or_buy_table(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     )
 
 
-def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
+def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
     rent, capex = cell.figure(USD_PER_GPU_HOUR), purchase_usd(gpu, wanted)
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
@@ -184,7 +186,7 @@ def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
     return wanted.purchase_usd[max(fitting, key=lambda name: len(name_parts(name)))] if fitting else None
 
 
-def _common_work(cells: Sequence[Cell]) -> str:
+def _common_work(cells: Sequence[SurveyCell]) -> str:
     on: dict[str, set[str]] = {}
     for cell in cells:
         on.setdefault(cell.work, set()).add(cell.gpu)

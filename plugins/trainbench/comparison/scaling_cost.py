@@ -14,7 +14,7 @@ from trainbench.prices.run_cost import quote
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class ScalingPoint:
     """One strategy on one number of GPUs. `startup_s`: launch, import, build, compile, as a training run has them."""
 
     entry: Entry
@@ -37,17 +37,17 @@ class Point:
         return quote(num_samples, self.usd_per_gpu_hour, self.gpus, self.entry.samples_per_s).usd
 
     def price(self, num_samples: int) -> float:
-        """USD; GPU-hours where no price is known. Compare prices of `comparable` points only."""
+        """USD; GPU-hours where no price is known. Compare prices of `comparable_points` only."""
         usd = self.usd(num_samples)
         return self.gpu_hours(num_samples) if usd is None else usd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class ScalingStep:
     """From one point to a larger one, for a number of samples. `extra_usd` is negative where the larger is cheaper."""
 
-    base: Point
-    larger: Point
+    base: ScalingPoint
+    larger: ScalingPoint
     base_hours: float
     hours: float
     extra_usd: float | None
@@ -60,23 +60,25 @@ class Step:
         return self.extra_usd / saved if self.extra_usd is not None and self.extra_usd > 0 and saved > 0 else None
 
 
-def point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -> Point:
-    return Point(entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(_startup_s))
+def scaling_point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -> ScalingPoint:
+    return ScalingPoint(
+        entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(_startup_s)
+    )
 
 
-def comparable(points: Sequence[Point]) -> tuple[Point, ...]:
+def comparable_points(points: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ...]:
     """Those with a throughput; all of them without a price as soon as one has none, so that like is added to like."""
     kept = [point for point in points if point.entry.samples_per_s > 0]
     if all(point.usd_per_gpu_hour is not None for point in kept):
         return tuple(kept)
-    return tuple(Point(entry=point.entry, usd_per_gpu_hour=None, startup_s=point.startup_s) for point in kept)
+    return tuple(ScalingPoint(entry=point.entry, usd_per_gpu_hour=None, startup_s=point.startup_s) for point in kept)
 
 
-def step(base: Point, larger: Point, num_samples: int) -> Step:
+def scaling_step(base: ScalingPoint, larger: ScalingPoint, num_samples: int) -> ScalingStep:
     before, after = base.price(num_samples), larger.price(num_samples)
     has_price = base.usd_per_gpu_hour is not None and larger.usd_per_gpu_hour is not None
     extra_pct = 100 * (after / before - 1)
-    return Step(
+    return ScalingStep(
         base=base,
         larger=larger,
         base_hours=base.hours(num_samples),
@@ -87,16 +89,16 @@ def step(base: Point, larger: Point, num_samples: int) -> Step:
     )
 
 
-def worth_choosing(points: Sequence[Point], num_samples: int) -> tuple[Point, ...]:
+def worth_choosing(points: Sequence[ScalingPoint], num_samples: int) -> tuple[ScalingPoint, ...]:
     """Fastest first, cheapest last: those that no other beats in both time and cost. Of equals the smaller one."""
-    kept: list[Point] = []
+    kept: list[ScalingPoint] = []
     for point in sorted(points, key=lambda p: (p.hours(num_samples), p.price(num_samples), p.gpus)):
         if not kept or point.price(num_samples) < kept[-1].price(num_samples):
             kept.append(point)
     return tuple(kept)
 
 
-def crossover_time_samples(smaller: Point, larger: Point) -> float | None:
+def crossover_time_samples(smaller: ScalingPoint, larger: ScalingPoint) -> float | None:
     """The number of samples from which the larger finishes sooner, start-up counted; 0: always, None: never, or not
     known. start_s + samples / rate is equal for both at their difference in start_s over that in 1 / rate.
     """
@@ -106,7 +108,7 @@ def crossover_time_samples(smaller: Point, larger: Point) -> float | None:
     return _crossover(larger.startup_s - smaller.startup_s, saved_s)
 
 
-def crossover_cost_samples(smaller: Point, larger: Point) -> float | None:
+def crossover_cost_samples(smaller: ScalingPoint, larger: ScalingPoint) -> float | None:
     """The number of samples from which the larger costs less, start-up counted; 0: always, None: never, or not known.
 
     GPUs x price x (start_s + samples / rate) is equal for both. Without prices, both are taken to cost the same.

@@ -53,7 +53,7 @@ class SpeedUp(NamedTuple):
         return f"{self.ratio:.{decimals}f}x ± {max(wide, 0.001):.{decimals}f}"
 
 
-def good(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
+def runs_with_throughput(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
     """Those that measured a throughput, failed runs and drills left out."""
     return tuple(filter(is_measured, results))
 
@@ -68,7 +68,7 @@ def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noi
     return SpeedUp(ratio, one_run.half_width(2 / len(shared)) if one_run else None, len(shared))
 
 
-def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
+def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
     """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
     rounds = _by_round(base).keys() & _by_round(other).keys()
     return tuple(

@@ -13,7 +13,7 @@ from enum import StrEnum
 from operator import attrgetter
 
 from trainbench.comparison.comparable import named_work_groups
-from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_sentences
+from trainbench.comparison.entries import Entry, entries, is_tie, level_with, tie_sentences, world_sizes
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, share
 from trainbench.core.tables import Table, make_table, median_run, text
@@ -34,7 +34,7 @@ class Standing(StrEnum):
     LOW = "low"
 
 
-class Kind(StrEnum):
+class Pattern(StrEnum):
     SWEET_SPOT = "sweet spot"
     FASTEST = "fastest"
     NO_GAIN = "no gain"
@@ -46,17 +46,17 @@ class Kind(StrEnum):
 
 
 MEANINGS = {
-    Kind.SWEET_SPOT: (
+    Pattern.SWEET_SPOT: (
         "The fastest here, with no more memory than most, and no more expensive per sample than fewer GPUs: the first "
         "choice for this work."
     ),
-    Kind.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
-    Kind.NO_GAIN: "More GPUs do not make it faster.",
-    Kind.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
-    Kind.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
-    Kind.OVERHEAD: "Its overhead cancels the gain of more GPUs at this work. A larger model may hide it.",
-    Kind.SLOWER: "Slower than most and saves no memory: choose another for this work.",
-    Kind.MIDDLE: "Neither the fastest nor the smallest.",
+    Pattern.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
+    Pattern.NO_GAIN: "More GPUs do not make it faster.",
+    Pattern.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
+    Pattern.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
+    Pattern.OVERHEAD: "Its overhead cancels the gain of more GPUs at this work. A larger model may hide it.",
+    Pattern.SLOWER: "Slower than most and saves no memory: choose another for this work.",
+    Pattern.MIDDLE: "Neither the fastest nor the smallest.",
 }
 TRADE = "Saves memory and pays for it with speed: for what does not fit otherwise."
 
@@ -66,7 +66,7 @@ class Traits:
     """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
 
     entry: Entry
-    kind: Kind
+    kind: Pattern
     throughput: Standing
     memory: Standing
     scaling: Scaling | None
@@ -79,7 +79,7 @@ class Traits:
 
     @property
     def meaning(self) -> str:
-        trades = self.kind is Kind.SAVER and self.throughput is Standing.LOW
+        trades = self.kind is Pattern.SAVER and self.throughput is Standing.LOW
         sentences = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
         if self.outdone_by:
             verb = "is" if len(self.outdone_by) == 1 else "are"
@@ -91,7 +91,7 @@ class Traits:
     @property
     def _against_base(self) -> tuple[str, ...]:
         """Why the fastest on one number of GPUs is not the first choice."""
-        if self.kind not in (Kind.FASTEST, Kind.NO_GAIN):
+        if self.kind not in (Pattern.FASTEST, Pattern.NO_GAIN):
             return ()
         if self.scaling is None:
             return ("Fewer GPUs were not measured, so it is unknown whether they are enough.",)
@@ -116,7 +116,7 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
         return ()
     scaling, tables_of_sizes = entry_scaling(campaign.results), []
     for name, group in named_work_groups(campaign.results):
-        for size in reversed(sizes(group)):
+        for size in reversed(world_sizes(group)):
             peers = entries(group, size)
             if rows := traits_of(peers, [scaling(entry) for entry in peers]):
                 tables_of_sizes.append(_table(rows, f"{name}, on {count(size, 'GPU')}"))
@@ -137,21 +137,21 @@ def _traits(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Tr
     )
 
 
-def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Kind:
+def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Pattern:
     is_slow = throughput is Standing.LOW
     # A base on another machine says nothing of the strategy.
     known = None if scaling is None or scaling.efficiency.elsewhere else scaling
     if is_slow and known and known.pct < GOOD_SCALING_PCT:
-        return Kind.OVERHEAD
+        return Pattern.OVERHEAD
     if known and known.is_no_faster and memory is not Standing.LOW:
-        return Kind.NO_GAIN
+        return Pattern.NO_GAIN
     if throughput is Standing.HIGHEST and memory is not Standing.HIGH:
-        return Kind.SWEET_SPOT if known and not known.is_no_faster and not known.is_dearer else Kind.FASTEST
+        return Pattern.SWEET_SPOT if known and not known.is_no_faster and not known.is_dearer else Pattern.FASTEST
     if throughput in (Standing.HIGHEST, Standing.HIGH) and memory is Standing.HIGH:
-        return Kind.HUNGRY
+        return Pattern.HUNGRY
     if memory is Standing.LOW:
-        return Kind.SAVER
-    return Kind.SLOWER if is_slow else Kind.MIDDLE
+        return Pattern.SAVER
+    return Pattern.SLOWER if is_slow else Pattern.MIDDLE
 
 
 def _throughput(entry: Entry, peers: Sequence[Entry]) -> Standing:

@@ -113,7 +113,7 @@ SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, 
     also=("per token",))
 RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.tokens_per_second",
     "tokens/s / those of the fastest GPU, or of the one that was named",
-    "trainbench.comparison.hardware_survey.relative",
+    "trainbench.comparison.hardware_survey.relative_speed",
     "test_hardware_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
 SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
     "100 x (baseline's cost - cost) / the baseline's",

@@ -14,11 +14,11 @@ from trainbench.history.node_names import other_names
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.warnings import changes_json, stored_changes
-from trainbench.judging.warning_findings import Kind
+from trainbench.judging.warning_findings import WarningKind
 
 MAX_WHY, MAX_WHO = 500, 200
 MAX_ID = 2**31 - 1
-_BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == Kind.SLOW.value)
+_BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == WarningKind.SLOW.value)
 
 
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:

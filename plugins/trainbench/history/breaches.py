@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, func, insert, or_, select, update
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, Finding, Level, NodeVerdict, State
 from trainbench.history.run_tables import breaches
-from trainbench.history.summaries import Work
+from trainbench.history.summaries import WorkSummary
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.history.warnings import is_old
 from trainbench.judging.checks.missing_nodes import ABSENT, GONE_DAYS
@@ -25,7 +25,7 @@ WELL_AGAIN, REMOVED, OVER = "well again", "no longer in the cluster", "over with
 _WORK = ("gpu_name", "model", "recipe", "strategy")
 
 
-def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[Work]) -> None:
+def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[WorkSummary]) -> None:
     """Open a breach for each red node without one at this time; close that of each node that is well. `done`: the
     campaign's works with their verdicts.
 
@@ -87,7 +87,7 @@ def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign,
             connection.execute(update(breaches).where(breaches.c.id == row.id).values(end))
 
 
-def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Finding) -> Mapping[str, Any]:
+def _values(campaign: Campaign, work: WorkSummary, verdict: NodeVerdict, finding: Finding) -> Mapping[str, Any]:
     return {
         "node": verdict.node,
         "group_id": work.group_id,

@@ -44,7 +44,7 @@ class NodeState(NamedTuple):
         return self.condition.node
 
 
-class Spend(NamedTuple):
+class NodeSpend(NamedTuple):
     """`usd`: None where no run has a known cost. `num_unpriced`: runs that `usd` lacks."""
 
     node: str
@@ -55,7 +55,7 @@ class Spend(NamedTuple):
 class FleetState(NamedTuple):
     judged_at: datetime | None  # the newest verdict on any node; None: there is none
     nodes: tuple[NodeState, ...]
-    spends: tuple[Spend, ...]  # of all nodes that ran anything, judged or not, within SPEND_DAYS
+    spends: tuple[NodeSpend, ...]  # of all nodes that ran anything, judged or not, within SPEND_DAYS
 
 
 def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) -> FleetState:
@@ -127,7 +127,7 @@ def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
     )
 
 
-def _spends(connection: Connection, since: datetime) -> tuple[Spend, ...]:
+def _spends(connection: Connection, since: datetime) -> tuple[NodeSpend, ...]:
     """Drills, re-runs and failed runs were paid for, too. A gang's cost is shared evenly by its nodes."""
     usd: dict[str, float] = {}
     num_unpriced: dict[str, int] = {}
@@ -139,4 +139,4 @@ def _spends(connection: Connection, since: datetime) -> tuple[Spend, ...]:
             if paid is not None:
                 usd[member] = usd.get(member, 0.0) + paid / len(gang)
             num_unpriced[member] = num_unpriced.get(member, 0) + num_runs - num_priced
-    return tuple(Spend(node, usd.get(node), num_unpriced[node]) for node in sorted(num_unpriced, key=natural))
+    return tuple(NodeSpend(node, usd.get(node), num_unpriced[node]) for node in sorted(num_unpriced, key=natural))

@@ -46,7 +46,7 @@ from trainbench.history.warnings import is_old, update_warnings
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.undecided_streaks import Streak
-from trainbench.judging.warning_findings import Kind
+from trainbench.judging.warning_findings import WarningKind
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 
@@ -160,7 +160,9 @@ class History:
 
     def end_marks(self, nodes: Sequence[str], who: str, at: datetime) -> None:
         """Close the warnings that these nodes are marked, after somebody freed them."""
-        is_mark = (warnings.c.kind == Kind.MARKED.value) & warnings.c.node.in_(nodes) & warnings.c.closed_at.is_(None)
+        is_mark = (
+            (warnings.c.kind == WarningKind.MARKED.value) & warnings.c.node.in_(nodes) & warnings.c.closed_at.is_(None)
+        )
         with self._transaction(write=True) as connection:
             connection.execute(update(warnings).where(is_mark).values(closed_at=at, ended=f"freed by {who}"))
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 
 from bench_image.contract.result import Status
 from trainbench.history.run_tables import runs
-from trainbench.judging.over_time.node_history import NodeRecord, join
+from trainbench.judging.over_time.node_history import NodeRecord, join_records
 from trainbench.results.setups import Setup
 
 TRAIL_CAMPAIGNS = 30  # a month of nights; an older change is today's normal level
@@ -27,7 +27,9 @@ def read_node_records(
     connection: Connection, fingerprints: Collection[str], campaign_id: str, before: datetime
 ) -> tuple[NodeRecord, ...]:
     """Records of the last campaigns before this one, for each node, work and campaign, oldest first."""
-    return join(point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before))
+    return join_records(
+        point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before)
+    )
 
 
 def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[NodeRecord]:

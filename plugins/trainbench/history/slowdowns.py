@@ -10,12 +10,12 @@ from sqlalchemy import Connection, Row, select
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import stored_changes
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
-from trainbench.judging.warning_findings import Kind
+from trainbench.judging.warning_findings import WarningKind
 
 
 def read_slowdowns(connection: Connection, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
     """Open slowdowns as of `before`, without those that the campaign itself opened."""
-    of_dag = (warnings.c.dag_id == suite) & (warnings.c.kind == Kind.SLOW.value)
+    of_dag = (warnings.c.dag_id == suite) & (warnings.c.kind == WarningKind.SLOW.value)
     known = of_dag & (warnings.c.opened_at < before) & (warnings.c.campaign_id != campaign_id)
     by_node: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(select(warnings).where(known).order_by(warnings.c.id)):

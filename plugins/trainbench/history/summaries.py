@@ -35,7 +35,7 @@ KNOWN_NODE = text("INSERT INTO nodes (node, suite, gpu_name) VALUES (:node, :sui
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkSummary:
     """A row of `works` before it has its id, with its runs and verdicts."""
 
     group_id: str
@@ -44,7 +44,9 @@ class Work:
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by node
 
 
-def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> dict[str, int]:
+def record_summary(
+    connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[WorkSummary]
+) -> dict[str, int]:
     """Write the campaign's summary, and replace an earlier one of the same campaign. `rows`: its rows in `runs`;
     `summary`: its works. Returns run id -> id of the run's work.
     """
@@ -60,7 +62,7 @@ def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summa
     return work_ids
 
 
-def known_nodes(work: Work) -> list[dict[str, str]]:
+def known_nodes(work: WorkSummary) -> list[dict[str, str]]:
     """Rows of the table `nodes`: each judged node of the work, with its DAG and GPU."""
     of = {"suite": work.values["suite"], "gpu_name": work.values["gpu_name"] or ""}
     return [{"node": node, **of} for node in sorted(work.verdicts)]
@@ -88,7 +90,7 @@ def with_known_gpus(rows: Rows) -> Rows:
     return filled
 
 
-def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
+def summarise(campaign: Campaign, rows: Rows) -> tuple[WorkSummary, ...]:
     """The campaign's works in the order of their first runs, then works without a run."""
     results = {result.spec.identity.run_id: result for result in campaign.results}
     keys = _work_keys(results, rows)
@@ -155,7 +157,7 @@ def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
     }
 
 
-def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> Work:
+def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> WorkSummary:
     group_id, _, work_key = key
     valid = [row for row in rows if row["status"] == Status.OK.value and not row["is_drill"]]
     first = {**(valid or rows)[0], "work_key": work_key}
@@ -171,10 +173,10 @@ def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> W
         "num_failed": _num_failed(rows),
         "num_unpriced": sum(row["run_usd"] is None for row in rows),
     }
-    return Work(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))
+    return WorkSummary(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))
 
 
-def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) -> Work:
+def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[WorkSummary]) -> WorkSummary:
     """The work of a verdict on a node without any run; a work without any run is added to `made`."""
     alike = [work for work in made if work.group_id == group.group_id]
     same = [work for work in alike if work.values["gpu_name"] == group.gpu_name]
@@ -189,7 +191,7 @@ def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) 
         "gpu_name": group.gpu_name,
         **dict.fromkeys(("num_runs", "num_valid", "num_failed", "num_unpriced"), 0),
     }
-    made.append(Work(group_id=group.group_id, values=values))
+    made.append(WorkSummary(group_id=group.group_id, values=values))
     return made[-1]
 
 

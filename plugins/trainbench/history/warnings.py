@@ -20,7 +20,7 @@ from trainbench.judging.warning_findings import (
     ACTS,
     ENDED,
     OVER,
-    Kind,
+    WarningKind,
     alarms,
     changes_of,
     red_or_drilled,
@@ -51,7 +51,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     for row in connection.execute(select(warnings).where(of_dag).order_by(warnings.c.id)).all():
         if row.node and not campaign.judges_nodes:
             continue
-        finding = tonight.pop((row.node, Kind(row.kind)), None)
+        finding = tonight.pop((row.node, WarningKind(row.kind)), None)
         if finding is None:
             if ended := _end(connection, row, campaign, rates):
                 _close(connection, row, campaign, ended)
@@ -60,12 +60,12 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
         both = {change.fingerprint: change for change in (*now, *then)}  # keeps the level before from the first warning
         if _is_worse(now, then) and row.campaign_id != campaign.campaign_id:
             _close(connection, row, campaign, None)
-            opened.append(_values(campaign, row.node, Kind(row.kind), finding, _as_of_now(both, now)))
+            opened.append(_values(campaign, row.node, WarningKind(row.kind), finding, _as_of_now(both, now)))
         elif len(both) > len(then):
             stored = update(warnings).where(warnings.c.id == row.id)
             connection.execute(stored.values(changes=changes_json(tuple(both.values()))))
     opened += [
-        _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is Kind.SLOW else ())
+        _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is WarningKind.SLOW else ())
         for (node, kind), finding in tonight.items()
     ]
     if opened:
@@ -90,18 +90,18 @@ def _as_of_now(changes: Mapping[str, RateChange], now: Sequence[RateChange]) -> 
 
 def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates) -> str | None:
     """The end of a warning that this campaign does not repeat; None: it lasts, or the campaign cannot decide."""
-    kind = Kind(row.kind)
+    kind = WarningKind(row.kind)
     if kind.value in ALARMS:
         return ENDED[kind]
     verdicts = [verdict for verdict in campaign.nodes if verdict.node == row.node]
     if kind in ACTS:
-        is_over = kind is Kind.NOT_MARKED and any(verdict.state in WELL for verdict in verdicts)
+        is_over = kind is WarningKind.NOT_MARKED and any(verdict.state in WELL for verdict in verdicts)
         return ENDED[kind] if campaign.marks_are_known or is_over else None
     if row.node in red_or_drilled(campaign):
         # Red nodes count as judged.
-        is_judged = kind is Kind.UNDECIDED and any(verdict.state in RED for verdict in verdicts)
+        is_judged = kind is WarningKind.UNDECIDED and any(verdict.state in RED for verdict in verdicts)
         return ENDED[kind] if is_judged else None
-    if kind not in (Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED):
+    if kind not in (WarningKind.SLOW, WarningKind.UNSTEADY, WarningKind.UNDECIDED):
         states = {verdict.state for verdict in verdicts}
         is_seen = states <= ATTENDED if states else not campaign.params.get("nodes")
         return ENDED.get(kind, OVER) if is_seen else None
@@ -115,8 +115,8 @@ def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates
     return FORGOTTEN if _is_forgotten(connection, row, campaign, list(known)) else None
 
 
-def _is_over(kind: Kind, verdict: NodeVerdict) -> bool:
-    still = {Kind.SLOW: verdict.is_watched, Kind.UNSTEADY: verdict.is_unsteady}.get(kind, False)
+def _is_over(kind: WarningKind, verdict: NodeVerdict) -> bool:
+    still = {WarningKind.SLOW: verdict.is_watched, WarningKind.UNSTEADY: verdict.is_unsteady}.get(kind, False)
     return verdict.state in WELL and not still
 
 
@@ -133,7 +133,7 @@ def _close(connection: Connection, row: Row[Any], campaign: Campaign, ended: str
 
 
 def _values(
-    campaign: Campaign, node: str, kind: Kind, finding: Finding, changes: Sequence[RateChange]
+    campaign: Campaign, node: str, kind: WarningKind, finding: Finding, changes: Sequence[RateChange]
 ) -> dict[str, Any]:
     return {
         "dag_id": campaign.suite,

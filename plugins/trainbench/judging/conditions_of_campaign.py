@@ -35,7 +35,7 @@ def conditions(campaign: Campaign) -> tuple[NodeCondition, ...]:
     return tuple(condition_of(_evidence(campaign, node, of, behind.get(node))) for node, of in verdicts.items())
 
 
-def why(node: NodeVerdict) -> str:
+def reason_of(node: NodeVerdict) -> str:
     """Why a node is not ok, as a phrase: "samples/s -9.7 %, limit ±5 %, confirmed by a re-run with -9.0 %"."""
     off = [metric for metric in node.metrics if metric.state is State.BREACH]
     if node.state is not State.BREACH or any(metric.deviation is None for metric in off) or not off:
@@ -77,7 +77,7 @@ def _evidence(campaign: Campaign, node: str, verdicts: list[NodeVerdict], behind
         Condition.UNSTEADY: next((_unsteady(verdict) for verdict in verdicts if verdict.is_unsteady), ""),
         Condition.WATCHED: next((_watched(v) for v in verdicts if v.is_watched or v.state is State.NOTICE), ""),
         Condition.UNDECIDED: next(
-            (why(v) for v in verdicts if v.state in UNDECIDED_STATES), "no peer did the same work"
+            (reason_of(v) for v in verdicts if v.state in UNDECIDED_STATES), "no peer did the same work"
         ),
         Condition.BUSY: _reason(verdicts, State.BUSY),
     }
@@ -98,12 +98,12 @@ def _evidence(campaign: Campaign, node: str, verdicts: list[NodeVerdict], behind
 
 
 def _reason(verdicts: list[NodeVerdict], state: State) -> str:
-    return next((why(verdict) for verdict in verdicts if verdict.state is state), "")
+    return next((reason_of(verdict) for verdict in verdicts if verdict.state is state), "")
 
 
 def _drill(verdicts: list[NodeVerdict]) -> str:
     breach = next((verdict for verdict in verdicts if verdict.is_drill and is_detected(verdict)), None)
-    return f"detected: {why(breach)}" if breach else "not detected"
+    return f"detected: {reason_of(breach)}" if breach else "not detected"
 
 
 def _watched(node: NodeVerdict) -> str:

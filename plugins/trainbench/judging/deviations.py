@@ -26,7 +26,7 @@ def limit_of(metric: Metric, tolerances: Tolerances) -> float:
     }[metric]
 
 
-def decide(deviation: float, limit: float, noise_pct: float | None) -> State:
+def decide_state(deviation: float, limit: float, noise_pct: float | None) -> State:
     """ok, breach or insufficient; deviation, limit and noise are in one unit."""
     if noise_pct is None or noise_pct <= limit:
         return State.BREACH if abs(deviation) > limit else State.OK
@@ -50,7 +50,7 @@ def side_of(metric: Metric, deviation: float) -> Side:
     return below if deviation < 0 else above
 
 
-def figures(metric: Metric, state: State, deviation: float, limit: float, noise_pct: float | None) -> str:
+def figures_text(metric: Metric, state: State, deviation: float, limit: float, noise_pct: float | None) -> str:
     """A phrase with the figures that decide the state."""
     unit = UNITS[metric]
     known = "" if noise_pct is None else f", noise {noise_share(noise_pct)}"

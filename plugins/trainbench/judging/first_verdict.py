@@ -75,7 +75,9 @@ def computed_alike(
     plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: FaultIsolation
 ) -> tuple[RunResult, ...]:
     """The results, in which each run that computed other work than its peers is a failed run. `beside`: more peers."""
-    checked = parts.attempt("comparing what was computed", plan.campaign_id, lambda: same_work.checked(results, beside))
+    checked = parts.attempt(
+        "comparing what was computed", plan.campaign_id, lambda: same_work.fail_unequal_work(results, beside)
+    )
     return tuple(results) if checked is None else checked
 
 
@@ -150,7 +152,7 @@ def _judge_group(
     # Some nodes read fast: they are fast, or the majority became slow. The nodes' own past decides which.
     typical = typical_runs(results)
     history = [judge_history(run, past, tolerances) for run, past in zip(typical, baselines.of(typical), strict=True)]
-    as_before = frozenset[str]().union(*(fleet_halves.as_before(group, history) for group in groups))
+    as_before = frozenset[str]().union(*(fleet_halves.unchanged_nodes(group, history) for group in groups))
     return node_verdicts.judge_groups(results, expected, tolerances, own, as_before) if as_before else groups
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.node_marks import Mark, Refusal
+from trainbench.judging.node_marks import Mark, MarkRefusal
 
 MARKED, FREED, NOT_MARKED = "node_marked", "node_freed", "node_not_marked"
 OF_MARKS = frozenset({MARKED, FREED, NOT_MARKED})
@@ -64,7 +64,7 @@ def removed(node: str) -> Finding:
     )
 
 
-def not_marked(refusals: Iterable[Refusal]) -> tuple[Finding, ...]:
+def not_marked(refusals: Iterable[MarkRefusal]) -> tuple[Finding, ...]:
     """One for each reason, with all its nodes."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for refusal in refusals:

@@ -15,7 +15,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, Side, State
-from trainbench.judging.conditions_of_campaign import why
+from trainbench.judging.conditions_of_campaign import reason_of
 from trainbench.results.campaign import Campaign
 
 BAD_SIDES = frozenset({Side.SLOW, Side.HIGH})  # a node that is only faster or cooler than its peers is left alone
@@ -50,7 +50,7 @@ class ListedNode(Frozen):
         return self.shape is not None and self.mark is not None
 
 
-class Refusal(NamedTuple):
+class MarkRefusal(NamedTuple):
     """Why a node in confirmed breach is not marked, and what to do."""
 
     node: str
@@ -62,7 +62,7 @@ class Decision(NamedTuple):
     """`to_mark`: nodes with the mark to write. `removed`: this campaign had marked them, and somebody freed them."""
 
     to_mark: tuple[tuple[ListedNode, Mark], ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[MarkRefusal, ...]
     removed: tuple[str, ...]
 
 
@@ -71,7 +71,7 @@ def most_marked(num_nodes: int, max_pct: int) -> int:
     return num_nodes * max_pct // 100
 
 
-def confirmed(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdict]]]:
+def confirmed_breaches(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdict]]]:
     """Node -> (group id, verdict) of each breach that its re-run confirmed, the slowest node first."""
     nodes: dict[str, list[tuple[str, NodeVerdict]]] = {}
     for group in campaign.groups:
@@ -81,7 +81,7 @@ def confirmed(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdic
     return dict(sorted(nodes.items(), key=lambda item: (min(_rate_pct(v) for _, v in item[1]), natural(item[0]))))
 
 
-def to_free(campaign: Campaign, listed: Mapping[str, ListedNode]) -> tuple[ListedNode, ...]:
+def nodes_to_free(campaign: Campaign, listed: Mapping[str, ListedNode]) -> tuple[ListedNode, ...]:
     """Nodes with our mark that are ok at every work that they were marked at, and red at none."""
     return tuple(
         each for name, each in listed.items() if each.mark is not None and not why_marked(campaign, name, each.mark)
@@ -102,7 +102,7 @@ def why_marked(campaign: Campaign, node: str, mark: Mark) -> str | None:
     return None if is_well else "not every verdict on it was ok"
 
 
-def decide(
+def decide_marks(
     campaign: Campaign,
     listed: Mapping[str, ListedNode],
     instance: str,
@@ -114,13 +114,13 @@ def decide(
     """
     room = most - sum(each.shape is not None for each in listed.values())
     to_mark, refused, removed = [], [], []
-    for name, breaches in confirmed(campaign).items():
+    for name, breaches in confirmed_breaches(campaign).items():
         each, mark = listed.get(name), _mark(campaign, breaches, instance)
         if each is None:
-            refused.append(Refusal(name, "the cluster does not list exactly one node of that name", LOOK))
+            refused.append(MarkRefusal(name, "the cluster does not list exactly one node of that name", LOOK))
         elif each.created_at > campaign.started_at:
             refused.append(
-                Refusal(
+                MarkRefusal(
                     name,
                     "another machine has that name since the run began",
                     "it is not marked: measure the new machine first",
@@ -136,7 +136,7 @@ def decide(
             room -= 1
             to_mark.append((each, mark))
         else:
-            refused.append(Refusal(name, _no_room(most), f"{LOOK}; raise {CAP} if more may be marked"))
+            refused.append(MarkRefusal(name, _no_room(most), f"{LOOK}; raise {CAP} if more may be marked"))
     return Decision(tuple(to_mark), tuple(refused), tuple(removed))
 
 
@@ -163,5 +163,5 @@ def _mark(campaign: Campaign, breaches: Sequence[tuple[str, NodeVerdict]], insta
         campaign_id=campaign.campaign_id,
         at=campaign.finished_at,
         groups=tuple(dict.fromkeys(group_id for group_id, _ in breaches)),
-        reason=why(breaches[0][1]),
+        reason=reason_of(breaches[0][1]),
     )

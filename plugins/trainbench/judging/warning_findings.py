@@ -27,7 +27,7 @@ from trainbench.judging.rate_changes import change_pct
 from trainbench.results.campaign import Campaign
 
 
-class Kind(StrEnum):
+class WarningKind(StrEnum):
     """Kinds of warnings, the worst first. The first four concern a whole run, not a node."""
 
     NO_FIGURE = NO_FIGURE
@@ -45,37 +45,37 @@ class Kind(StrEnum):
     NOT_MARKED = NOT_MARKED
 
 
-KIND_OF: Mapping[str, Kind] = {
-    **{category: Kind(category) for category in ALARMS},
-    **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), Kind.SLOW),
-    UNSTEADY: Kind.UNSTEADY,
-    undecided_streaks.CATEGORY: Kind.UNDECIDED,
-    **{category: Kind(category) for category in ATTENDANCE},
-    MARKED: Kind.MARKED,
-    NOT_MARKED: Kind.NOT_MARKED,
+KIND_OF: Mapping[str, WarningKind] = {
+    **{category: WarningKind(category) for category in ALARMS},
+    **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), WarningKind.SLOW),
+    UNSTEADY: WarningKind.UNSTEADY,
+    undecided_streaks.CATEGORY: WarningKind.UNDECIDED,
+    **{category: WarningKind(category) for category in ATTENDANCE},
+    MARKED: WarningKind.MARKED,
+    NOT_MARKED: WarningKind.NOT_MARKED,
 }
-ACTS = frozenset({Kind.MARKED, Kind.NOT_MARKED})  # what was done about a breach: they stand beside it
-ENDED: Mapping[Kind, str] = {
-    Kind.NO_FIGURE: "a later run gave figures",
-    Kind.PART_FAILED: "a later run was judged without a failure",
-    Kind.OTHER_WORK: "a later run computed the same on all its nodes",
-    Kind.DRILL_UNDETECTED: "its run is over",
-    Kind.SLOW: "as fast again as before",
-    Kind.UNSTEADY: "steady again",
-    Kind.UNDECIDED: "judged again",
-    Kind(GONE): "no longer missed",
-    Kind.MARKED: "takes other work again",
-    Kind.NOT_MARKED: "no longer in breach, or marked",
+ACTS = frozenset({WarningKind.MARKED, WarningKind.NOT_MARKED})  # what was done about a breach: they stand beside it
+ENDED: Mapping[WarningKind, str] = {
+    WarningKind.NO_FIGURE: "a later run gave figures",
+    WarningKind.PART_FAILED: "a later run was judged without a failure",
+    WarningKind.OTHER_WORK: "a later run computed the same on all its nodes",
+    WarningKind.DRILL_UNDETECTED: "its run is over",
+    WarningKind.SLOW: "as fast again as before",
+    WarningKind.UNSTEADY: "steady again",
+    WarningKind.UNDECIDED: "judged again",
+    WarningKind(GONE): "no longer missed",
+    WarningKind.MARKED: "takes other work again",
+    WarningKind.NOT_MARKED: "no longer in breach, or marked",
 }
 OVER = "this is over"
 
 
-def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
+def warnings_of(campaign: Campaign) -> Mapping[tuple[str, WarningKind], Finding]:
     """(node, kind) -> the finding to warn of, the first of several. Red nodes, which have a breach, and drilled nodes
     are left out, except for what was done about the breach.
     """
     others = red_or_drilled(campaign)
-    warnings: dict[tuple[str, Kind], Finding] = {}
+    warnings: dict[tuple[str, WarningKind], Finding] = {}
     for finding in campaign.findings:
         if finding.category in KIND_OF and finding.level is Level.WARNING:
             for node in finding.nodes:
@@ -84,7 +84,7 @@ def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
     return warnings
 
 
-def alarms(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
+def alarms(campaign: Campaign) -> Mapping[tuple[str, WarningKind], Finding]:
     """("", kind) -> the finding that turns the whole run red, the first of several."""
     return {("", KIND_OF[finding.category]): finding for finding in reversed(campaign.alarms)}
 
@@ -93,7 +93,7 @@ def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:
     """The node's largest loss tonight at each work."""
     of_work: dict[str, RateChange] = {}
     for finding in campaign.findings:
-        if KIND_OF.get(finding.category) is Kind.SLOW:
+        if KIND_OF.get(finding.category) is WarningKind.SLOW:
             for change in finding.changes:
                 known = of_work.get(change.fingerprint, change)
                 if change.node == node:

@@ -14,7 +14,7 @@ from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import form
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.scaling_plan import Cell, cells
+from trainbench.planning.scaling_plan import ScalingCell, scaling_cells
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
@@ -73,7 +73,7 @@ def build_scaling_dag(suite: Suite) -> DAG:
         last: Any = plan_tasks.plan_scaling()
         plan_tasks.check_ready() >> last
         published = dag_tasks.publish_scaling()
-        for cell in cells(settings.world_sizes):
+        for cell in scaling_cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published
         _alert_and_gate(published, settings)
@@ -96,7 +96,7 @@ def _alert_and_gate(published: Any, settings: Settings) -> Any:
     return last >> gate.as_teardown(on_failure_fail_dagrun=True)
 
 
-def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
+def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any:
     """The task group of one gang. Returns its last task, which the next gang waits for: GPUs are exclusive."""
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()

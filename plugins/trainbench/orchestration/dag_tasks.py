@@ -27,7 +27,7 @@ from trainbench.orchestration.plan_tasks import (
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
 from trainbench.planning.plan import Plan, campaign_id
-from trainbench.planning.scaling_plan import Cell
+from trainbench.planning.scaling_plan import ScalingCell
 from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifests, ours
 from trainbench.settings.environment import KeepAway, Launcher, Settings, read_settings
 
@@ -52,7 +52,7 @@ NOTIFY_RETRIES = 3
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
 def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     """The manifests of one gang. Skips the task where the gang was not chosen or cannot run."""
-    cell = Cell(strategy=strategy, world_size=world_size)
+    cell = ScalingCell(strategy=strategy, world_size=world_size)
     plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
@@ -222,8 +222,8 @@ def _no_verdict(failed: str, ti: Any) -> str:
     return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 
-def _cell(spec: RunSpec) -> Cell:
-    return Cell(strategy=spec.placement.strategy, world_size=spec.placement.world_size)
+def _cell(spec: RunSpec) -> ScalingCell:
+    return ScalingCell(strategy=spec.placement.strategy, world_size=spec.placement.world_size)
 
 
 def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:

@@ -32,7 +32,7 @@ DEFAULTS: Mapping[str, Any] = {
 LOCAL_DEFAULTS: Mapping[str, Any] = {"strategies": ["single", "ddp", "fsdp"], "world_sizes": [1, 2], "gpus_per_node": 1}
 
 
-class Cell(Frozen):
+class ScalingCell(Frozen):
     """One strategy at one number of GPUs: a task group of the DAG, a gang of the plan."""
 
     strategy: Strategy
@@ -48,10 +48,10 @@ class Cell(Frozen):
         return f"{self.strategy} on {count(self.world_size, 'GPU')}"
 
 
-def cells(world_sizes: Sequence[int]) -> tuple[Cell, ...]:
+def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
     """The meaningful cells, smallest first: `single` on one GPU, gangs on several; `independent` shares no work."""
     return tuple(
-        Cell(strategy=strategy, world_size=size)
+        ScalingCell(strategy=strategy, world_size=size)
         for size, strategy in product(sorted(world_sizes), Strategy)
         if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
     )
@@ -69,7 +69,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
     most = min([*filter(None, [params.gpus_per_node]), *there], default=1)
     specs, skipped = [], []
-    for cell in (cell for cell in cells(params.world_sizes) if cell.strategy in params.strategies):
+    for cell in (cell for cell in scaling_cells(params.world_sizes) if cell.strategy in params.strategies):
         planned = _spec_or_reason(cell, params, nodes, most, campaign_id)
         if isinstance(planned, RunSpec):
             specs.append(planned)
@@ -94,7 +94,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
 
 
 def _spec_or_reason(
-    cell: Cell, params: BenchmarkParams, nodes: Sequence[GpuNode], most: int, campaign_id: str
+    cell: ScalingCell, params: BenchmarkParams, nodes: Sequence[GpuNode], most: int, campaign_id: str
 ) -> RunSpec | str:
     gpus = min(cell.world_size, most)
     if cell.world_size % gpus:

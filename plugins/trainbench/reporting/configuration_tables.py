@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from itertools import chain
 
-from trainbench.comparison.configurations import TELLING_PCT, WORTH_PCT, Kind, Standing, Verdict, kinds_compared
+from trainbench.comparison.configurations import (
+    TELLING_PCT,
+    WORTH_PCT,
+    GpuKindComparison,
+    Standing,
+    Verdict,
+    compare_by_gpu_kind,
+)
 from trainbench.comparison.speedups import SpeedUp
 from trainbench.core.formats import NA, count, listing, one_line, percent
 from trainbench.core.tables import Table, Tone, make_table, median_run, text
@@ -27,7 +34,7 @@ def configurations(campaign: Campaign) -> tuple[Table, ...]:
     """Tables for each kind of GPU: the verdicts, the figures, and the gain of each further step."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
-    tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in kinds_compared(campaign))
+    tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in compare_by_gpu_kind(campaign))
     return tuple(made for made in chain.from_iterable(tables) if made.rows)
 
 
@@ -40,10 +47,10 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     """Sentences on the best configuration, and on the best per sample where it is another, one for each kind of GPU."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
-    return tuple(_headline(kind) for kind in kinds_compared(campaign) if kind.baseline.results)
+    return tuple(_headline(kind) for kind in compare_by_gpu_kind(campaign) if kind.baseline.results)
 
 
-def _headline(kind: Kind) -> str:
+def _headline(kind: GpuKindComparison) -> str:
     of = f" on {kind.gpu}"
     helped = [one for one in kind.standings if one.verdict is Verdict.HELPED]
     other = [one for one in kind.standings if one.verdict is Verdict.OTHER_WORK and one.per_token]
@@ -64,7 +71,7 @@ def _apart(one: Standing) -> str:
     return f"{one.per_sample.text()} the samples/s, {one.per_token.text()} the tokens/s"
 
 
-def _verdicts(kind: Kind) -> Table:
+def _verdicts(kind: GpuKindComparison) -> Table:
     order = tuple(Verdict)
     judged = [one for one in kind.standings if one.verdict is not Verdict.BASELINE]
     return make_table(
@@ -113,7 +120,7 @@ def _costs(what: str, saving_pct: float) -> str:
     return f"a {what} costs {abs(saving_pct):.1f} % {'less' if saving_pct >= 0 else 'more'}"
 
 
-def _verdict_notes(kind: Kind) -> tuple[str, ...]:
+def _verdict_notes(kind: GpuKindComparison) -> tuple[str, ...]:
     notes = [
         "Only equal sample lengths are judged. A difference counts beyond the noise (99 % interval of the rounds' "
         f"ratios) and from {WORTH_PCT:g} % on; noise above {TELLING_PCT:g} % allows no verdict. The effect on the "
@@ -130,7 +137,7 @@ def _verdict_notes(kind: Kind) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _figures(kind: Kind) -> Table:
+def _figures(kind: GpuKindComparison) -> Table:
     return make_table(
         kind.standings,
         (
@@ -164,7 +171,7 @@ def _run(one: Standing) -> str | None:
     return median_run(one.results or one.failed)
 
 
-def _figures_notes(kind: Kind) -> tuple[str, ...]:
+def _figures_notes(kind: GpuKindComparison) -> tuple[str, ...]:
     lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
     notes = [
         "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
@@ -181,7 +188,7 @@ def _figures_notes(kind: Kind) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _steps(kind: Kind) -> Table:
+def _steps(kind: GpuKindComparison) -> Table:
     """Configurations whose predecessor is another one than the baseline."""
     return make_table(
         kind.steps,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
-from trainbench.comparison.configurations import Kind, Standing, kinds_compared
+from trainbench.comparison.configurations import GpuKindComparison, Standing, compare_by_gpu_kind
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
 from trainbench.core.grouping import grouped
@@ -153,10 +153,10 @@ def savings_tables(campaign: Campaign) -> tuple[Table, ...]:
     """For each kind of GPU of a diagnosis: each configuration's price and its saving against the baseline."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
-    return tuple(_savings_table(kind) for kind in kinds_compared(campaign) if kind.baseline.costs)
+    return tuple(_savings_table(kind) for kind in compare_by_gpu_kind(campaign) if kind.baseline.costs)
 
 
-def _savings_table(kind: Kind) -> Table:
+def _savings_table(kind: GpuKindComparison) -> Table:
     return make_table(
         [one for one in kind.standings if one.results],
         (

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from trainbench.comparison.comparable import WorkGroup, named_work_groups
-from trainbench.comparison.entries import Entry, all_entries, level_with, sizes
+from trainbench.comparison.entries import Entry, all_entries, level_with, world_sizes
 from trainbench.comparison.scaling import Scaling, base_size, entry_scaling
 from trainbench.comparison.scaling_cost import (
-    Point,
-    Step,
-    comparable,
+    ScalingPoint,
+    ScalingStep,
+    comparable_points,
     crossover_cost_samples,
     crossover_time_samples,
-    point,
-    step,
+    scaling_point,
+    scaling_step,
     worth_choosing,
 )
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
@@ -39,23 +39,25 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
-    return tuple(_table(name, points(campaign, group), scaling) for name, group in named if len(sizes(group)) > 1)
+    return tuple(_table(name, points(campaign, group), scaling) for name, group in named if len(world_sizes(group)) > 1)
 
 
-def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
+def points(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
     """Points of all strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
-    return comparable([point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)])
+    return comparable_points(
+        [scaling_point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)]
+    )
 
 
-def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
+def base_of(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> ScalingPoint | None:
     """The point that is the base of a point's scaling efficiency; None without one."""
     by_size = {(p.entry.strategy, p.gpus): p for p in among}
     size = base_size((larger.entry.strategy, larger.gpus), by_size)
     return by_size[size] if size else None
 
 
-def _table(name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
+def _table(name: str, of_work: Sequence[ScalingPoint], scaling: Callable[[Entry], Scaling | None]) -> Table:
     scaled = [(p, scaling(p.entry)) for p in of_work]
     return make_table(
         scaled,
@@ -77,7 +79,7 @@ def _table(name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scali
     )
 
 
-def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tuple[str, ...]:
+def _advice_on_one_machine(scaled: Sequence[tuple[ScalingPoint, Scaling | None]]) -> tuple[str, ...]:
     """Advice without points whose base ran on another machine, whose own speed would be part of the difference."""
     elsewhere = [p for p, scaled_point in scaled if scaled_point and scaled_point.efficiency.elsewhere]
     rest = [p for p, scaled_point in scaled if not (scaled_point and scaled_point.efficiency.elsewhere)]
@@ -88,18 +90,18 @@ def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tu
     return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
 
 
-def _against(larger: Point, base: Point | None) -> str:
+def _against(larger: ScalingPoint, base: ScalingPoint | None) -> str:
     """ "54 min 43 s sooner, +4.3 % cost"."""
     if base is None:
         return ""
-    step_up = step(base, larger, SAMPLES)
+    step_up = scaling_step(base, larger, SAMPLES)
     apart_s = (step_up.base_hours - step_up.hours) * 3600
     noise = " (within the noise)" if step_up.is_within_noise else ""
     when = f"{duration(abs(apart_s))} {'sooner' if apart_s >= 0 else 'later'}"
     return f"{when}, {percent(step_up.extra_pct)} cost{noise}"
 
 
-def _price_notes(of_work: Sequence[Point]) -> tuple[str, ...]:
+def _price_notes(of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
     prices = sorted({p.usd_per_gpu_hour for p in of_work if p.usd_per_gpu_hour is not None})
     if not prices:
         return ("No price is known for all of these runs: cost is shown in GPU-hours, all GPUs counted.",)
@@ -107,7 +109,7 @@ def _price_notes(of_work: Sequence[Point]) -> tuple[str, ...]:
     return (f"All GPUs are paid for, at {prices_text}.",)
 
 
-def step_sentence(step_up: Step) -> str:
+def step_sentence(step_up: ScalingStep) -> str:
     """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
     $0.0600 more (5.3 %): $0.0667 for each hour saved."
     """
@@ -121,7 +123,7 @@ def step_sentence(step_up: Step) -> str:
     )
 
 
-def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
+def advice(of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
     """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
     chosen = worth_choosing(of_work, SAMPLES)
     cheapest, fastest = chosen[-1], chosen[0]
@@ -132,12 +134,14 @@ def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
             "It is also the fastest: no measured size beats it in time or in cost.",
             *_ties(chosen, of_work),
         )
-    lines += [step_sentence(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:])]
+    lines += [
+        step_sentence(scaling_step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:])
+    ]
     lines.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
     return (*lines, *_ties(chosen, of_work), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
 
 
-def _deadlines(chosen: Sequence[Point]) -> str:
+def _deadlines(chosen: Sequence[ScalingPoint]) -> str:
     """The choice by deadline, fastest first: each is the cheapest that meets deadlines up to the next one's time."""
     parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_SHOWN]]
     if len(chosen) > MAX_CHOICES_SHOWN:
@@ -145,7 +149,7 @@ def _deadlines(chosen: Sequence[Point]) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _ties(chosen: Sequence[Point], of_work: Sequence[Point]) -> tuple[str, ...]:
+def _ties(chosen: Sequence[ScalingPoint], of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
     lines = []
     for one in chosen:
         beside = [p.entry for p in of_work if p.gpus == one.gpus]
@@ -155,7 +159,7 @@ def _ties(chosen: Sequence[Point], of_work: Sequence[Point]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
+def _crossovers(cheapest: ScalingPoint, larger: Sequence[ScalingPoint]) -> tuple[str, ...]:
     """Sentences on the number of samples from which a larger size is sooner or cheaper, start-up included."""
     lines = []
     for larger_point in larger[:MAX_CHOICES_SHOWN]:
@@ -176,14 +180,14 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
     return f"{word} from {count(math.ceil(samples), 'sample')} on" if samples else f"always {word}"
 
 
-def _startup(chosen: Sequence[Point]) -> str:
+def _startup(chosen: Sequence[ScalingPoint]) -> str:
     known = sorted((p.gpus, p.startup_s, p.entry.size) for p in chosen if p.startup_s is not None)
     times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
     more = f"; here it takes {times}" if known else "; it is not known here"
     return f"Times and costs leave out checkpoints and start-up (launch, import, build, compile){more}."
 
 
-def _extra(step_up: Step) -> str:
+def _extra(step_up: ScalingStep) -> str:
     noise = ", within the noise" if step_up.is_within_noise else ""
     less = step_up.extra_pct < 0
     pct = share(abs(step_up.extra_pct))
@@ -193,10 +197,10 @@ def _extra(step_up: Step) -> str:
     return f"{usd(abs(step_up.extra_usd))} {word} ({pct}{noise})"
 
 
-def _price(point: Point) -> str:
+def _price(point: ScalingPoint) -> str:
     cost = point.usd(SAMPLES)
     return f"{figure(point.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
 
 
-def _time(point: Point) -> str:
+def _time(point: ScalingPoint) -> str:
     return duration(point.hours(SAMPLES) * 3600)

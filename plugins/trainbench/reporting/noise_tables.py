@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainbench.comparison.noise_advice import advice, num_nodes
+from trainbench.comparison.noise_advice import noise_advice, num_nodes
 from trainbench.comparison.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
 from trainbench.core.formats import NA, share
 from trainbench.core.tables import Column, Table, integer, make_table, text, text_row
@@ -63,7 +63,7 @@ def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str
         notes=(
             "Standard deviations of samples/s. All nodes: pooled, without the common effect of a round"
             + (", one GPU of each node at a time." if floor.is_per_gpu else "."),
-            *advice(floor, campaign.params),
+            *noise_advice(floor, campaign.params),
         ),
         title=work_names.group_name(campaign, floor.group_id),
     )

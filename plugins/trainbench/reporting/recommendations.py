@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainbench.comparison.comparable import named_work_groups
 from trainbench.comparison.entries import Entry, apart_pct, is_tie, level_with
 from trainbench.comparison.scaling import Scaling, entry_scaling
-from trainbench.comparison.scaling_cost import Point, step, worth_choosing
+from trainbench.comparison.scaling_cost import ScalingPoint, scaling_step, worth_choosing
 from trainbench.core.formats import figure, listing, percent, usd
 from trainbench.core.grouping import grouped
 from trainbench.prices.run_cost import usd_per_1m_tokens
@@ -25,9 +25,9 @@ class Recommendation:
     """
 
     work: str
-    cheapest: Point
-    fastest: Point
-    peers: tuple[Point, ...]  # all that were compared
+    cheapest: ScalingPoint
+    fastest: ScalingPoint
+    peers: tuple[ScalingPoint, ...]  # all that were compared
     compares_sizes: bool
     ran_elsewhere: bool  # fewer GPUs did this work on other machines
 
@@ -86,7 +86,7 @@ def lines(campaign: Campaign) -> tuple[str, ...]:
 
 
 def _recommendation(
-    name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scaling | None]
+    name: str, of_work: Sequence[ScalingPoint], scaling: Callable[[Entry], Scaling | None]
 ) -> Recommendation | None:
     scaled = [scaling(point.entry) for point in of_work]
     ran_elsewhere = any(each and each.efficiency.elsewhere for each in scaled)
@@ -99,7 +99,7 @@ def _recommendation(
     cheapest = others[-1] if others else fastest
     # A cheaper one that is as fast within the noise is the fastest; a faster one that costs no more is the cheapest.
     fastest = next((point for point in reversed(others) if is_tie(point.entry, fastest.entry)), fastest)
-    if fastest is not cheapest and step(cheapest, fastest, SAMPLES).is_within_noise:
+    if fastest is not cheapest and scaling_step(cheapest, fastest, SAMPLES).is_within_noise:
         cheapest = fastest
     return Recommendation(
         work=name,
@@ -118,7 +118,7 @@ def _details(choice: Recommendation) -> Iterator[str]:
         yield f"{_figures(choice.fastest)}, {best}{on}."
     else:
         yield f"{_figures(choice.cheapest)}, the cheapest."
-        step_up = step(choice.cheapest, choice.fastest, SAMPLES)
+        step_up = scaling_step(choice.cheapest, choice.fastest, SAMPLES)
         times = choice.fastest.entry.tokens_per_s / choice.cheapest.entry.tokens_per_s
         yield (
             f"{_figures(choice.fastest)}, the fastest: {times:.2f} times the throughput at "
@@ -138,11 +138,11 @@ def _next(first: Entry, beside: Sequence[Entry]) -> Entry | None:
     return max(slower, key=lambda entry: entry.tokens_per_s, default=None)
 
 
-def _figures(point: Point) -> str:
+def _figures(point: ScalingPoint) -> str:
     return f"{point.entry.name}, {figure(point.entry.tokens_per_s)} tokens/s at {_cost(point)}"
 
 
-def _by_choice(of: Sequence[tuple[Point, str]]) -> str:
+def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
     """ "ddp on 4 GPUs for tier-a full and mistral-7b lora ($0.0343 to $0.119 per 1M tokens); fsdp on ..."."""
     by_name = grouped((point.entry.name, (point, work)) for point, work in of)
     return "; ".join(
@@ -151,14 +151,14 @@ def _by_choice(of: Sequence[tuple[Point, str]]) -> str:
     )
 
 
-def _cost_range(of: Sequence[Point]) -> str:
+def _cost_range(of: Sequence[ScalingPoint]) -> str:
     costs = sorted(cost for point in of if (cost := _usd_per_1m_tokens(point)) is not None)
     if len(costs) < 2 or len(costs) < len(of):
         return listing(map(_cost, of))
     return f"{usd(costs[0])} to {usd(costs[-1])} per 1M tokens"
 
 
-def _cost(point: Point) -> str:
+def _cost(point: ScalingPoint) -> str:
     """ "$0.0343 per 1M tokens"; GPU-hours where no price is known."""
     cost = _usd_per_1m_tokens(point)
     if cost is None:
@@ -166,7 +166,7 @@ def _cost(point: Point) -> str:
     return f"{usd(cost)} per 1M tokens"
 
 
-def _usd_per_1m_tokens(point: Point) -> float | None:
+def _usd_per_1m_tokens(point: ScalingPoint) -> float | None:
     price = point.usd_per_gpu_hour
     return None if price is None else usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s)
 

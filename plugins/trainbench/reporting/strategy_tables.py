@@ -8,8 +8,8 @@ from operator import attrgetter
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import WorkGroup, differences, named_work_groups, nearest
-from trainbench.comparison.entries import Entry, all_entries, entries, sizes, tie_sentences
+from trainbench.comparison.comparable import WorkGroup, differences, named_work_groups, nearest_group
+from trainbench.comparison.entries import Entry, all_entries, entries, tie_sentences, world_sizes
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import traits_of
 from trainbench.core.formats import NA, count, listing, share
@@ -72,7 +72,7 @@ class _Placed:
 def _table(comparison: _Comparison, group: WorkGroup) -> Table:
     prices = comparison.usd_per_1m_tokens
     return make_table(
-        [placed for size in sizes(group) for placed in _placed(comparison, entries(group, size))],
+        [placed for size in world_sizes(group) for placed in _placed(comparison, entries(group, size))],
         (
             integer("GPUs", lambda p: p.entry.world_size),
             text("strategy", lambda p: p.entry.strategy.value),
@@ -125,7 +125,7 @@ def _failed_row(result: RunResult) -> Row:
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     runs = count(len(group.results), "run")
     notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
-    for size in sizes(group):
+    for size in world_sizes(group):
         notes += tie_sentences(entries(group, size))
     known = [scaled.efficiency for entry in all_entries(group) if (scaled := comparison.scaling(entry))]
     if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in known}):
@@ -137,7 +137,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
         )
     if not known and (other := _base_on_other_gpu(comparison, group)):
         notes.append(other)
-    if near := nearest(group, [other for _, other in comparison.named]):
+    if near := nearest_group(group, [other for _, other in comparison.named]):
         fields = listing(differences(group, near), most=8)
         notes.append(f"Other work is not ranked here. Nearest is {comparison.name(near)}; it differs in: {fields}.")
     return tuple(notes)
@@ -145,10 +145,14 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
 
 def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
     """A note where fewer GPUs did the same work but are of another kind, so that there is no scaling efficiency."""
-    key, smallest = fingerprint(group.spec.work), min(sizes(group))
+    key, smallest = fingerprint(group.spec.work), min(world_sizes(group))
     for _, other in comparison.named:
-        if fingerprint(other.spec.work) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
-            size = count(min(sizes(other)), "GPU")
+        if (
+            fingerprint(other.spec.work) == key
+            and other.hardware != group.hardware
+            and min(world_sizes(other)) < smallest
+        ):
+            size = count(min(world_sizes(other)), "GPU")
             return (
                 f"No scaling: {size} did this work only as {other.hardware}, which does not apply to {group.hardware}."
             )

@@ -9,14 +9,14 @@ from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
 from trainbench.comparison.hardware_survey import (
     EVERYTHING,
-    Cell,
+    SurveyCell,
     baseline,
-    cells,
     comparison_params,
     measured,
     predicted_gb,
-    relative,
+    relative_speed,
     saved_memory,
+    survey_cells,
 )
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
 from trainbench.core.grouping import grouped
@@ -42,7 +42,7 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each model: its recipes on each kind of GPU."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
-    all_cells, wanted = cells(campaign), comparison_params(campaign)
+    all_cells, wanted = survey_cells(campaign), comparison_params(campaign)
     models = dict.fromkeys(cell.model for cell in all_cells if cell.model != EVERYTHING)
     priced: list[str] = []
     if campaign.params.get("usd_per_gpu_hour") and len({cell.gpu for cell in measured(all_cells)}) > 1:
@@ -55,7 +55,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
     """Tables of the memory that each recipe saves against full fine-tuning; empty where no GPU memory was measured."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
-    all_cells = cells(campaign)
+    all_cells = survey_cells(campaign)
     rows = [(cell, saved_memory(cell, all_cells)) for cell in measured(all_cells) if cell.memory_gb is not None]
     made = make_table(
         rows,
@@ -84,10 +84,10 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
     """Tables on renting or buying, and on what each budget buys."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
-    all_cells, wanted = measured(cells(campaign)), comparison_params(campaign)
+    all_cells, wanted = measured(survey_cells(campaign)), comparison_params(campaign)
     every = (
-        recommend.rented(all_cells, wanted),
-        recommend.owned(all_cells, wanted),
+        recommend.rental_table(all_cells, wanted),
+        recommend.purchase_table(all_cells, wanted),
         recommend.rent_or_buy_table(all_cells, wanted),
     )
     return tuple(made for made in every if made.rows)
@@ -97,12 +97,12 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     """Sentences on the fastest and the cheapest GPU for the first works."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
-    by_work = grouped((cell.work, cell) for cell in measured(cells(campaign)))
+    by_work = grouped((cell.work, cell) for cell in measured(survey_cells(campaign)))
     sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_TOLD]]
     return (*sentences, *([f"The report has {len(by_work) - MAX_TOLD} more."] if len(by_work) > MAX_TOLD else []))
 
 
-def _best(work: str, of_work: Sequence[Cell]) -> str:
+def _best(work: str, of_work: Sequence[SurveyCell]) -> str:
     fastest = max(of_work, key=lambda cell: cell.tokens_per_s or 0.0)
     cheapest = min(of_work, key=lambda cell: cell.usd_per_1m_samples or float("inf"))
     rate = f"{figure(fastest.tokens_per_s)} tokens/s on {fastest.gpu}"
@@ -116,10 +116,14 @@ def _best(work: str, of_work: Sequence[Cell]) -> str:
 
 
 def _speed(
-    model: str, of_model: Sequence[Cell], nowhere: Sequence[Cell], wanted: ComparisonParams, more: Sequence[str]
+    model: str,
+    of_model: Sequence[SurveyCell],
+    nowhere: Sequence[SurveyCell],
+    wanted: ComparisonParams,
+    more: Sequence[str],
 ) -> Table:
     has_several = len({cell.gpu for cell in measured(of_model)}) > 1
-    rows: list[tuple[Cell, Cell | None]] = []  # with the cell that its speed is relative to
+    rows: list[tuple[SurveyCell, SurveyCell | None]] = []  # with the cell that its speed is relative to
     notes = []
     for recipe in dict.fromkeys(cell.recipe for cell in of_model):
         of_recipe = [cell for cell in of_model if cell.recipe == recipe]
@@ -136,7 +140,9 @@ def _speed(
     )
 
 
-def _speed_columns(wanted: ComparisonParams, has_several: bool) -> tuple[Column[tuple[Cell, Cell | None]], ...]:
+def _speed_columns(
+    wanted: ComparisonParams, has_several: bool
+) -> tuple[Column[tuple[SurveyCell, SurveyCell | None]], ...]:
     """Columns of a pair: a cell, and the cell of relative speed 1. A cell without a result has no figure."""
     return (
         text("recipe", lambda pair: pair[0].recipe),
@@ -154,18 +160,18 @@ def _speed_columns(wanted: ComparisonParams, has_several: bool) -> tuple[Column[
     )
 
 
-def _micro_batches(cell: Cell) -> str:
+def _micro_batches(cell: SurveyCell) -> str:
     return " or ".join(str(size) for size in cell.micro_batches) or NA
 
 
-def _relative(cell: Cell, base: Cell | None) -> str:
-    ratio = relative(cell, base) if base else None
+def _relative(cell: SurveyCell, base: SurveyCell | None) -> str:
+    ratio = relative_speed(cell, base) if base else None
     if not ratio:
         return NA
     return f"{ratio.text()} (baseline)" if cell is base else ratio.text()
 
 
-def _model_name(model: str, of_model: Sequence[Cell]) -> str:
+def _model_name(model: str, of_model: Sequence[SurveyCell]) -> str:
     results = [result for cell in of_model for result in cell.results]
     if not results:
         return model
@@ -173,7 +179,7 @@ def _model_name(model: str, of_model: Sequence[Cell]) -> str:
     return f"{model}, {spec.work.seq_length:,} tokens, {spec.work.precision}, {spec.work.preset}"
 
 
-def _remark(cell: Cell) -> str:
+def _remark(cell: SurveyCell) -> str:
     if not cell.results:
         return one_line(cell.why_not)
     parts = [f"{count(len(cell.results), 'run')} on {count(cell.num_nodes, 'node')}"]
@@ -182,7 +188,7 @@ def _remark(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def _speed_notes(of_model: Sequence[Cell], wanted: ComparisonParams, has_several: bool) -> list[str]:
+def _speed_notes(of_model: Sequence[SurveyCell], wanted: ComparisonParams, has_several: bool) -> list[str]:
     notes = [f"One GPU each; medians over runs. 1 epoch: {wanted.epoch_samples:,} samples, start-up left out."]
     if has_several:
         against = f"'{wanted.baseline_gpu}'" if wanted.baseline_gpu else "the fastest"
@@ -199,7 +205,7 @@ def _speed_notes(of_model: Sequence[Cell], wanted: ComparisonParams, has_several
     return notes
 
 
-def _unequal(recipe: str, of_recipe: Sequence[Cell]) -> list[str]:
+def _unequal(recipe: str, of_recipe: Sequence[SurveyCell]) -> list[str]:
     if len({cell.micro_batches for cell in of_recipe}) < 2:
         return []
     sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in of_recipe)

@@ -37,7 +37,7 @@ from trainbench.core.verdicts import (
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.judging.checks import drills, no_figures
-from trainbench.judging.conditions_of_campaign import conditions, why
+from trainbench.judging.conditions_of_campaign import conditions, reason_of
 from trainbench.judging.node_condition import Condition, NodeCondition, fleet_summary
 from trainbench.judging.node_runs import judged_rate
 from trainbench.judging.over_time.level_changes import SLOWER
@@ -106,8 +106,8 @@ def drill_outcomes(campaign: Campaign) -> tuple[str, ...]:
     """
     if not campaign.judges_nodes or _is_lone(campaign):
         return tuple(f"Drill: {node} was slowed on purpose." for node in _drilled(campaign))
-    missed = {finding.nodes[0]: finding.measured for finding in drills.undetected(campaign.findings)}
-    detected = {node.node: why(node) for node in campaign.nodes if node.is_drill and drills.is_detected(node)}
+    missed = {finding.nodes[0]: finding.measured for finding in drills.undetected_drills(campaign.findings)}
+    detected = {node.node: reason_of(node) for node in campaign.nodes if node.is_drill and drills.is_detected(node)}
     return (
         *(f"Drill not detected: {node} ({measured})." for node, measured in missed.items()),
         *(f"Drill detected: {node} ({measured})." for node, measured in detected.items()),

@@ -7,7 +7,7 @@ from tests.builders import campaigns, make_failed, make_result
 from tests.builders.verdicts import behind_its_past
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, Level
-from trainbench.judging.checks.missing_nodes import absentees
+from trainbench.judging.checks.missing_nodes import absent_node_findings
 from trainbench.judging.over_time.baseline_deviation import trend_findings
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import AbsentNode
@@ -65,7 +65,7 @@ def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:
         AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True),
         AbsentNode(name="gpu-10", reason="cordoned", expected=False),
     )
-    (alert,) = alerts(campaigns.healthy().model_copy(update={"findings": absentees(absent, ())}))
+    (alert,) = alerts(campaigns.healthy().model_copy(update={"findings": absent_node_findings(absent, ())}))
 
     assert (alert.nodes, alert.level) == (("gpu-9",), Level.WARNING)
     assert alert.headline == "gpu-9 was not benchmarked: not ready: kubelet stopped"

@@ -15,7 +15,7 @@ from trainbench import pipeline
 from trainbench.cluster.mark_nodes import acts_before, is_due
 from trainbench.core.verdicts import PART_FAILED, Finding, Level
 from trainbench.judging import mark_findings
-from trainbench.judging.node_marks import Refusal
+from trainbench.judging.node_marks import MarkRefusal
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -57,7 +57,7 @@ def test_what_an_earlier_try_of_the_task_did_is_read_from_its_report(tmp_path: P
     store = open_store(str(tmp_path))
     assert acts_before(store, "night-1") == ()
 
-    (act,) = mark_findings.not_marked([Refusal("node-1", "no room", "look")])
+    (act,) = mark_findings.not_marked([MarkRefusal("node-1", "no room", "look")])
     other = act.model_copy(update={"category": "watched"})
     store.write_campaign(night(1, WELL, findings=(other, act)))
     assert acts_before(store, "night-1") == (act,)

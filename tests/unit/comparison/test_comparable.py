@@ -8,7 +8,7 @@ from bench_image.contract.result import Chosen
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
-from trainbench.comparison.comparable import by_job, differences, nearest, work_groups, work_names
+from trainbench.comparison.comparable import by_job, differences, nearest_group, work_groups, work_names
 
 
 def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
@@ -63,8 +63,8 @@ def test_the_nearest_group_is_the_one_with_the_fewest_differences() -> None:
         make_result(precision="fp32"),
     ])  # fmt: skip
 
-    assert nearest(groups[0], groups) is groups[2]
-    assert nearest(groups[0], groups[:1]) is None
+    assert nearest_group(groups[0], groups) is groups[2]
+    assert nearest_group(groups[0], groups[:1]) is None
 
 
 def test_names_tell_groups_apart() -> None:

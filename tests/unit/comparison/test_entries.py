@@ -17,8 +17,8 @@ from trainbench.comparison.entries import (
     entries,
     is_tie,
     level_with,
-    sizes,
     tie_sentences,
+    world_sizes,
 )
 
 
@@ -81,7 +81,7 @@ def test_of_one_size_the_fastest_is_first_and_what_is_level_is_said() -> None:
     (group,) = work_groups(runs)
     result = entries(group, 2)
 
-    assert sizes(group) == [2, 4]
+    assert world_sizes(group) == [2, 4]
     assert [one.strategy.value for one in result] == ["ddp", "fsdp", "zero2"]
     assert [one.strategy.value for one in level_with(result[0], result)] == ["fsdp"]
     assert tie_sentences(result) == ("ddp on 2 GPUs and fsdp are level: 1.0 % apart, within their noise of 1.4 %.",)

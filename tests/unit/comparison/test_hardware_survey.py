@@ -10,15 +10,15 @@ import pytest
 
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
-from trainbench.comparison.gpu_kinds import kinds
+from trainbench.comparison.gpu_kinds import gpu_kind_by_node
 from trainbench.comparison.hardware_survey import (
-    Cell,
+    SurveyCell,
     baseline,
-    cells,
     comparison_params,
     measured,
-    relative,
+    relative_speed,
     saved_memory,
+    survey_cells,
 )
 from trainbench.comparison.recommend import purchase_usd
 from trainbench.comparison.speedups import noise_of_one_run
@@ -33,8 +33,8 @@ SURVEY = campaigns.survey()
 A100, A10 = campaigns.SURVEY_NODES
 
 
-def cell(recipe: str, gpu: str, campaign: Campaign = SURVEY) -> Cell:
-    return next(c for c in cells(campaign) if (c.recipe, c.gpu) == (recipe, gpu))
+def cell(recipe: str, gpu: str, campaign: Campaign = SURVEY) -> SurveyCell:
+    return next(c for c in survey_cells(campaign) if (c.recipe, c.gpu) == (recipe, gpu))
 
 
 def rows(table: Table, *columns: str) -> list[tuple[str, ...]]:
@@ -48,11 +48,11 @@ def money(campaign: Campaign, title: str) -> Table:
 
 def test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named() -> None:
     """1,800 / 5,420 = 0.332."""
-    lora = [c for c in cells(SURVEY) if c.recipe == "lora"]
+    lora = [c for c in survey_cells(SURVEY) if c.recipe == "lora"]
     fastest, named = baseline(lora, None), baseline(lora, "A10")
     assert fastest is not None
     assert named is not None
-    ratio = relative(cell("lora", A10), fastest)
+    ratio = relative_speed(cell("lora", A10), fastest)
 
     assert (fastest.gpu, named.gpu) == (A100, A10)
     assert ratio is not None
@@ -66,9 +66,9 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
     campaign = campaigns.make_campaign(
         [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], campaign_kind=SURVEY.campaign_kind, params={}
     )
-    fast, slow = sorted(measured(cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
+    fast, slow = sorted(measured(survey_cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
     one_run = noise_of_one_run([fast.results, slow.results])
-    widths = [actual.log_half_width for pair in ((fast, slow), (slow, fast)) if (actual := relative(*pair))]
+    widths = [actual.log_half_width for pair in ((fast, slow), (slow, fast)) if (actual := relative_speed(*pair))]
 
     assert one_run is not None
     assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
@@ -77,7 +77,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
 def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
     lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
     crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
-    (actual,) = cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
+    (actual,) = survey_cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
 
     assert (actual.why_not, actual.num_failed) == ("oom: CUDA out of memory", 2)
 
@@ -109,7 +109,7 @@ def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
 
 def test_memory_is_saved_against_full_on_equal_work_only() -> None:
     """10.1 of 56.0 GB measured at a micro-batch of 4 each: 82.0 %. The A10 has no full run: by formula, 54.7 GB."""
-    actual = cells(SURVEY)
+    actual = survey_cells(SURVEY)
     same, other = saved_memory(cell("qlora", A100), actual), saved_memory(cell("lora", A10), actual)
 
     assert same is not None
@@ -206,7 +206,7 @@ def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
     results = [make_cpu_result("node-1", 40.0, model="tiny", recipe=recipe) for recipe in ("full", "lora")]
     campaign = campaigns.make_campaign(results, campaign_kind=SURVEY.campaign_kind, labels={}, params={})
 
-    assert [c.gpu for c in measured(cells(campaign))] == ["CPU", "CPU"]
+    assert [c.gpu for c in measured(survey_cells(campaign))] == ["CPU", "CPU"]
     assert survey_tables.memory(campaign) == ()
     assert len(survey_tables.speed(campaign)) == 1
 
@@ -220,8 +220,8 @@ def test_a_failed_run_belongs_to_its_nodes_kind() -> None:
         known=(GpuNode(name="small-2", gpu_product="NVIDIA-A10"),),
     )
 
-    assert kinds(campaign)["small-2"] == A10
-    assert kinds(campaign)["who"] == "GPU unknown"
+    assert gpu_kind_by_node(campaign)["small-2"] == A10
+    assert gpu_kind_by_node(campaign)["who"] == "GPU unknown"
 
 
 def test_nothing_measured_is_still_a_report() -> None:
@@ -259,7 +259,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
     )
     costs = [
         cost.model_copy(update={"price_spread": span, "price_source": "P x, here: a page"})
-        if kinds(SURVEY)[result.spec.identity.node] == A10 else cost
+        if gpu_kind_by_node(SURVEY)[result.spec.identity.node] == A10 else cost
         for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
     ]  # fmt: skip
     survey = SURVEY.model_copy(update={"costs": tuple(costs)})
@@ -279,7 +279,10 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
 def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
     """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
     usd = {A100: None, A10: 0.60}
-    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.identity.node]]) for result in SURVEY.results]
+    costs = [
+        campaigns.make_cost(result, usd[gpu_kind_by_node(SURVEY)[result.spec.identity.node]])
+        for result in SURVEY.results
+    ]
     table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
     assert f"No price of {A100} is known: it is compared by speed only." in table.notes
     assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
@@ -295,7 +298,7 @@ def price(usd: float, provider: str, gpu: str = "A10") -> Price:
 
 
 def test_a_gpu_named_by_its_whole_name_is_the_baseline() -> None:
-    lora = [c for c in cells(SURVEY) if c.recipe == "lora"]
+    lora = [c for c in survey_cells(SURVEY) if c.recipe == "lora"]
     named = baseline(lora, A10)
     assert named is not None
     assert named.gpu == A10
@@ -303,11 +306,11 @@ def test_a_gpu_named_by_its_whole_name_is_the_baseline() -> None:
 
 def test_nothing_is_relative_to_or_of_a_cell_without_a_figure() -> None:
     """Full fine-tuning was not measured on the A10."""
-    empty, full = next(c for c in cells(SURVEY) if not c.results), cell("lora", A100)
-    assert relative(empty, full) is None
-    assert relative(full, empty) is None
+    empty, full = next(c for c in survey_cells(SURVEY) if not c.results), cell("lora", A100)
+    assert relative_speed(empty, full) is None
+    assert relative_speed(full, empty) is None
 
 
 def test_what_was_left_out_did_not_fail() -> None:
-    (away,) = (c for c in cells(SURVEY) if c.recipe == "full" and c.gpu == A10)
+    (away,) = (c for c in survey_cells(SURVEY) if c.recipe == "full" and c.gpu == A10)
     assert (away.num_failed, away.results, away.costs) == (0, (), ())

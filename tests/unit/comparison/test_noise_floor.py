@@ -15,7 +15,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import campaigns, make_failed, make_independent, make_result
 from tests.conftest import GOLDEN_DIR, Golden
-from trainbench.comparison.noise_advice import advice, headline
+from trainbench.comparison.noise_advice import headline, noise_advice
 from trainbench.comparison.noise_floor import (
     Floor,
     Spread,
@@ -235,12 +235,12 @@ def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> Non
     ],
 )  # fmt: skip
 def test_what_it_means_for_the_limits(floor: Floor, words: str) -> None:
-    assert any(words in sentence for sentence in advice(floor, {})), advice(floor, {})
+    assert any(words in sentence for sentence in noise_advice(floor, {})), noise_advice(floor, {})
 
 
 def test_the_limits_are_those_of_the_campaign() -> None:
     params = {"samples_per_second_tolerance_pct": 1.0, "memory_tolerance_pct": None}
-    assert "The limit of ±1.0 % for samples/s is too tight" in advice(floor_of(0.3), params)[0]
+    assert "The limit of ±1.0 % for samples/s is too tight" in noise_advice(floor_of(0.3), params)[0]
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

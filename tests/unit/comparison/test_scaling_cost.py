@@ -9,27 +9,27 @@ from tests.builders import make_failed, make_result
 from tests.unit.reporting.test_more_gpus import made
 from trainbench.comparison.entries import Entry
 from trainbench.comparison.scaling_cost import (
-    Point,
-    comparable,
+    ScalingPoint,
+    comparable_points,
     crossover_cost_samples,
     crossover_time_samples,
-    point,
-    step,
+    scaling_point,
+    scaling_step,
     worth_choosing,
 )
 
 
 def test_a_size_without_a_throughput_is_not_compared() -> None:
-    nothing = Point(
+    nothing = ScalingPoint(
         entry=Entry(strategy=Strategy.DDP, world_size=2, results=(make_failed(),)), usd_per_gpu_hour=0.6, startup_s=None
     )
     one = made(10.0, 1)
-    assert comparable([one, nothing]) == (one,)
+    assert comparable_points([one, nothing]) == (one,)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.6, None), (None, 0.6)])
 def test_a_difference_in_usd_needs_both_prices(before: float | None, after: float | None) -> None:
-    assert step(made(10.0, 1, usd=before), made(18.0, 2, usd=after), 10_000).extra_usd is None
+    assert scaling_step(made(10.0, 1, usd=before), made(18.0, 2, usd=after), 10_000).extra_usd is None
 
 
 def test_of_two_sizes_that_cost_the_same_the_faster_is_chosen_alone() -> None:
@@ -56,10 +56,10 @@ def test_start_up_is_the_sum_of_its_parts_or_unknown() -> None:
     known = [parts.launch_s, parts.import_s, parts.build_s, parts.compile_s]
     assert None not in known
     entry = Entry(strategy=Strategy.SINGLE, world_size=1, results=(whole,))
-    assert point(entry, lambda _: 0.6).startup_s == pytest.approx(sum(part or 0.0 for part in known))
+    assert scaling_point(entry, lambda _: 0.6).startup_s == pytest.approx(sum(part or 0.0 for part in known))
     gap = whole.model_copy(update={"startup": parts.model_copy(update={"compile_s": None})})
     unknown = Entry(strategy=Strategy.SINGLE, world_size=1, results=(gap,))
-    assert point(unknown, lambda _: 0.6).startup_s is None
+    assert scaling_point(unknown, lambda _: 0.6).startup_s is None
 
 
 def test_each_size_is_paid_at_its_own_price() -> None:
@@ -72,15 +72,15 @@ def test_what_an_hour_less_costs_by_hand() -> None:
     """36,000 samples: 1 h on one GPU at 10 samples/s, $0.6; 40 min on two at 15, 2 x 40 min x $0.6 = $0.8: $0.2 more
     for a third of an hour less, $0.6 an hour.
     """
-    advice = step(made(10.0, 1, usd=0.6), made(15.0, 2, usd=0.6), 36_000)
+    advice = scaling_step(made(10.0, 1, usd=0.6), made(15.0, 2, usd=0.6), 36_000)
     assert (advice.base_hours, advice.hours) == (pytest.approx(1.0), pytest.approx(2 / 3))
     assert (advice.extra_usd, advice.extra_pct) == (pytest.approx(0.2), pytest.approx(100 / 3))
     assert advice.usd_per_hour_saved == pytest.approx(0.6)
 
 
 def test_what_is_cheaper_or_no_faster_has_no_price_of_an_hour_less() -> None:
-    cheaper = step(made(10.0, 1, usd=0.6), made(25.0, 2, usd=0.6), 36_000)
-    slower = step(made(10.0, 1, usd=0.6), made(10.0, 2, usd=0.6), 36_000)
+    cheaper = scaling_step(made(10.0, 1, usd=0.6), made(25.0, 2, usd=0.6), 36_000)
+    slower = scaling_step(made(10.0, 1, usd=0.6), made(10.0, 2, usd=0.6), 36_000)
     assert cheaper.extra_usd is not None
     assert cheaper.extra_usd < 0
     assert (cheaper.usd_per_hour_saved, slower.usd_per_hour_saved) == (None, None)

@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
+from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, paired_runs, runs_with_throughput, speed_up
 from trainbench.judging.noise import t_995
 
 
@@ -80,7 +80,9 @@ def test_nothing_shared_is_nothing_compared() -> None:
 
 def test_failures_and_drills_do_not_count() -> None:
     kept = make_result("gpu-1")
-    assert good([kept, make_failed("gpu-1"), make_result("gpu-1", drill=Drill(slowdown_pct=20))]) == (kept,)
+    assert runs_with_throughput([kept, make_failed("gpu-1"), make_result("gpu-1", drill=Drill(slowdown_pct=20))]) == (
+        kept,
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,6 @@ def test_from_a_fifth_on_the_interval_has_two_sides() -> None:
 def test_only_rounds_of_a_node_in_which_both_ran_are_paired() -> None:
     base = (*runs(10.0, 11.0), *runs(12.0, node="gpu-2"))
     other = (*runs(20.0), *runs(24.0, 25.0, node="gpu-2"))
-    pairs = [[(r.spec.identity.node, r.spec.identity.round) for r in side] for side in paired(base, other)]
+    pairs = [[(r.spec.identity.node, r.spec.identity.round) for r in side] for side in paired_runs(base, other)]
     assert pairs == [[("gpu-1", 1), ("gpu-2", 1)]] * 2
-    assert paired(base, ()) == ((), ())
+    assert paired_runs(base, ()) == ((), ())

@@ -12,7 +12,7 @@ from tests.builders import campaigns, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_sentences
 from trainbench.comparison.scaling import Efficiency, Scaling
-from trainbench.comparison.strategy_standings import Kind, Standing, Traits, tables, traits_of
+from trainbench.comparison.strategy_standings import Pattern, Standing, Traits, tables, traits_of
 
 NAMES = ("ddp", "fsdp", "zero2", "zero3")
 
@@ -43,12 +43,12 @@ def test_the_four_published_patterns() -> None:
     actual = by_strategy(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
 
     assert (actual["zero2"].kind, actual["zero2"].throughput, actual["zero2"].memory) == (
-        Kind.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
+        Pattern.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
     )  # fmt: skip
     # 69.6 % of the throughput per GPU: what is called the sweet spot there costs more per sample than fewer GPUs.
     assert actual["zero2"].meaning.endswith("single on 1 GPU costs 30.4 % less per sample.")
-    assert (actual["zero3"].kind, actual["zero3"].memory) == (Kind.SAVER, Standing.LOW)
-    assert actual["fsdp"].kind is Kind.OVERHEAD
+    assert (actual["zero3"].kind, actual["zero3"].memory) == (Pattern.SAVER, Standing.LOW)
+    assert actual["fsdp"].kind is Pattern.OVERHEAD
     assert actual["ddp"].memory is Standing.HIGH
     assert actual["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
 
@@ -58,7 +58,7 @@ def test_fast_and_memory_hungry() -> None:
     actual = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
 
     assert actual["ddp"].pattern == "fast, memory-hungry: highest throughput, high memory"
-    assert actual["zero2"].kind is Kind.MIDDLE
+    assert actual["zero2"].kind is Pattern.MIDDLE
     assert actual["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
 
 
@@ -67,7 +67,7 @@ def test_which_strategy_it_is_does_not_matter() -> None:
     kinds = [p.kind for p in by_strategy(peers(*figures)).values()]
     turned = [p.kind for p in by_strategy(peers(*figures[::-1])).values()]
 
-    assert kinds == turned == [Kind.HUNGRY, Kind.MIDDLE, Kind.SAVER, Kind.SLOWER]
+    assert kinds == turned == [Pattern.HUNGRY, Pattern.MIDDLE, Pattern.SAVER, Pattern.SLOWER]
 
 
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
@@ -75,8 +75,10 @@ def test_a_saver_that_is_slow_pays_with_speed() -> None:
     assert actual["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
 
 
-@pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
-def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("efficiency", "kind"), [(69.9, Pattern.OVERHEAD), (70.0, Pattern.SLOWER), (None, Pattern.SLOWER)]
+)
+def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Pattern) -> None:
     actual = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
     assert actual["zero2"].kind is kind
 
@@ -92,7 +94,7 @@ def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
     assert tie_sentences([first, second, third]) == (
         "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
     )
-    assert actual["ddp"].kind is actual["fsdp"].kind is Kind.SWEET_SPOT
+    assert actual["ddp"].kind is actual["fsdp"].kind is Pattern.SWEET_SPOT
     assert actual["ddp"].meaning.endswith("Level with fsdp within the noise.")
 
 
@@ -129,7 +131,7 @@ def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
     for fields in ({"efficiency": 25.0}, {"efficiency": 24.0}, {"efficiency": 26.0, "noise_pct": 5.0}):
         profile = first(**fields)
         assert (profile.kind, profile.meaning) == (
-            Kind.NO_GAIN,
+            Pattern.NO_GAIN,
             "More GPUs do not make it faster. single on 1 GPU is as fast.",
         )
 
@@ -137,7 +139,7 @@ def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
 def test_a_gang_that_costs_more_per_sample_than_one_gpu_is_fastest_not_the_first_choice() -> None:
     """96 % on 4 GPUs: 3.84 times the speed; a sample on one GPU takes 4 % less of a GPU."""
     profile = first(efficiency=96.0)
-    assert profile.kind is Kind.FASTEST
+    assert profile.kind is Pattern.FASTEST
     assert profile.meaning == (
         "The fastest on this number of GPUs, and it needs no more memory than most. "
         "single on 1 GPU costs 4.0 % less per sample."
@@ -146,7 +148,7 @@ def test_a_gang_that_costs_more_per_sample_than_one_gpu_is_fastest_not_the_first
 
 @pytest.mark.parametrize(("efficiency", "noise_pct"), [(100.0, 0.0), (104.0, 0.5), (99.0, 1.0)])
 def test_the_first_choice_is_faster_and_within_the_noise_no_dearer(efficiency: float, noise_pct: float) -> None:
-    assert first(efficiency=efficiency, noise_pct=noise_pct).kind is Kind.SWEET_SPOT
+    assert first(efficiency=efficiency, noise_pct=noise_pct).kind is Pattern.SWEET_SPOT
 
 
 def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
@@ -154,15 +156,15 @@ def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
     fast = first(efficiency=117.7, elsewhere="other GPUs of node-1")
     slow = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
 
-    assert fast.kind is Kind.FASTEST
+    assert fast.kind is Pattern.FASTEST
     assert fast.meaning.endswith(
         "Its base, single on 1 GPU, ran on other GPUs of node-1, so it is unknown whether fewer GPUs are enough."
     )
-    assert slow.kind is Kind.SLOWER
+    assert slow.kind is Pattern.SLOWER
 
 
 def test_without_a_measured_base_there_is_no_first_choice() -> None:
-    assert first(efficiency=None).kind is Kind.FASTEST
+    assert first(efficiency=None).kind is Pattern.FASTEST
     assert first(efficiency=None).meaning.endswith("so it is unknown whether they are enough.")
 
 

@@ -14,11 +14,11 @@ from tests.builders.nights import night
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
 from trainbench.history.run_rows import rows
-from trainbench.history.summaries import Work, summarise, with_known_gpus
+from trainbench.history.summaries import WorkSummary, summarise, with_known_gpus
 from trainbench.results.campaign import Campaign
 
 
-def works_of(campaign: Campaign) -> tuple[Work, ...]:
+def works_of(campaign: Campaign) -> tuple[WorkSummary, ...]:
     return summarise(campaign, with_known_gpus(rows(campaign)))
 
 

@@ -21,7 +21,7 @@ from trainbench.judging.diagnosis.diagnose import UNSTEADY
 from trainbench.judging.mark_findings import MARKED, NOT_MARKED
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER_STEP
-from trainbench.judging.warning_findings import Kind
+from trainbench.judging.warning_findings import WarningKind
 
 WORK = make_result().effective_spec.fingerprint
 WELL = {"node-1": 10.0, "node-2": 10.0}
@@ -221,8 +221,8 @@ def test_a_node_that_is_found_in_breach_was_judged(history: History) -> None:
 def test_every_finding_that_people_are_warned_of_has_a_kind_and_words_for_its_end() -> None:
     from trainbench.judging.warning_findings import ENDED, KIND_OF
 
-    assert set(KIND_OF.values()) == set(Kind)
-    assert {Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED} <= set(ENDED)
+    assert set(KIND_OF.values()) == set(WarningKind)
+    assert {WarningKind.SLOW, WarningKind.UNSTEADY, WarningKind.UNDECIDED} <= set(ENDED)
 
 
 # --- what is not over -------------------------------------------------------------------------------------------------

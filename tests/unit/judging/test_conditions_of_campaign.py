@@ -10,7 +10,7 @@ from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State, Tolerances
-from trainbench.judging.conditions_of_campaign import _unsteady, _watched, conditions, why
+from trainbench.judging.conditions_of_campaign import _unsteady, _watched, conditions, reason_of
 from trainbench.judging.node_condition import Condition, NodeCondition
 from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.results.campaign import Campaign
@@ -22,11 +22,11 @@ def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> No
     slow = make_metric(9.0, 10.0, state=State.BREACH)
     breach = make_node("node-1", [slow], state=State.BREACH, reason="long words", confirm_deviation_pct=-9.0,
                        confirmation=Confirmation.CONFIRMED)  # fmt: skip
-    assert why(breach) == "samples/s \u221210.0 %, limit \u00b15 %, confirmed by a re-run with \u22129.0 %"
-    assert why(breach.model_copy(update={"state": State.FAILED})) == "long words"
+    assert reason_of(breach) == "samples/s \u221210.0 %, limit \u00b15 %, confirmed by a re-run with \u22129.0 %"
+    assert reason_of(breach.model_copy(update={"state": State.FAILED})) == "long words"
     unmeasured = make_metric(None, 10.0, state=State.BREACH)
-    assert why(breach.model_copy(update={"metrics": (slow, unmeasured)})) == "long words"
-    assert why(breach.model_copy(update={"metrics": ()})) == "long words"
+    assert reason_of(breach.model_copy(update={"metrics": (slow, unmeasured)})) == "long words"
+    assert reason_of(breach.model_copy(update={"metrics": ()})) == "long words"
 
 
 def test_a_watched_node_is_told_by_its_rate_and_one_that_is_not_by_its_reason() -> None:
@@ -46,7 +46,7 @@ def test_an_unsteady_node_is_told_by_how_much_it_scatters() -> None:
 def test_only_what_is_in_breach_is_told_of_a_breach() -> None:
     figures = [make_metric(9.0, 10.0, state=State.BREACH), make_metric(10.3, 10.0, metric=Metric.TEMPERATURE_C)]
     breach = make_node("node-1", figures, state=State.BREACH)
-    assert why(breach) == "samples/s \u221210.0 %, limit \u00b15 %"
+    assert reason_of(breach) == "samples/s \u221210.0 %, limit \u00b15 %"
 
 
 def night(*verdicts: NodeVerdict, **fields: Any) -> Campaign:

@@ -9,7 +9,7 @@ from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_summary import note
 from trainbench.core.verdicts import Level, State
 from trainbench.judging import mark_findings
-from trainbench.judging.node_marks import Mark, Refusal
+from trainbench.judging.node_marks import Mark, MarkRefusal
 
 TAINT = "the taint trainbench.io/breach:NoSchedule"
 MARK = Mark(
@@ -37,9 +37,9 @@ def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
 
 def test_nodes_that_are_not_marked_for_one_reason_are_one_finding() -> None:
     refusals = [
-        Refusal("node-1", "no room", "look"),
-        Refusal("node-2", "gone", "look"),
-        Refusal("node-9", "no room", "look"),
+        MarkRefusal("node-1", "no room", "look"),
+        MarkRefusal("node-2", "gone", "look"),
+        MarkRefusal("node-9", "no room", "look"),
     ]
     first, second = mark_findings.not_marked(refusals)
 

@@ -16,10 +16,10 @@ from trainbench.judging.node_marks import (
     Decision,
     ListedNode,
     Mark,
-    confirmed,
-    decide,
+    confirmed_breaches,
+    decide_marks,
     most_marked,
-    to_free,
+    nodes_to_free,
     why_marked,
 )
 from trainbench.results.campaign import Campaign
@@ -60,7 +60,7 @@ def marked(*names: str, **fields: Any) -> dict[str, ListedNode]:
 
 
 def decided(campaign: Campaign, nodes: dict[str, ListedNode], most: int = 1, earlier: Sequence[str] = ()) -> Decision:
-    return decide(campaign, nodes, "trainbench", most, earlier)
+    return decide_marks(campaign, nodes, "trainbench", most, earlier)
 
 
 def names_to_mark(decision: Decision) -> list[str]:
@@ -90,13 +90,13 @@ def test_a_metric_that_is_well_marks_nobody_whatever_its_side() -> None:
     fast = make_metric(11.0, 10.0, state=State.BREACH, side=Side.FAST)
     warm = make_metric(61.0, 60.0, metric=Metric.TEMPERATURE_C, side=Side.HIGH)
 
-    assert confirmed(night(make_node("node-1", [fast, warm], **IN_BREACH))) == {}
+    assert confirmed_breaches(night(make_node("node-1", [fast, warm], **IN_BREACH))) == {}
 
 
 def test_a_node_that_is_not_in_breach_is_not_marked_whatever_one_metric_was() -> None:
     slow = make_metric(9.0, 10.0, state=State.BREACH, side=Side.SLOW)
 
-    assert confirmed(night(make_node("node-1", [slow], **IN_BREACH | {"state": State.INSUFFICIENT}))) == {}
+    assert confirmed_breaches(night(make_node("node-1", [slow], **IN_BREACH | {"state": State.INSUFFICIENT}))) == {}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_where_the_share_is_used_up_the_slowest_nodes_are_marked_and_the_others_
     nodes = listed("node-1", "node-2", "node-10") | marked("node-3")
     decision = decided(campaign, nodes, most=3)
 
-    assert list(confirmed(campaign)) == ["node-2", "node-10", "node-1"]
+    assert list(confirmed_breaches(campaign)) == ["node-2", "node-10", "node-1"]
     assert names_to_mark(decision) == ["node-2", "node-10"]
     (refusal,) = decision.refused
     assert (refusal.node, refusal.reason) == (
@@ -154,7 +154,7 @@ def test_a_mark_of_others_counts_and_is_left_alone() -> None:
 
     assert names_to_mark(decision) == []
     assert [refusal.node for refusal in decision.refused] == ["node-1"]
-    assert to_free(night(ok("node-2")), nodes) == ()
+    assert nodes_to_free(night(ok("node-2")), nodes) == ()
 
 
 @pytest.mark.parametrize(
@@ -216,11 +216,11 @@ def test_who_removes_a_mark_by_hand_is_heeded_until_a_later_night(
     ],
 )
 def test_a_node_is_freed_when_it_is_ok_at_every_work_that_it_was_marked_at(campaign: Campaign, is_freed: bool) -> None:
-    assert [each.node for each in to_free(campaign, marked("node-1"))] == (["node-1"] if is_freed else [])
+    assert [each.node for each in nodes_to_free(campaign, marked("node-1"))] == (["node-1"] if is_freed else [])
 
 
 def test_a_node_too_hot_is_marked_and_its_rate_does_not_matter() -> None:
     hot = make_metric(85.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, side=Side.HIGH, deviation=25.0)
     campaign = night(make_node("node-1", [hot], **IN_BREACH), verdict("node-2"))
 
-    assert list(confirmed(campaign)) == ["node-2", "node-1"]
+    assert list(confirmed_breaches(campaign)) == ["node-2", "node-1"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from trainbench.core.verdicts import State
-from trainbench.judging.deviations import decide
+from trainbench.judging.deviations import decide_state
 from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
-from trainbench.judging.peers.scatter import Unit, measure
+from trainbench.judging.peers.scatter import Unit, measure_scatter
 
 
 def run(round_: int, *logs: float) -> Run:
@@ -112,7 +112,7 @@ class TestDecision:
         ],
     )
     def test_limit_5_pct(self, deviation: float, noise: float | None, state: State) -> None:
-        assert decide(deviation, 5.0, noise) is state
+        assert decide_state(deviation, 5.0, noise) is state
 
 
 def nights(cv: float, slow: float, *, rounds: int, num: int, window_share: float = 0.0) -> dict[State, float]:
@@ -139,7 +139,7 @@ def nights(cv: float, slow: float, *, rounds: int, num: int, window_share: float
 
 def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
     units = [Unit(str(i), tuple(run(r, *w) for r, w in enumerate(node))) for i, node in enumerate(logs.tolist())]
-    scatter = measure(units)
+    scatter = measure_scatter(units)
     assert scatter.pool
     assert scatter.full
     values = np.median(logs.mean(axis=2), axis=1).tolist()
@@ -160,7 +160,7 @@ def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
 
 
 def verdict(log_ratio: float, half_width: float) -> State:
-    return decide(deviation_pct(math.exp(log_ratio), 1.0), 5.0, to_pct(half_width, slow=log_ratio < 0))
+    return decide_state(deviation_pct(math.exp(log_ratio), 1.0), 5.0, to_pct(half_width, slow=log_ratio < 0))
 
 
 class TestFalseAlarmsAndDetection:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Finding, Level, RateChange, State
-from trainbench.judging.warning_findings import Kind, changes_of, red_or_drilled, warnings_of
+from trainbench.judging.warning_findings import WarningKind, changes_of, red_or_drilled, warnings_of
 
 
 def finding(category: str, *nodes: str, level: Level = Level.WARNING, **fields: Any) -> Finding:
@@ -35,9 +35,9 @@ def test_people_are_warned_once_of_each_kind_and_not_of_what_is_red_or_drilled()
 
     assert red_or_drilled(campaign) == {"red", "lost", "drilled"}
     assert warnings_of(campaign) == {
-        ("well", Kind.SLOW): first,
-        ("other", Kind.UNSTEADY): findings[2],
-        ("well", Kind.UNDECIDED): findings[5],
+        ("well", WarningKind.SLOW): first,
+        ("other", WarningKind.UNSTEADY): findings[2],
+        ("well", WarningKind.UNDECIDED): findings[5],
     }
 
 

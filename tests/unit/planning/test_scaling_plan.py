@@ -12,7 +12,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError
-from trainbench.planning.scaling_plan import Cell, cells, make_scaling_plan
+from trainbench.planning.scaling_plan import ScalingCell, make_scaling_plan, scaling_cells
 
 ALL = [strategy.value for strategy in Strategy]
 WORK = {"model": "tier-a", "recipe": "full", "preset": "tuned", "seq_length": 2048, "micro_batch_size": 1}
@@ -31,10 +31,10 @@ FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))
 
 
 def test_single_is_one_gpu_and_the_others_are_several() -> None:
-    assert [cell.name for cell in cells((2, 1))] == [
+    assert [cell.name for cell in scaling_cells((2, 1))] == [
         "single_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu",
     ]  # fmt: skip
-    assert Cell(strategy=Strategy.DDP, world_size=1) not in cells((1,))
+    assert ScalingCell(strategy=Strategy.DDP, world_size=1) not in scaling_cells((1,))
 
 
 def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_failed, make_result
-from trainbench.comparison.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
+from trainbench.comparison.configurations import Standing, Verdict, _change_pct, _Comparer, compare_by_gpu_kind
 from trainbench.comparison.speedups import SpeedUp
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.planning.skipped import Skipped
@@ -19,7 +19,7 @@ GUIDE = campaigns.configurations()
 
 
 def standing(name: str, campaign: Any = GUIDE) -> Standing:
-    (kind,) = kinds_compared(campaign)
+    (kind,) = compare_by_gpu_kind(campaign)
     return next(one for one in kind.standings if one.name == name)
 
 
@@ -39,7 +39,7 @@ def test_the_guides_speed_ups_and_savings() -> None:
 
 def test_the_noise_is_the_wobble_of_the_runs_and_not_the_drift_of_the_rounds() -> None:
     """Runs wobble by 0.2 %; round 2 is 1 % slower for all, which is no noise between configurations."""
-    (kind,) = kinds_compared(GUIDE)
+    (kind,) = compare_by_gpu_kind(GUIDE)
 
     assert kind.one_run is not None
     assert 0.001 < kind.one_run.sd < 0.003
@@ -80,7 +80,7 @@ def test_the_very_work_of_another_shows_its_figures() -> None:
 
 def test_a_further_step_is_told_against_its_own_start() -> None:
     """1.46 / 1.30 = 1.123: the guide's additional 1.12."""
-    (kind,) = kinds_compared(GUIDE)
+    (kind,) = compare_by_gpu_kind(GUIDE)
     (step,) = kind.steps
 
     assert (step.name, step.against) == ("seq 512 + batch 8", "seq 512")
@@ -101,7 +101,7 @@ def test_unequal_work_is_named_and_not_ranked() -> None:
 
 
 def test_one_node_has_no_range_over_nodes() -> None:
-    (kind,) = kinds_compared(GUIDE)
+    (kind,) = compare_by_gpu_kind(GUIDE)
     assert tuple(kind.over_nodes) == ()
 
 
@@ -110,7 +110,7 @@ def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
     of = {group for group, name in both.labels.items() if name == "fp16"}
     fewer = [r for r in both.results if not (r.spec.identity.group_id in of and r.spec.identity.node == "gpu-2")]
     costs = tuple(cost for cost in both.costs if cost.run_id in {r.spec.identity.run_id for r in fewer})
-    (kind,) = kinds_compared(both.model_copy(update={"results": tuple(fewer), "costs": costs}))
+    (kind,) = compare_by_gpu_kind(both.model_copy(update={"results": tuple(fewer), "costs": costs}))
     assert not any(line.startswith("fp16 ") for line in kind.over_nodes)
     assert any(line.startswith("adamw_torch ") for line in kind.over_nodes)
 
@@ -122,7 +122,7 @@ def test_a_change_from_or_to_nothing_known_is_unknown(before: float | None, afte
 
 
 def test_more_nodes_repeat_the_comparison() -> None:
-    (kind,) = kinds_compared(campaigns.configurations(nodes=("gpu-1", "gpu-2")))
+    (kind,) = compare_by_gpu_kind(campaigns.configurations(nodes=("gpu-1", "gpu-2")))
 
     assert kind.baseline.per_token is not None
     assert kind.baseline.per_token.num_pairs == 6
@@ -210,8 +210,8 @@ def test_a_skip_without_a_name_is_no_configuration() -> None:
     """What the plan left out for other reasons, as a node that was away, has no row."""
     unnamed = Skipped(what="node-9", reason="it is cordoned")
     campaign = GUIDE.model_copy(update={"skipped": (*GUIDE.skipped, unnamed)})
-    assert [one.name for one in kinds_compared(campaign)[0].standings] == [
-        one.name for one in kinds_compared(GUIDE)[0].standings
+    assert [one.name for one in compare_by_gpu_kind(campaign)[0].standings] == [
+        one.name for one in compare_by_gpu_kind(GUIDE)[0].standings
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_o
     failed = make_failed("node-1")
     labels = {failed.spec.identity.group_id: "fp16", "gone": "torch-compile"}
     campaign = campaigns.make_campaign([failed], campaign_kind=GUIDE.campaign_kind, labels=labels)
-    assert [one.name for one in kinds_compared(campaign)[0].standings] == ["baseline", "fp16"]
+    assert [one.name for one in compare_by_gpu_kind(campaign)[0].standings] == ["baseline", "fp16"]
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0099, "no difference"), (1.0101, "helped"), (0.9899, "slower")])

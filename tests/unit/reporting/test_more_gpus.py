@@ -12,11 +12,11 @@ from tests.builders import campaigns, make_failed, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry
 from trainbench.comparison.scaling_cost import (
-    Point,
-    comparable,
+    ScalingPoint,
+    comparable_points,
     crossover_cost_samples,
     crossover_time_samples,
-    step,
+    scaling_step,
     worth_choosing,
 )
 from trainbench.reporting.cost_report import cost_report
@@ -33,11 +33,11 @@ def gang(samples_per_s: float, nodes: int, strategy: str = "ddp", **fields: Any)
     )
 
 
-def made(samples_per_s: float, gpus: int, startup_s: float | None = None, usd: float | None = 0.60) -> Point:
+def made(samples_per_s: float, gpus: int, startup_s: float | None = None, usd: float | None = 0.60) -> ScalingPoint:
     kind = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     run = make_result("node-1", samples_per_s, strategy=kind, gpus_per_node=gpus)
     entry = Entry(strategy=kind, world_size=gpus, results=(run,))
-    return Point(entry=entry, usd_per_gpu_hour=usd, startup_s=startup_s)
+    return ScalingPoint(entry=entry, usd_per_gpu_hour=usd, startup_s=startup_s)
 
 
 def test_ten_thousand_samples_cost_all_gpus() -> None:
@@ -53,7 +53,7 @@ def test_ten_thousand_samples_cost_all_gpus() -> None:
 
 def test_what_a_larger_size_saves_and_costs() -> None:
     """60 instead of 114 min for $1.20 instead of $1.14: $0.06 or 5.3 % more, $0.06 / 0.9 h = $0.067 per hour saved."""
-    actual = step(made(10_000 / 6840, 1), made(10_000 / 3600, 2), 10_000)
+    actual = scaling_step(made(10_000 / 6840, 1), made(10_000 / 3600, 2), 10_000)
 
     assert (actual.base_hours, actual.hours) == pytest.approx((1.9, 1.0))
     assert actual.extra_usd == pytest.approx(0.06)
@@ -132,7 +132,7 @@ def test_without_prices_cost_is_told_in_gpu_hours() -> None:
 
 
 def test_one_price_among_none_is_not_added_to_gpu_hours() -> None:
-    assert {p.usd_per_gpu_hour for p in comparable([made(10.0, 1), made(18.0, 2, usd=None)])} == {None}
+    assert {p.usd_per_gpu_hour for p in comparable_points([made(10.0, 1), made(18.0, 2, usd=None)])} == {None}
 
 
 def test_a_tie_names_the_other_strategy() -> None:

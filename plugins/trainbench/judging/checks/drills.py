@@ -23,7 +23,7 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[
     )
 
 
-def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
+def undetected_drills(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
     """The undetected drills among a campaign's findings."""
     return tuple(finding for finding in of_campaign if finding.category == DRILL_UNDETECTED)
 

@@ -75,7 +75,7 @@ def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[F
     for result in results:
         if result.spec.placement.nodes == 1 and (uuids := gpu_uuids(result)):
             sets.setdefault(result.spec.identity.node, []).append(uuids)
-    capacity = capacities(known)
+    capacity = gpu_capacities(known)
     return tuple(
         _several(node, apart)
         for node, of_runs in sets.items()
@@ -83,7 +83,7 @@ def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[F
     )
 
 
-def capacities(known: Sequence[GpuNode]) -> dict[str, int]:
+def gpu_capacities(known: Sequence[GpuNode]) -> dict[str, int]:
     """Node -> its number of GPUs, unhealthy ones included; nodes of unknown size are left out."""
     return {node.name: node.num_gpus + node.num_gpus_lost for node in known if node.num_gpus is not None}
 

@@ -27,14 +27,18 @@ def missing_node_findings(
     `last_measured`: node -> its last valid run before this campaign. Where the form names the nodes, no other node is
     reported as missing; a node's old names never are.
     """
-    absent = absentees(plan.absent, plan.known)
-    busy = unmeasured([node for group in groups for node in group.nodes], last_measured, at)
+    absent = absent_node_findings(plan.absent, plan.known)
+    busy = unmeasured_node_findings([node for group in groups for node in group.nodes], last_measured, at)
     if plan.params.nodes or not plan.judges_nodes:
         return absent + busy
-    return absent + busy + gone([*plan.nodes, *(node.name for node in plan.absent), *old_names], last_measured, at)
+    return (
+        absent
+        + busy
+        + gone_node_findings([*plan.nodes, *(node.name for node in plan.absent), *old_names], last_measured, at)
+    )
 
 
-def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
+def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
     """Findings on skipped nodes, as a notice where that is wanted (quarantine, cordon), and on unhealthy GPUs."""
     out = tuple(
         Finding(
@@ -65,7 +69,9 @@ def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[F
     )
 
 
-def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime) -> tuple[Finding, ...]:
+def gone_node_findings(
+    listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime
+) -> tuple[Finding, ...]:
     """Findings on nodes that were measured within GONE_DAYS and that the cluster no longer lists."""
     here, since = set(listed), at - timedelta(days=GONE_DAYS)
     return tuple(
@@ -83,7 +89,7 @@ def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datet
     )
 
 
-def unmeasured(
+def unmeasured_node_findings(
     nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
 ) -> tuple[Finding, ...]:
     """Findings on busy nodes without a valid run for UNMEASURED_DAYS."""

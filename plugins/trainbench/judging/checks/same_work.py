@@ -4,7 +4,7 @@ only.
 Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (at least 70
 runs of 15 works: QLoRA, LoRA, full) the first measured losses lie at most 0.022 % apart, with 8-bit products 0.031 %.
 A node that is off by TOLERANCE_PCT computes something else: other weights or data, or wrong numbers, and no other
-figure shows it. Its figures do not measure the work, so `checked` turns the run into a failed one.
+figure shows it. Its figures do not measure the work, so `fail_unequal_work` turns the run into a failed one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Usual(NamedTuple):
     parameters: Parameters | None
 
 
-def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
+def fail_unequal_work(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
     """The results, in which each run that computed something else than most of its peers is a failed run.
 
     Its figures stay in it, and its error names the difference. `beside`: further peers. Without a majority nothing

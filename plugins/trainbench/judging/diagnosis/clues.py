@@ -24,7 +24,7 @@ class Case(NamedTuple):
     troubles: Sequence[str] = ()
 
 
-def ranked(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
+def ranked_clues(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
     """The clues in this order: those that explain most of the deviation, those without a figure (in the order given),
     those that explain a part, those that explain nothing. A drill decides alone.
     """
@@ -45,7 +45,7 @@ def explains_nothing(clue: Clue, off_pct: float) -> bool:
     return clue.explains_pct is not None and clue.explains_pct < A_PART_OF_IT * off_pct
 
 
-def explained(clue: Clue, off_pct: float) -> str:
+def cause_with_share(clue: Clue, off_pct: float) -> str:
     """The cause, with the part of the deviation that it explains where that is known."""
     if clue.explains_pct is None or off_pct == 0:
         return clue.cause

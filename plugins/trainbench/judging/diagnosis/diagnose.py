@@ -22,7 +22,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging.deviations import UNITS
-from trainbench.judging.diagnosis.clues import Case, explained, explains_nothing
+from trainbench.judging.diagnosis.clues import Case, cause_with_share, explains_nothing
 from trainbench.judging.diagnosis.evidence import slow_clues
 from trainbench.judging.diagnosis.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
 from trainbench.judging.diagnosis.evidence_other_metrics import (
@@ -32,7 +32,7 @@ from trainbench.judging.diagnosis.evidence_other_metrics import (
     temperature_clues,
 )
 from trainbench.judging.diagnosis.peer_gaps import gap
-from trainbench.judging.diagnosis.subject import Scene, by_gpu, runs_beside
+from trainbench.judging.diagnosis.subject import NodeContext, by_gpu, runs_beside
 from trainbench.judging.node_runs import by_group, choice_of
 from trainbench.judging.peers.node_verdicts import lone_groups, other_work
 from trainbench.planning.nodes import GpuNode
@@ -92,7 +92,7 @@ def diagnose(
     of_group = grouped((result.spec.identity.group_id, result) for result in results)
     troubles = {node.name: node.troubles for node in known}
     return tuple(
-        _diagnosis(one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
+        _diagnosis(one, NodeContext(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
         for group in groups
         if id(group) not in lone
         for node in group.nodes
@@ -101,14 +101,14 @@ def diagnose(
     )
 
 
-def _diagnosis(node: NodeVerdict, scene: Scene) -> Finding:
+def _diagnosis(node: NodeVerdict, scene: NodeContext) -> Finding:
     """The finding on the node's state, with the figures that decide it."""
     figures = tuple(metric for metric in node.metrics if metric.state is node.state)
     common = {"group_id": scene.group.group_id, "evidence": figures, "is_drill": node.is_drill}
     return _DIAGNOSES[node.state](node, scene).model_copy(update=common)
 
 
-def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+def other_execution_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Findings on nodes whose program chose other work than their peers'; from runs on one node only."""
     on_one_node = [result for result in results if result.spec.placement.nodes == 1]
     return tuple(
@@ -128,7 +128,7 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     )
 
 
-def _breach(node: NodeVerdict, scene: Scene) -> Finding:
+def _breach(node: NodeVerdict, scene: NodeContext) -> Finding:
     clues, off_pct = _clues_of(node, scene)
     first = clues[0]
     unsure = {
@@ -144,13 +144,13 @@ def _breach(node: NodeVerdict, scene: Scene) -> Finding:
         measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), first.measured))),
         expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
         summary=f"is in breach: {node.reason}{unsure}",
-        cause=f"{_sentence(explained(first, off_pct))}{further}",
+        cause=f"{_sentence(cause_with_share(first, off_pct))}{further}",
         clues=tuple(clues),
         resolution=first.resolution,
     )
 
 
-def _clues_of(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
+def _clues_of(node: NodeVerdict, scene: NodeContext) -> tuple[list[Clue], float]:
     """At least one clue, the likeliest cause first, and the deviation of samples/s that they explain."""
     own, peers = runs_beside(node, scene)
     breaching = _breaching(node)
@@ -192,7 +192,7 @@ def _unknown(why: str, resolution: str) -> Clue:
     return Clue(category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {why}", resolution=resolution)
 
 
-def _failed(node: NodeVerdict, scene: Scene) -> Finding:
+def _failed(node: NodeVerdict, scene: NodeContext) -> Finding:
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
     bad = next((run for run in own if run.status is not Status.OK), None)
     status = bad.status if bad else Status.ERROR
@@ -213,7 +213,7 @@ def _cluster_troubles(troubles: Sequence[str]) -> str | None:
     return f"The cluster says of the node: {listing(troubles)}" if troubles else None
 
 
-def _missing(node: NodeVerdict, scene: Scene) -> Finding:
+def _missing(node: NodeVerdict, scene: NodeContext) -> Finding:
     return Finding(
         level=Level.ERROR,
         category="node_missing",
@@ -226,7 +226,7 @@ def _missing(node: NodeVerdict, scene: Scene) -> Finding:
     )
 
 
-def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
+def _unsteady(node: NodeVerdict, scene: NodeContext) -> Finding:
     """Clues for a node whose own noise exceeds the limit, ranked as for a slow node."""
     own, peers = runs_beside(node, scene)
     clues = slow_clues(Case(own, peers, 0.0, scene.troubles)) or (_unknown(*_UNKNOWN_SCATTER),)
@@ -252,7 +252,7 @@ def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
     return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
 
 
-def _insufficient(node: NodeVerdict, scene: Scene) -> Finding:
+def _insufficient(node: NodeVerdict, scene: NodeContext) -> Finding:
     if node.is_unsteady:
         return _unsteady(node, scene)
     doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
@@ -271,7 +271,7 @@ def _insufficient(node: NodeVerdict, scene: Scene) -> Finding:
     )
 
 
-def _notice(node: NodeVerdict, _: Scene) -> Finding:
+def _notice(node: NodeVerdict, _: NodeContext) -> Finding:
     noticed = [metric for metric in node.metrics if metric.state is State.NOTICE]
     return Finding(
         level=Level.INFO,
@@ -284,7 +284,7 @@ def _notice(node: NodeVerdict, _: Scene) -> Finding:
     )
 
 
-def _no_baseline(node: NodeVerdict, _: Scene) -> Finding:
+def _no_baseline(node: NodeVerdict, _: NodeContext) -> Finding:
     return Finding(
         level=Level.INFO,
         category="no_baseline",
@@ -296,7 +296,7 @@ def _no_baseline(node: NodeVerdict, _: Scene) -> Finding:
     )
 
 
-_DIAGNOSES: dict[State, Callable[[NodeVerdict, Scene], Finding]] = {
+_DIAGNOSES: dict[State, Callable[[NodeVerdict, NodeContext], Finding]] = {
     State.BREACH: _breach,
     State.FAILED: _failed,
     State.MISSING: _missing,

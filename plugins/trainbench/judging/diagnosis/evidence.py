@@ -16,8 +16,14 @@ from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import GPU_UTILISATION_MEAN_PCT
-from trainbench.judging.diagnosis.clues import Case, ranked
-from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes
+from trainbench.judging.diagnosis.clues import Case, ranked_clues
+from trainbench.judging.diagnosis.evidence_gpu import (
+    THROTTLES,
+    clock_clues,
+    ecc_clues,
+    matmul_clues,
+    other_process_clues,
+)
 from trainbench.judging.diagnosis.peer_gaps import (
     best_link,
     common_execution,
@@ -45,7 +51,7 @@ def slow_clues(case: Case) -> tuple[Clue, ...]:
     clues = [clue for look in _LOOKS for clue in look(case)]
     categories = {clue.category for clue in clues}
     causes = [clue for clue in clues if not _CONSEQUENCES.get(clue.category, set()) & categories]
-    return ranked(causes, case.off_pct)
+    return ranked_clues(causes, case.off_pct)
 
 
 def waited_pct(own_pct: float, peers_pct: float) -> float:
@@ -112,7 +118,7 @@ def _communication(case: Case) -> Iterator[Clue]:
         )
 
 
-def allocator(case: Case) -> Iterator[Clue]:
+def allocator_clues(case: Case) -> Iterator[Clue]:
     retries = gap(case.own, case.peers, lambda run: run.memory.alloc_retries)
     if retries and retries.points >= 1:
         yield Clue(
@@ -218,7 +224,7 @@ def _waits(case: Case) -> Iterator[Clue]:
         )
 
 
-def differences(case: Case) -> Iterator[Clue]:
+def difference_clues(case: Case) -> Iterator[Clue]:
     """Clues from differences to the peers that may be harmless: execution, versions, host."""
     for category, read, resolution in (
         (
@@ -246,6 +252,6 @@ def differences(case: Case) -> Iterator[Clue]:
 
 # Certain faults first, then likely causes, then mere differences.
 _LOOKS: tuple[Callable[[Case], Iterator[Clue]], ...] = (
-    _drill, ecc, other_processes, _troubles, clock, matmul, _data, _communication, allocator, _steal, _host, _pcie,
-    _h2d, _waits, differences,
+    _drill, ecc_clues, other_process_clues, _troubles, clock_clues, matmul_clues, _data, _communication,
+    allocator_clues, _steal, _host, _pcie, _h2d, _waits, difference_clues,
 )  # fmt: skip

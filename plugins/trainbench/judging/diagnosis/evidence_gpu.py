@@ -55,7 +55,7 @@ THROTTLES = (
 )
 
 
-def ecc(case: Case) -> Iterator[Clue]:
+def ecc_clues(case: Case) -> Iterator[Clue]:
     errors = worst(case.own, lambda gpu: gpu.ecc_uncorrected)
     rows = worst(case.own, lambda gpu: gpu.remapped_rows)
     if errors or (rows and rows > (worst(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
@@ -68,7 +68,7 @@ def ecc(case: Case) -> Iterator[Clue]:
         )
 
 
-def other_processes(case: Case) -> Iterator[Clue]:
+def other_process_clues(case: Case) -> Iterator[Clue]:
     others = worst(case.own, lambda gpu: gpu.num_other_processes)
     if others and others > (worst(case.peers, lambda gpu: gpu.num_other_processes) or 0):
         yield Clue(
@@ -80,7 +80,7 @@ def other_processes(case: Case) -> Iterator[Clue]:
         )
 
 
-def clock(case: Case) -> Iterator[Clue]:
+def clock_clues(case: Case) -> Iterator[Clue]:
     """One clue for heat, power limit and clock: the first two act through the clock."""
     clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
     throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
@@ -133,7 +133,7 @@ def _heat(case: Case) -> str:
     return f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= MIN_HOTTER_C else ""
 
 
-def matmul(case: Case) -> Iterator[Clue]:
+def matmul_clues(case: Case) -> Iterator[Clue]:
     rate = gap(case.own, case.peers, lambda run: run.probes.matmul_tflops)
     if rate and rate.pct <= -MIN_MATMUL_GAP_PCT:
         yield Clue(

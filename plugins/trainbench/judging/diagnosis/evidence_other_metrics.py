@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import POWER_MEAN_W, SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
-from trainbench.judging.diagnosis.clues import Case, ranked
-from trainbench.judging.diagnosis.evidence import MIN_WAIT_POINTS, allocator, differences, waited_pct
+from trainbench.judging.diagnosis.clues import Case, ranked_clues
+from trainbench.judging.diagnosis.evidence import MIN_WAIT_POINTS, allocator_clues, difference_clues, waited_pct
 from trainbench.judging.diagnosis.evidence_gpu import (
     MIN_CLOCK_GAP_PCT,
     MIN_POWER_LIMIT_GAP_PCT,
@@ -22,12 +22,18 @@ LOOK_AT_PEERS = "look at its peers first: a fault that they share makes the heal
 
 
 def fast_clues(case: Case) -> tuple[Clue, ...]:
-    return ranked([*_peers_throttle(case), *_peers_wait(case), *_more_power(case), *differences(case)], case.off_pct)
+    return ranked_clues(
+        [*_peers_throttle(case), *_peers_wait(case), *_more_power(case), *difference_clues(case)], case.off_pct
+    )
 
 
 def memory_clues(case: Case) -> tuple[Clue, ...]:
     """Clues for a memory deviation: differences that change the bytes that torch allocates."""
-    return (*_other_gpu(case), *allocator(case), *(c for c in differences(case) if c.category != "other_host"))
+    return (
+        *_other_gpu(case),
+        *allocator_clues(case),
+        *(c for c in difference_clues(case) if c.category != "other_host"),
+    )
 
 
 def temperature_clues(case: Case) -> tuple[Clue, ...]:

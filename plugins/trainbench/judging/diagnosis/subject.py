@@ -15,7 +15,7 @@ MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the 
 MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
 
 
-class Scene(NamedTuple):
+class NodeContext(NamedTuple):
     """A node's group, the group's runs, and what the cluster reports of the node."""
 
     group: GroupVerdict
@@ -43,7 +43,7 @@ def by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
     ] or [node]
 
 
-def runs_beside(node: NodeVerdict, scene: Scene) -> tuple[list[RunResult], list[RunResult]]:
+def runs_beside(node: NodeVerdict, scene: NodeContext) -> tuple[list[RunResult], list[RunResult]]:
     """The valid runs of the node and of its peers. Drilled peers are left out; red ones too, while others are left."""
     group = scene.group
     place = GpuPlace(node.gpus[0].index, node.gpus[0].uuid) if node.gpus else None

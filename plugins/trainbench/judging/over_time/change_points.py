@@ -35,7 +35,7 @@ FEW = 6  # widens the noise of n values by 1 + FEW / n: fitted by the simulation
 SURE = 3  # standard deviations between the old level and a night that counts as the first of a new one
 
 
-class Step(NamedTuple):
+class LevelStep(NamedTuple):
     """`at`: index of the first value of the level that lasts to the end."""
 
     at: int
@@ -61,7 +61,9 @@ class Drift(NamedTuple):
         return 100 * (self.last / self.first - 1)
 
 
-def change(times: Sequence[float], values: Sequence[float], limit_pct: float, mads: float) -> Step | Drift | None:
+def last_change(
+    times: Sequence[float], values: Sequence[float], limit_pct: float, mads: float
+) -> LevelStep | Drift | None:
     """The last step of a series of positive values, in the order of `times`; or its drift, or neither.
 
     A change counts when it is larger than `limit_pct` and than `mads` times the noise about the levels.
@@ -82,15 +84,15 @@ def change(times: Sequence[float], values: Sequence[float], limit_pct: float, ma
     return _last_step(values, cuts, limit_pct, mads)
 
 
-def step_at(values: Sequence[float], at: int, limit_pct: float, mads: float) -> Step | None:
+def step_at(values: Sequence[float], at: int, limit_pct: float, mads: float) -> LevelStep | None:
     """The step at an index that is known beforehand, such as the night of an update; one value after it is enough.
 
-    Without a search over all indices, chance produces fewer steps than in `change`.
+    Without a search over all indices, chance produces fewer steps than in `last_change`.
     """
     before, after = values[:at], values[at:]
     level = statistics.median(before)
     limit = _limit(level, _noise((before, after)), limit_pct, mads)
-    step = Step(at, level, statistics.median(after), at, limit)
+    step = LevelStep(at, level, statistics.median(after), at, limit)
     return step if abs(step.change_pct) > step.limit_pct else None
 
 
@@ -133,7 +135,7 @@ def _costs(values: Sequence[float]) -> list[float]:
     return costs
 
 
-def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads: float) -> Step | None:
+def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads: float) -> LevelStep | None:
     """The last step after levels that differ too little are merged, the smallest difference first."""
     while cuts:
         # Differences between neighbouring levels, as multiples of their limit.
@@ -148,7 +150,7 @@ def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads:
         least = min(range(len(over)), key=over.__getitem__)
         if over[least] > 1:
             at, before, after = cuts[-1], parts[-2], parts[-1]
-            step = Step(at, medians[-2], medians[-1], len(before), _limit(medians[-2], noise, limit_pct, mads))
+            step = LevelStep(at, medians[-2], medians[-1], len(before), _limit(medians[-2], noise, limit_pct, mads))
             return step if _lasts(step, before, after, noise, limit_pct / mads) else None
         cuts = _placed(values, [*cuts[:least], *cuts[least + 1 :]])
     return None
@@ -176,7 +178,7 @@ def _best_cut(values: Sequence[float]) -> int:
     return min(range(LEAST, len(values) - LEAST + 1), key=lambda at: before[at] + after[len(values) - at])
 
 
-def _lasts(step: Step, before: Sequence[float], after: Sequence[float], noise: float, quiet_pct: float) -> bool:
+def _lasts(step: LevelStep, before: Sequence[float], after: Sequence[float], noise: float, quiet_pct: float) -> bool:
     """Whether LEAST values have left the old level.
 
     On the second night of a new level, the shortest allowed level includes the last night of the old one. A night

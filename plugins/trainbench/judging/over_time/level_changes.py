@@ -12,7 +12,7 @@ from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level, RateChange, Tolerances
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import change_points
-from trainbench.judging.over_time.change_points import Drift, Step
+from trainbench.judging.over_time.change_points import Drift, LevelStep
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.results.setups import changes, new_gpus
 
@@ -23,7 +23,7 @@ ONE_NIGHT = timedelta(days=2)  # longest time between two consecutive campaigns;
 MIN_WARMER_C = 5.0
 
 
-class Change(NamedTuple):
+class LevelChange(NamedTuple):
     """A change of one node's speed at one work. `since`: the first campaign at the new level, or of a drift."""
 
     node: str
@@ -63,15 +63,15 @@ def series_of(records: Iterable[NodeRecord], names: Mapping[str, str] = {}) -> S
     return {key: sorted(series, key=lambda record: record.at) for key, series in by_key.items()}
 
 
-def find(all_series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
+def find(all_series: Series, tolerances: Tolerances) -> tuple[LevelChange, ...]:
     """The last change of each series, judged by the limits of the history; nodes in natural order."""
     last = (_change(key[0], key[1], series, tolerances) for key, series in all_series.items())
     return tuple(sorted((change for change in last if change), key=lambda change: natural(change.node)))
 
 
-def level_change_findings(dated: Sequence[Change], all_series: Series) -> tuple[Finding, ...]:
+def level_change_findings(dated: Sequence[LevelChange], all_series: Series) -> tuple[Finding, ...]:
     """Findings, one for all nodes with the same recorded change, or without one in the same night."""
-    together: dict[tuple[object, ...], list[Change]] = {}
+    together: dict[tuple[object, ...], list[LevelChange]] = {}
     for change in dated:
         cause = change.what or (change.node if change.is_drift or change.gpus else change.since.date())
         together.setdefault((change.category, cause), []).append(change)
@@ -84,14 +84,14 @@ def level_change_findings(dated: Sequence[Change], all_series: Series) -> tuple[
     return tuple(_finding(same, len(got.get(same[0].what, ()))) for same in together.values())
 
 
-def _change(node: str, work: str, series: Sequence[NodeRecord], tolerances: Tolerances) -> Change | None:
+def _change(node: str, work: str, series: Sequence[NodeRecord], tolerances: Tolerances) -> LevelChange | None:
     """The last change of the series, if it still holds on the last night."""
     days = [(point.at - series[0].at) / timedelta(days=1) for point in series]
     rates = [point.samples_per_second for point in series]
-    last = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
+    last = change_points.last_change(days, rates, tolerances.history_pct, tolerances.history_mads)
     # The date of an update is known, so a step there needs fewer nights than a step that is searched for.
     updated_at = _updated_at(series)
-    if not (isinstance(last, Step) and last.at >= updated_at):
+    if not (isinstance(last, LevelStep) and last.at >= updated_at):
         last = _of_update(rates, updated_at, tolerances) or last
     if last is None:
         return None
@@ -107,7 +107,7 @@ def _updated_at(series: Sequence[NodeRecord]) -> int:
     return at
 
 
-def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step | None:
+def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> LevelStep | None:
     """The step in the first nights after an update, against the level before it: the past of the same versions is too
     short to judge by, and `change_points` needs three nights to date a level.
     """
@@ -115,13 +115,13 @@ def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step 
     least = max(tolerances.history_min_points, change_points.LEAST)
     if at < least or len(rates) - at > least:
         return None
-    earlier = change_points.change(range(at), rates[:at], limit_pct, mads)
-    begin = earlier.at if isinstance(earlier, Step) else 0
+    earlier = change_points.last_change(range(at), rates[:at], limit_pct, mads)
+    begin = earlier.at if isinstance(earlier, LevelStep) else 0
     step = change_points.step_at(rates[begin:], at - begin, limit_pct, mads)
     return step and step._replace(at=at)
 
 
-def _as_of_now(change: Change, rate: float) -> Change | None:
+def _as_of_now(change: LevelChange, rate: float) -> LevelChange | None:
     """The change with tonight's rate, where the node is already on its way back; None once the rate is back, because
     nobody may be warned of a node that is well again.
     """
@@ -134,10 +134,10 @@ def _as_of_now(change: Change, rate: float) -> Change | None:
     return change._replace(after=rate, num_after=1) if moved > change.limit_pct else None
 
 
-def _drift(node: str, work: str, series: Sequence[NodeRecord], drift: Drift) -> Change:
+def _drift(node: str, work: str, series: Sequence[NodeRecord], drift: Drift) -> LevelChange:
     # A drift has no night before and after: temperatures are compared between its first and last third.
     third = max(len(series) // 3, 1)
-    return Change(
+    return LevelChange(
         node=node,
         fingerprint=work,
         is_drift=True,
@@ -154,10 +154,10 @@ def _drift(node: str, work: str, series: Sequence[NodeRecord], drift: Drift) -> 
     )
 
 
-def _step(node: str, work: str, series: Sequence[NodeRecord], step: Step) -> Change:
+def _step(node: str, work: str, series: Sequence[NodeRecord], step: LevelStep) -> LevelChange:
     before, after = series[: step.at], series[step.at :]
     level = before[len(before) - step.num_before :]
-    return Change(
+    return LevelChange(
         node=node,
         fingerprint=work,
         is_drift=False,
@@ -183,7 +183,7 @@ def _warmer(before: Sequence[NodeRecord], after: Sequence[NodeRecord]) -> float 
     return None if was is None or now is None else now - was
 
 
-def _finding(same: Sequence[Change], num_got: int) -> Finding:
+def _finding(same: Sequence[LevelChange], num_got: int) -> Finding:
     first, nodes = same[0], list(dict.fromkeys(change.node for change in same))
     worst = max(same, key=lambda change: abs(change.change_pct))
     slower = first.category in SLOWER
@@ -206,7 +206,7 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
     )
 
 
-def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
+def _stepped(same: Sequence[LevelChange], num_nodes: int, num_got: int) -> str:
     first = same[0]
     word = "slower" if first.after < first.before else "faster"
     text = f"{'is' if num_nodes == 1 else 'are'} {_range(same)} {word} since {_when(same)}"
@@ -221,17 +221,17 @@ def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
     return f"{text}; so are all nodes that got this change" if num_nodes > 1 else text
 
 
-def _drifted(same: Sequence[Change]) -> str:
+def _drifted(same: Sequence[LevelChange]) -> str:
     first = same[0]
     word = "slower" if first.after < first.before else "faster"
     return f"has become {_range(same)} {word} little by little since {day(first.since)}: a drift, not a step"
 
 
-def _range(same: Sequence[Change]) -> str:
+def _range(same: Sequence[LevelChange]) -> str:
     return share_range(abs(change.change_pct) for change in same)
 
 
-def _when(same: Sequence[Change]) -> str:
+def _when(same: Sequence[LevelChange]) -> str:
     days = sorted({change.since.date() for change in same})
     if len(days) > 1:
         return f"{day(days[0])} to {day(days[-1])}"
@@ -241,7 +241,7 @@ def _when(same: Sequence[Change]) -> str:
     return f"some time between {day(gap.last_before)} and {day(days[0])}"
 
 
-def _temperature(same: Sequence[Change]) -> str:
+def _temperature(same: Sequence[LevelChange]) -> str:
     warmer = [change.warmer_c for change in same if change.warmer_c is not None]
     if not warmer or min(map(abs, warmer)) < MIN_WARMER_C or min(warmer) * max(warmer) < 0:
         return ""
@@ -252,7 +252,7 @@ def _temperature(same: Sequence[Change]) -> str:
 _FASTER = "nothing to do: a new baseline forms by itself; note what was changed, the other nodes may gain as well"
 
 
-def _resolution(first: Change, num_nodes: int) -> str:
+def _resolution(first: LevelChange, num_nodes: int) -> str:
     if first.what:
         one = "it" if num_nodes == 1 else "one of them"
         return f"undo this change on {one} and run the check again; do not roll it out further before that"

@@ -38,7 +38,7 @@ class NodeRecord:
 
 def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
     """Records of the valid runs on one node alone, without drills."""
-    return join(
+    return join_records(
         NodeRecord(
             campaign_id=result.spec.identity.campaign_id,
             at=at,
@@ -57,7 +57,7 @@ def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, 
     )
 
 
-def join(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
+def join_records(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
     """Records of single runs -> one record for each campaign, node and work, in the order of their first runs."""
     together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
     return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())

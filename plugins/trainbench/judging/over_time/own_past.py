@@ -12,7 +12,7 @@ from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import baseline_deviation, lasting_slowdowns, level_changes, renames
 from trainbench.judging.over_time.baseline_deviation import trend_findings
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown, lasting_slowdown_findings
-from trainbench.judging.over_time.level_changes import Change, level_change_findings
+from trainbench.judging.over_time.level_changes import LevelChange, level_change_findings
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.over_time.undecided_streaks import Streak
@@ -64,14 +64,14 @@ def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: T
     return (*level_change_findings(changes, others), *off_baseline, *lasting_slowdown_findings(lasting))
 
 
-def _slower(changes: Sequence[Change], off_baseline: Sequence[Finding]) -> set[NodeWork]:
+def _slower(changes: Sequence[LevelChange], off_baseline: Sequence[Finding]) -> set[NodeWork]:
     """(node, fingerprint) of each of tonight's slowdowns."""
     of_baseline = (c for f in off_baseline if f.category == baseline_deviation.HISTORY_SLOWER for c in f.changes)
     dated = {(change.node, change.fingerprint) for change in changes if change.category in level_changes.SLOWER}
     return dated | {(change.node, change.fingerprint) for change in of_baseline}
 
 
-def _rates_after_slowdown(changes: Sequence[Change], results: Sequence[RunResult]) -> dict[NodeWork, float]:
+def _rates_after_slowdown(changes: Sequence[LevelChange], results: Sequence[RunResult]) -> dict[NodeWork, float]:
     """(node, group) -> samples/s after its dated slowdown; of several works of a group those of the slowest."""
     after = {(c.node, c.fingerprint): c.after for c in changes if c.category in level_changes.SLOWER}
     slowed = {node for node, _ in after}

@@ -9,7 +9,7 @@ from trainbench.core.formats import count, day, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.checks.identity import capacities
+from trainbench.judging.checks.identity import gpu_capacities
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import REPORTED_FOR
 from trainbench.planning.nodes import GpuNode
@@ -23,7 +23,7 @@ def replaced_gpu_findings(
     """Findings on nodes of `now` with other GPUs than in a campaign of the last REPORTED_FOR. `known`: the cluster's
     nodes; where a node's size is known, GPUs that merely were not used before are no replacement.
     """
-    capacity, mine, past = capacities(known), _by_node(now), _by_node(earlier)
+    capacity, mine, past = gpu_capacities(known), _by_node(now), _by_node(earlier)
     changed = []
     for node, campaigns in mine.items():
         has = frozenset[str]().union(*(record.setup.gpu_uuids for record in campaigns))

@@ -20,7 +20,7 @@ from trainbench.core.verdicts import (
     with_remark,
 )
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.deviations import UNITS, decide, deviation_of, is_slow, side_of, too_noisy
+from trainbench.judging.deviations import UNITS, decide_state, deviation_of, is_slow, side_of, too_noisy
 from trainbench.judging.node_runs import GpuPlace, choice_of, latest, measured
 from trainbench.judging.peers import gpu_verdicts, peer_reruns
 from trainbench.judging.peers.references import reference_variance
@@ -59,7 +59,7 @@ def confirm(
         )
         for group in groups
     )
-    return tuple(peer_reruns.settled(group, tolerances) for group in settled)
+    return tuple(peer_reruns.settle_peers(group, tolerances) for group in settled)
 
 
 def _of_node(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict) -> NodeVerdict:
@@ -74,7 +74,7 @@ def _of_node(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict) ->
         else _settled(gpu, parts.get(GpuPlace(gpu.index, gpu.uuid)) if parts else rerun, group)
         for gpu in node.gpus
     ]
-    return gpu_verdicts.folded(node, gpus)
+    return gpu_verdicts.fold_gpus(node, gpus)
 
 
 def _unplanned(node: NodeVerdict) -> NodeVerdict:
@@ -155,7 +155,7 @@ def _with_rerun(first: MetricVerdict, value: float | None, widening: float) -> M
         noise_pct = noise.to_pct(noise.from_pct(first.noise, slow=slow) * widening, slow=slow)
     state = State.NOTICE
     if side_of(first.metric, deviation) is first.side and abs(deviation) > first.limit:
-        state = decide(deviation, first.limit, noise_pct)
+        state = decide_state(deviation, first.limit, noise_pct)
     outcome = {State.BREACH: "", State.NOTICE: ", not confirmed", State.INSUFFICIENT: too_noisy(noise_pct)}[state]
     reason = f"{first.reason}; re-run {signed(deviation, UNITS[first.metric])}{outcome}"
     return first.model_copy(update={"state": state, "reason": reason})

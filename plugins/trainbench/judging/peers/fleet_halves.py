@@ -17,7 +17,7 @@ def is_split(group: GroupVerdict) -> bool:
     return any(_side(node) is Side.FAST for node in group.nodes)
 
 
-def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozenset[str]:
+def unchanged_nodes(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozenset[str]:
     """The nodes that are as fast as in their own past, where the nodes of the reference became slower.
 
     That holds if each node that reads fast is as fast as before, and at least half of the others are slower than they
@@ -32,9 +32,9 @@ def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozens
     return frozenset(node.node for node in group.nodes if node.metrics and states.get(node.node) is State.OK)
 
 
-def explained(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
-    """The verdicts, each with a remark on the half that changed. `stayed`: result of `as_before`; where it is empty,
-    the remark says that either half of a split fleet may be the slow one.
+def with_remarks(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
+    """The verdicts, each with a remark on the half that changed. `stayed`: result of `unchanged_nodes`;
+    where it is empty, the remark says that either half of a split fleet may be the slow one.
     """
     if stayed:
         return tuple(_moved(node, nodes, stayed) for node in nodes)

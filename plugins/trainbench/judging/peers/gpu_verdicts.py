@@ -41,7 +41,7 @@ def gpu_verdict(place: GpuPlace, of_it: NodeVerdict) -> GpuVerdict:
     return gpu.model_copy(update={"metrics": named})
 
 
-def folded(of_node: NodeVerdict, gpus: Sequence[GpuVerdict]) -> NodeVerdict:
+def fold_gpus(of_node: NodeVerdict, gpus: Sequence[GpuVerdict]) -> NodeVerdict:
     """The node's verdict, folded from its GPUs'. `of_node`: the verdict on runs without any GPU (failed, or no free
     node), or on any of the node's runs.
 

@@ -32,7 +32,7 @@ from trainbench.core.verdicts import (
     Tolerances,
 )
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.deviations import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
+from trainbench.judging.deviations import UNITS, decide_state, deviation_of, figures_text, is_slow, limit_of, side_of
 from trainbench.judging.node_runs import NodeRuns, by_group, choice_of
 from trainbench.judging.noise import Noise
 from trainbench.judging.peers import fleet_halves, gpu_verdicts, scatter, unsteady_nodes
@@ -103,7 +103,9 @@ class _Group:
         runs_of_nodes = {unit.node: len(unit.rates) for unit in measured}
         self.reference_variance = reference_variance(tolerances.reference, list(runs_of_nodes.values()))
         own = tolerances.reference in OWN_REFERENCE
-        measured_scatter = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
+        measured_scatter = scatter.measure_scatter(
+            [scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own
+        )
         self.noise = measured_scatter.pool
         if measured_scatter.pool and self._is_beyond_limit(self._typical_half_width(measured_scatter.pool)):
             self.noise = measured_scatter.full
@@ -126,7 +128,7 @@ class _Group:
             group_id=group_id,
             gpu_name=gpu_name,
             reference=self.tolerances.reference,
-            nodes=fleet_halves.explained([self._node(member) for member in self.members], self.stayed),
+            nodes=fleet_halves.with_remarks([self._node(member) for member in self.members], self.stayed),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
             detectable_pct=noise.to_pct(self._typical_half_width(self.noise), slow=True) if self.noise else None,
@@ -160,14 +162,14 @@ class _Group:
         whole = next((verdict for place, verdict in verdicts if not place), None)
         # A node without a verdict of its own takes its GPUs'.
         of_node = whole or verdicts[0][1].model_copy(update={"gpus": tuple(gpus)})
-        return gpu_verdicts.folded(of_node, gpus) if gpus else of_node
+        return gpu_verdicts.fold_gpus(of_node, gpus) if gpus else of_node
 
     def _unit(self, member: NodeRuns) -> NodeVerdict:
         metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()
         state, reason = _overall(member, metrics)
         own = self.apart[member.key] if member.key in self.unsteady else None
         if own and not member.failed:
-            reason = f"unsteady: {unsteady_nodes.described(member.rates, own)}; {reason}"
+            reason = f"unsteady: {unsteady_nodes.scatter_phrase(member.rates, own)}; {reason}"
         watched = state is State.OK and is_watched(metrics[0])
         return NodeVerdict(
             node=member.node,
@@ -202,10 +204,10 @@ class _Group:
         limit, deviation = limit_of(metric, self.tolerances), deviation_of(metric, value, reference)
         half_width = self._half_width(member) if metric is Metric.SAMPLES_PER_SECOND else None
         noise_pct = None if half_width is None else noise.to_pct(half_width, slow=deviation < 0)
-        state = decide(deviation, limit, noise_pct)
+        state = decide_state(deviation, limit, noise_pct)
         is_off = state is State.BREACH or (metric is Metric.SAMPLES_PER_SECOND and is_slow(deviation, limit))
         odd = odd_gpu(member.valid, metric, side_of(metric, deviation)) if is_off else None
-        text = figures(metric, state, deviation, limit, noise_pct)
+        text = figures_text(metric, state, deviation, limit, noise_pct)
         return MetricVerdict(
             metric=metric,
             state=state,

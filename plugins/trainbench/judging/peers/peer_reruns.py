@@ -34,7 +34,7 @@ Judged = NodeVerdict | GpuVerdict
 _Judged = TypeVar("_Judged", NodeVerdict, GpuVerdict)
 
 
-def settled(group: GroupVerdict, tolerances: Tolerances) -> GroupVerdict:
+def settle_peers(group: GroupVerdict, tolerances: Tolerances) -> GroupVerdict:
     """The group after its re-runs, without breaches of samples/s that a peer's unconfirmed breach caused."""
     judged = {key: one for node in group.nodes for key, one in _judged(node)}
     if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(_is_cleared, judged.values())):
@@ -72,7 +72,7 @@ def _node(node: NodeVerdict, references: References) -> NodeVerdict:
     if not node.gpus:
         return _anew(node, Key(node.node), references)
     gpus = [_anew(gpu, Key(node.node, GpuPlace(gpu.index, gpu.uuid)), references) for gpu in node.gpus]
-    return node if gpus == list(node.gpus) else gpu_verdicts.folded(node, gpus)
+    return node if gpus == list(node.gpus) else gpu_verdicts.fold_gpus(node, gpus)
 
 
 def _anew(one: _Judged, key: Key, references: References) -> _Judged:

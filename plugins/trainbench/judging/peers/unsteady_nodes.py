@@ -11,7 +11,7 @@ from trainbench.judging.noise import Run, deviation_pct
 from trainbench.judging.peers.scatter import OwnScatter
 
 
-def described(runs: Sequence[Run], own: OwnScatter) -> str:
+def scatter_phrase(runs: Sequence[Run], own: OwnScatter) -> str:
     """A phrase on the scatter of its windows or rounds against the peers', with the one that is farthest off."""
     times = f"{own.factor:.0f}" if own.factor >= 10 else f"{own.factor:.1f}"
     where = _odd_window(runs) if own.what == "windows" else _odd_round(runs)

@@ -10,7 +10,7 @@ from trainbench.history.breach import Breach, breach_of, select_breaches, warnin
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.judging.warning_findings import Kind
+from trainbench.judging.warning_findings import WarningKind
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import Breaches
 
@@ -39,7 +39,9 @@ def breaches_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach
 
 def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Breach, ...]:
     """The marks that kept other work away from the node, the last one first."""
-    is_mark = and_(warnings.c.kind == Kind.MARKED.value, warnings.c.node == node, warnings.c.dag_id.in_(scope.suites))
+    is_mark = and_(
+        warnings.c.kind == WarningKind.MARKED.value, warnings.c.node == node, warnings.c.dag_id.in_(scope.suites)
+    )
     query = select(warnings).where(is_mark).order_by(warnings.c.opened_at.desc()).limit(MAX_BREACHES)
     return tuple(map(warning_of, connection.execute(query)))
 

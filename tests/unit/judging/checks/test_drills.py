@@ -8,7 +8,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
-from trainbench.judging.checks.drills import undetected, undetected_drill_findings
+from trainbench.judging.checks.drills import undetected_drill_findings, undetected_drills
 
 DRILL = Drill(slowdown_pct=20)
 
@@ -23,7 +23,7 @@ def drilled(node: NodeVerdict) -> list[str]:
     results = [make_result("node-1"), make_result("node-3", drill=DRILL)]
     return [
         f.headline
-        for f in undetected(undetected_drill_findings([make_group([make_node("node-1"), node], "g")], results))
+        for f in undetected_drills(undetected_drill_findings([make_group([make_node("node-1"), node], "g")], results))
     ]
 
 

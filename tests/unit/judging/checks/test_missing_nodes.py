@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from trainbench.core.verdicts import Confirmation, Level, NodeVerdict, State
-from trainbench.judging.checks.missing_nodes import absentees, gone, unmeasured
+from trainbench.judging.checks.missing_nodes import absent_node_findings, gone_node_findings, unmeasured_node_findings
 from trainbench.planning.nodes import AbsentNode, GpuNode
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -23,7 +23,7 @@ def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_informati
         AbsentNode(name="gpu-1", reason="not ready: kubelet stopped", expected=True),
         AbsentNode(name="gpu-2", reason="in quarantine: new-driver", expected=False),
     )
-    lost, parked = absentees(absent, ())
+    lost, parked = absent_node_findings(absent, ())
 
     assert (lost.level, lost.subject) == (Level.WARNING, "gpu-1")
     assert lost.summary == "was not benchmarked: not ready: kubelet stopped"
@@ -32,7 +32,7 @@ def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_informati
 
 def test_a_node_with_a_gpu_less_than_it_has_is_told() -> None:
     whole, part = GpuNode(name="gpu-1", num_gpus=8), GpuNode(name="gpu-2", num_gpus=7, num_gpus_lost=1)
-    (actual,) = absentees((), (whole, part))
+    (actual,) = absent_node_findings((), (whole, part))
 
     assert (actual.subject, actual.measured, actual.expected) == (
         "gpu-2", "7 GPUs allocatable", "8 GPUs, its capacity",
@@ -45,7 +45,7 @@ def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
         "here": NOW, "yesterday": NOW - timedelta(days=1), "week-ago": NOW - week,
         "longer-ago": NOW - week - timedelta(seconds=1),
     }  # fmt: skip
-    at_the_edge, actual = gone(["here"], last, NOW)
+    at_the_edge, actual = gone_node_findings(["here"], last, NOW)
 
     assert (at_the_edge.subject, actual.subject) == ("week-ago", "yesterday")
     assert actual.measured == "not in the cluster's list of nodes"
@@ -55,7 +55,7 @@ def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
 def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
     last = {"a": NOW - timedelta(days=2), "b": NOW - timedelta(days=3), "well": NOW - timedelta(days=30)}
     nodes = [verdict("a"), verdict("b"), verdict("never"), verdict("well", State.OK), verdict("b")]
-    actual = unmeasured(nodes, last, NOW)
+    actual = unmeasured_node_findings(nodes, last, NOW)
 
     assert [(f.subject, f.level) for f in actual] == [("b", Level.WARNING), ("never", Level.INFO)]
     assert actual[0].measured == "no valid run since 2026-11-18"
@@ -63,5 +63,5 @@ def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
 
 
 def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
-    (actual,) = absentees((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
+    (actual,) = absent_node_findings((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
     assert (actual.measured, actual.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")

@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import ParameterCount
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import Level, State, Tolerances
-from trainbench.judging.checks.same_work import TOLERANCE_PCT, checked, unequal_work_findings
+from trainbench.judging.checks.same_work import TOLERANCE_PCT, fail_unequal_work, unequal_work_findings
 from trainbench.judging.peers.node_verdicts import judge_groups
 
 PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
@@ -43,13 +43,13 @@ def failed(results: tuple[RunResult, ...]) -> list[str]:
 
 def test_a_node_with_another_first_loss_computes_something_else() -> None:
     """[J9]: mean loss 99 against 10.2 at the same seed was within the limits."""
-    (message,) = failed(checked(fleet(10.2, 10.2, 99.0, 10.2001)))
+    (message,) = failed(fail_unequal_work(fleet(10.2, 10.2, 99.0, 10.2001)))
 
     assert message == "node-3: node-3 computes something else: first loss 99, its peers 10.2 at the same seed"
 
 
 def test_a_run_that_computed_something_else_keeps_its_figures_and_fails() -> None:
-    bad = checked(fleet(10.2, 10.2, 99.0))[2]
+    bad = fail_unequal_work(fleet(10.2, 10.2, 99.0))[2]
 
     assert (bad.status, bad.error and bad.error.kind) == (Status.ERROR, "computes_something_else")
     assert bad.performance.samples_per_second == 9.5
@@ -58,15 +58,15 @@ def test_a_run_that_computed_something_else_keeps_its_figures_and_fails() -> Non
 
 def test_the_node_is_red_and_its_peers_keep_their_verdicts() -> None:
     nodes = [f"node-{number}" for number in range(1, 5)]
-    (group,) = judge_groups(checked(fleet(10.2, 10.2, 99.0, 10.2)), nodes, Tolerances())
+    (group,) = judge_groups(fail_unequal_work(fleet(10.2, 10.2, 99.0, 10.2)), nodes, Tolerances())
 
     assert [node.state for node in group.nodes] == [State.OK, State.OK, State.FAILED, State.OK]
 
 
 def test_checking_twice_is_checking_once() -> None:
-    once = checked(fleet(10.2, 10.2, 99.0, 10.2))
+    once = fail_unequal_work(fleet(10.2, 10.2, 99.0, 10.2))
 
-    assert checked(once) == once
+    assert fail_unequal_work(once) == once
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_checking_twice_is_checking_once() -> None:
 )
 def test_a_first_loss_may_lie_one_percent_off(loss: float, is_odd: bool) -> None:
     """1 % of 10.2 is 0.102."""
-    assert bool(failed(checked(fleet(10.2, 10.2, 10.2, loss)))) == is_odd
+    assert bool(failed(fail_unequal_work(fleet(10.2, 10.2, 10.2, loss)))) == is_odd
 
 
 def test_losses_near_zero_are_compared_by_their_difference() -> None:
     """0.001 and 0.005 are 400 % apart, and nothing."""
-    assert failed(checked(fleet(0.001, 0.001, 0.005))) == []
+    assert failed(fail_unequal_work(fleet(0.001, 0.001, 0.005))) == []
 
 
 def test_one_odd_run_of_three_rounds_is_named_alone() -> None:
     """Numbers that are wrong now and then are wrong."""
     results = [with_loss(f"node-{n}", 99.0 if (n, r) == (2, 3) else 10.2, r) for r in (1, 2, 3) for n in (1, 2, 3)]
-    bad = [run.spec for run in checked(results) if run.status is not Status.OK]
+    bad = [run.spec for run in fail_unequal_work(results) if run.status is not Status.OK]
 
     assert [(spec.identity.node, spec.identity.round) for spec in bad] == [("node-2", 3)]
 
@@ -93,7 +93,7 @@ def test_one_odd_run_of_three_rounds_is_named_alone() -> None:
 def test_seven_thousand_parameters_are_not_seven_billion() -> None:
     results = fleet(10.2, 10.2, 10.2)
     results[1] = results[1].model_copy(update={"parameters": ParameterCount(total=7_000, trainable=70)})
-    (message,) = failed(checked(results))
+    (message,) = failed(fail_unequal_work(results))
 
     assert message.endswith(
         "7,000 parameters, 70 of them trained, its peers 7,261,655,040 parameters, 13,631,488 of them trained"
@@ -103,8 +103,8 @@ def test_seven_thousand_parameters_are_not_seven_billion() -> None:
 def test_a_rerun_is_compared_with_the_runs_before_it() -> None:
     again = [with_loss("node-3", 99.0, 2)]
 
-    assert failed(checked(again)) == []
-    assert len(failed(checked(again, beside=fleet(10.2, 10.2, 10.2)))) == 1
+    assert failed(fail_unequal_work(again)) == []
+    assert len(failed(fail_unequal_work(again, beside=fleet(10.2, 10.2, 10.2)))) == 1
 
 
 @pytest.mark.parametrize("losses", [(10.2, 99.0), (10.2, 10.2, 99.0, 99.0), (1.0, 5.0, 9.0)])
@@ -112,7 +112,7 @@ def test_where_no_majority_agrees_nobody_fails_and_all_are_named(losses: tuple[f
     results = fleet(*losses)
     (finding,) = unequal_work_findings(results)
 
-    assert failed(checked(results)) == []
+    assert failed(fail_unequal_work(results)) == []
     assert (finding.level, finding.category) == (Level.ERROR, "computes_something_else")
     assert finding.nodes == tuple(f"node-{n}" for n in range(1, len(losses) + 1))
     assert finding.measured.startswith(f"node-1: first loss {losses[0]:.4g}")
@@ -122,7 +122,7 @@ def test_where_no_majority_agrees_nobody_fails_and_all_are_named(losses: tuple[f
 def test_what_is_equal_or_not_known_is_no_finding(losses: tuple[float | None, ...]) -> None:
     results = [*fleet(*losses), make_failed("node-9")]
 
-    assert list(checked(results)) == results
+    assert list(fail_unequal_work(results)) == results
     assert unequal_work_findings(results) == ()
 
 
@@ -133,14 +133,14 @@ def test_other_work_other_gpus_and_other_choices_are_not_compared() -> None:
         with_loss("node-4", 99.0, gpu_name="NVIDIA A10"),
     ]
 
-    assert failed(checked(results)) == []
+    assert failed(fail_unequal_work(results)) == []
     assert unequal_work_findings(results) == ()
 
 
 def test_a_drill_computes_what_its_peers_do() -> None:
     results = [*fleet(10.2, 10.2), with_loss("node-3", 10.2, drill={"slowdown_pct": 20})]
 
-    assert failed(checked(results)) == []
+    assert failed(fail_unequal_work(results)) == []
 
 
 def test_other_means_of_execution_are_named_and_fail_nobody() -> None:
@@ -149,13 +149,13 @@ def test_other_means_of_execution_are_named_and_fail_nobody() -> None:
 
     assert (finding.level, finding.subject) == (Level.WARNING, "node-2")
     assert finding.measured == "attention: eager, usually sdpa"
-    assert failed(checked(results)) == []
+    assert failed(fail_unequal_work(results)) == []
 
 
 def test_of_independent_gpus_only_the_odd_one_fails() -> None:
     """GPU 1 of node-2; its neighbour has measured well."""
     results = [independent(f"node-{n}", (10.2, 99.0 if n == 2 else 10.2)) for n in (1, 2)]
-    bad = checked(results)[1]
+    bad = fail_unequal_work(results)[1]
 
     assert failed((bad,)) == [
         "node-2: GPU 1 of node-2 computes something else: first loss 99, its peers 10.2 at the same seed"
@@ -171,18 +171,18 @@ def test_beside_a_gpu_that_failed_the_others_are_compared_all_the_same() -> None
     error = RunError(kind="OutOfMemoryError", message="GPU 0: out of memory", phase=Phase.WARMUP, rank=0)
     ranks = (results[2].ranks[0].model_copy(update={"status": Status.OOM}), results[2].ranks[1])
     results[2] = results[2].model_copy(update={"status": Status.OOM, "error": error, "ranks": ranks})
-    once = checked(results)
+    once = fail_unequal_work(results)
 
     assert [rank.status for rank in once[2].ranks] == [Status.OOM, Status.ERROR]
     assert failed(once[2:])[0].startswith(
         "node-3: GPU 0: out of memory; GPU 1 of node-3 computes something else: first"
     )
-    assert checked(once) == once
+    assert fail_unequal_work(once) == once
 
 
 def test_a_node_with_one_gpu_that_computes_something_else_is_red_and_no_other() -> None:
     nodes = ["node-1", "node-2", "node-3"]
-    results = checked([independent(node, (10.2, 99.0 if node == "node-2" else 10.2)) for node in nodes])
+    results = fail_unequal_work([independent(node, (10.2, 99.0 if node == "node-2" else 10.2)) for node in nodes])
     (group,) = judge_groups(results, nodes, Tolerances())
 
     assert [node.state for node in group.nodes] == [State.OK, State.FAILED, State.OK]
@@ -226,7 +226,7 @@ def test_the_published_results_of_equal_work_lie_far_within_the_tolerance(
 
 def test_nan_is_no_loss_of_the_contract_and_still_differs() -> None:
     """A result cannot hold it; should one come by another way, it is odd and spoils nobody's median."""
-    (message,) = failed(checked(fleet(10.2, 10.2, float("nan"))))
+    (message,) = failed(fail_unequal_work(fleet(10.2, 10.2, float("nan"))))
 
     assert message.startswith("node-3: node-3 computes something else: first loss nan")
 
@@ -243,11 +243,11 @@ def test_where_no_majority_has_the_same_parameters_all_are_named_with_theirs() -
         ]
 
     split = with_parameters(10, 10, 12, 12)
-    assert failed(checked(split)) == []
+    assert failed(fail_unequal_work(split)) == []
     (finding,) = unequal_work_findings(split)
     assert finding.nodes == ("node-1", "node-2", "node-3", "node-4")
     assert finding.measured.startswith("node-1: 10 parameters, 1 of them trained, node-2: 10 parameters")
     assert (
         unequal_work_findings(with_parameters(10, 10, 10, 10)) == unequal_work_findings(with_parameters(10, None)) == ()
     )
-    assert unequal_work_findings(checked(with_parameters(10, 10, 10, 12))) == ()
+    assert unequal_work_findings(fail_unequal_work(with_parameters(10, 10, 10, 12))) == ()

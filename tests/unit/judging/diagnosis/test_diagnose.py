@@ -8,7 +8,7 @@ from bench_image.contract.result import Chosen, RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
-from trainbench.judging.diagnosis.diagnose import diagnose, strays
+from trainbench.judging.diagnosis.diagnose import diagnose, other_execution_findings
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.planning.nodes import GpuNode
@@ -380,13 +380,13 @@ def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
         return Chosen(micro_batch_size=size, gradient_checkpointing=False, why="fits", execution={})
 
     runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(4 if i == 4 else 8)) for i in (1, 2, 3, 4)]
-    (finding,) = strays(runs)
+    (finding,) = other_execution_findings(runs)
 
     assert diagnosed(*runs) == ()
     assert (finding.category, finding.subject, finding.level) == ("chose_other_work", "node-4", Level.WARNING)
     assert finding.measured == "micro-batch 4, checkpointing off"
     assert finding.expected == "micro-batch 8, checkpointing off, as on most nodes"
-    assert strays(GOOD) == ()
+    assert other_execution_findings(GOOD) == ()
 
 
 def test_strategies_on_one_node_are_not_a_finding_each() -> None:

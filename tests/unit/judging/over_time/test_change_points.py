@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from trainbench.judging.over_time.change_points import Drift, Step, _line, change, step_at
+from trainbench.judging.over_time.change_points import Drift, LevelStep, _line, last_change, step_at
 
 LIMIT_PCT, MADS = 1.5, 4.0
 
 
-def actual(values: Sequence[float]) -> Step | Drift | None:
-    return change(range(len(values)), values, LIMIT_PCT, MADS)
+def actual(values: Sequence[float]) -> LevelStep | Drift | None:
+    return last_change(range(len(values)), values, LIMIT_PCT, MADS)
 
 
 def noisy(levels: Sequence[float], sd_pct: float, rng: random.Random) -> list[float]:
@@ -24,7 +24,7 @@ def noisy(levels: Sequence[float], sd_pct: float, rng: random.Random) -> list[fl
 def test_a_step_is_found_where_it_is_with_the_medians_of_both_levels() -> None:
     """9.4 / 10 - 1 = -6 %."""
     step = actual([10.0, 10.01, 9.99, 10.0, 9.4, 9.41, 9.39])
-    assert isinstance(step, Step)
+    assert isinstance(step, LevelStep)
     assert step[:4] == (4, 10.0, 9.4, 4)
     assert step.change_pct == pytest.approx(-6.0)
 
@@ -46,8 +46,12 @@ def test_what_is_no_change(values: list[float], why: str) -> None:
 
 
 def test_the_last_of_several_steps_is_told_against_the_level_before_it() -> None:
-    assert actual([10.0] * 8 + [9.0] * 8 + [10.0] * 4) == Step(16, before=9.0, after=10.0, num_before=8, limit_pct=1.5)
-    assert actual([10.0] * 8 + [9.5] * 8 + [9.0] * 8) == Step(16, before=9.5, after=9.0, num_before=8, limit_pct=1.5)
+    assert actual([10.0] * 8 + [9.0] * 8 + [10.0] * 4) == LevelStep(
+        16, before=9.0, after=10.0, num_before=8, limit_pct=1.5
+    )
+    assert actual([10.0] * 8 + [9.5] * 8 + [9.0] * 8) == LevelStep(
+        16, before=9.5, after=9.0, num_before=8, limit_pct=1.5
+    )
 
 
 def test_three_nights_that_noise_may_make_are_no_change_however_long_the_series() -> None:
@@ -56,7 +60,7 @@ def test_three_nights_that_noise_may_make_are_no_change_however_long_the_series(
     """
     turns = [10 + 0.1 * (-1) ** night for night in range(197)]
     assert actual([*turns, 9.32, 9.32, 9.32]) is None
-    assert isinstance(actual([*turns, 9.2, 9.2, 9.2]), Step)
+    assert isinstance(actual([*turns, 9.2, 9.2, 9.2]), LevelStep)
 
 
 def test_a_ramp_is_a_drift_and_no_step() -> None:
@@ -79,7 +83,7 @@ def test_a_step_is_found_on_its_third_night(slower_pct: float, least: int) -> No
     rng = random.Random(2)
     levels = [10.0] * 20 + [10.0 * (1 - slower_pct / 100)] * 3
     detected = [actual(noisy(levels, 0.3, rng)) for _ in range(100)]
-    places = Counter(step.at for step in detected if isinstance(step, Step))
+    places = Counter(step.at for step in detected if isinstance(step, LevelStep))
     assert places[20] >= least
 
 
@@ -100,7 +104,7 @@ def test_a_change_whose_first_night_lies_nearer_the_old_level_is_dated(
     values: list[float], at: int, change_pct: float
 ) -> None:
     step = actual(values)
-    assert isinstance(step, Step)
+    assert isinstance(step, LevelStep)
     assert step.at == at
     assert step.change_pct == pytest.approx(change_pct, abs=0.2)
 
@@ -116,7 +120,7 @@ def test_two_bad_nights_are_no_change_because_the_night_before_is_counted_in() -
 def test_a_step_at_a_known_place_needs_one_value_after_it() -> None:
     """8 / 10 - 1 = -20 %. 1.4 % is within the limit of 1.5 %."""
     step = step_at([10.0, 10.01, 9.99, 10.0, 10.0, 8.0], 5, LIMIT_PCT, MADS)
-    assert step == Step(at=5, before=10.0, after=8.0, num_before=5, limit_pct=1.5)
+    assert step == LevelStep(at=5, before=10.0, after=8.0, num_before=5, limit_pct=1.5)
     assert step_at([10.0, 10.01, 9.99, 10.0, 10.0, 9.86], 5, LIMIT_PCT, MADS) is None
 
 
@@ -143,9 +147,9 @@ def test_a_series_within_the_limit_has_not_changed_wherever_its_line_leads() -> 
     Without the 29 of 1.49 % but of 1.6 %, which is beyond the limit of 1.5 %, it is a drift.
     """
 
-    def ramp(rise: float) -> Step | Drift | None:
+    def ramp(rise: float) -> LevelStep | Drift | None:
         values = [10 * (1 + rise * i / 28) for i in range(29)]
-        return change([*range(29), 32], [*values, values[-1]], LIMIT_PCT, MADS)
+        return last_change([*range(29), 32], [*values, values[-1]], LIMIT_PCT, MADS)
 
     assert ramp(0.0149) is None
     assert isinstance(ramp(0.016), Drift)

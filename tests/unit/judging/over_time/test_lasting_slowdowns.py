@@ -10,7 +10,7 @@ from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown, lasting, lasting_slowdown_findings
 from trainbench.judging.over_time.node_history import NodeRecord, records_of
-from trainbench.judging.warning_findings import KIND_OF, Kind
+from trainbench.judging.warning_findings import KIND_OF, WarningKind
 
 WORK = make_result().effective_spec.fingerprint
 DAY = datetime(2026, 11, 1, 3, tzinfo=UTC)
@@ -61,5 +61,5 @@ def test_nodes_that_were_warned_of_on_one_day_share_a_sentence() -> None:
     )
     assert (first.measured, first.expected) == ("8.000 samples/s, on node-1", "10.00 samples/s, as before 1 Nov 2026")
     assert f"{second.subject} {second.summary}" == "node-3 is still 10.0 % slower than before 2 Nov 2026"
-    assert KIND_OF[first.category] is Kind.SLOW
+    assert KIND_OF[first.category] is WarningKind.SLOW
     assert [change.node for change in first.changes] == ["node-1", "node-2"]

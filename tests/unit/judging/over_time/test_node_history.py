@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.builders import STARTED_AT, make_cpu_result, make_result
-from trainbench.judging.over_time.node_history import join, records_of
+from trainbench.judging.over_time.node_history import join_records, records_of
 
 
 def test_the_rounds_of_a_night_are_one_point_of_their_medians_with_the_last_set_up() -> None:
@@ -15,7 +15,7 @@ def test_the_rounds_of_a_night_are_one_point_of_their_medians_with_the_last_set_
     results = [make_result("node-1", rate, round=r, temperature_c=c, driver=driver) for r, rate, c, driver in rounds]
     points = [point for result in results for point in records_of([result], STARTED_AT)]
     single = [replace(point, at=STARTED_AT + timedelta(minutes=i)) for i, point in enumerate(points)]
-    (point,) = join(single)
+    (point,) = join_records(single)
 
     assert (point.samples_per_second, point.temperature_c) == (9.6, 61.0)
     assert (point.at, point.setup.driver) == (STARTED_AT, "driver-2")

@@ -11,7 +11,7 @@ from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import GroupVerdict, Side, State, Tolerances
 from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.peers.confirmation import confirm
-from trainbench.judging.peers.fleet_halves import as_before
+from trainbench.judging.peers.fleet_halves import unchanged_nodes
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 
 LIMITS = Tolerances()
@@ -24,7 +24,7 @@ def judged(now: list[RunResult], past: dict[str, float]) -> GroupVerdict:
     history = [
         judge_history(run, [past[run.spec.identity.node]] * 10, LIMITS) for run in now if run.spec.identity.node in past
     ]
-    (again,) = judge_groups(now, [], LIMITS, None, as_before(group, history))
+    (again,) = judge_groups(now, [], LIMITS, None, unchanged_nodes(group, history))
     return again
 
 
@@ -82,7 +82,9 @@ def test_at_least_half_of_the_others_must_have_fallen(num_fell: int, is_reported
     history = [
         judge_history(make_result(name, rate, group_id="group"), [10.0] * 10, LIMITS) for name, rate in rates.items()
     ]
-    assert as_before(group, history) == (frozenset({"node-3", "node-4", "node-5"}) if is_reported else frozenset())
+    assert unchanged_nodes(group, history) == (
+        frozenset({"node-3", "node-4", "node-5"}) if is_reported else frozenset()
+    )
 
 
 def test_a_re_run_that_clears_one_that_fell_does_not_clear_the_others() -> None:

@@ -18,7 +18,7 @@ from trainbench.core.verdicts import (
     State,
     Tolerances,
 )
-from trainbench.judging.peers.peer_reruns import settled
+from trainbench.judging.peers.peer_reruns import settle_peers
 
 LIMITS = Tolerances()
 
@@ -47,7 +47,7 @@ def night(*more: Any, fast: float = 10.0, again_pct: float | None = -0.5) -> Gro
 
 def test_those_that_only_read_fast_are_cleared_and_the_slow_one_stays_red() -> None:
     """node-2's re-run is 0.5 % below 10: 9.95. Node-3's others are 9, 9.95 and 10: +0.5 % against their median."""
-    actual = settled(night(), LIMITS)
+    actual = settle_peers(night(), LIMITS)
     fast = actual.nodes[2]
 
     assert states(actual) == [State.BREACH, State.NOTICE, State.NOTICE, State.NOTICE]
@@ -59,32 +59,32 @@ def test_those_that_only_read_fast_are_cleared_and_the_slow_one_stays_red() -> N
 @pytest.mark.parametrize(("fast", "is_red"), [(10.5, False), (10.51, True)])
 def test_exactly_the_limit_is_within_it(fast: float, is_red: bool) -> None:
     """node-2's re-run at 10, the reference: 10.5 is 5.0 % above it, the limit; 10.51 is 5.1 %."""
-    actual = settled(night(fast=fast, again_pct=0.0), LIMITS)
+    actual = settle_peers(night(fast=fast, again_pct=0.0), LIMITS)
     assert (actual.nodes[2].state is State.BREACH) is is_red
 
 
 def test_without_a_cleared_peer_nothing_changes() -> None:
     pending = night(again_pct=None)
-    assert settled(pending, LIMITS) == pending
+    assert settle_peers(pending, LIMITS) == pending
     for mode in (ReferenceMode.MEAN, ReferenceMode.MEDIAN, ReferenceMode.FIXED, ReferenceMode.HISTORY):
-        assert settled(night(), Tolerances(reference=mode, fixed_samples_per_second=10.0)) == night()
+        assert settle_peers(night(), Tolerances(reference=mode, fixed_samples_per_second=10.0)) == night()
 
 
 def test_a_node_that_is_hot_as_well_stays_red() -> None:
     hot = make_metric(80.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, side=Side.HIGH)
-    assert states(settled(night(hot), LIMITS))[2:] == [State.BREACH] * 2
+    assert states(settle_peers(night(hot), LIMITS))[2:] == [State.BREACH] * 2
 
 
 def test_what_could_not_be_judged_of_a_cleared_node_is_not_well() -> None:
     noisy = make_metric(7.2, 7.0, metric=Metric.MEMORY_GB, state=State.INSUFFICIENT, reason="memory: repeats differ")
-    actual = settled(night(noisy), LIMITS).nodes[2]
+    actual = settle_peers(night(noisy), LIMITS).nodes[2]
     assert (actual.state, actual.reason) == (State.INSUFFICIENT, "memory: repeats differ")
 
 
 def test_a_breach_whose_re_run_did_not_come_is_not_cleared() -> None:
     group = night()
     waiting = group.nodes[3].model_copy(update={"confirmation": Confirmation.INCONCLUSIVE})
-    actual = settled(group.model_copy(update={"nodes": (*group.nodes[:3], waiting)}), LIMITS)
+    actual = settle_peers(group.model_copy(update={"nodes": (*group.nodes[:3], waiting)}), LIMITS)
     assert states(actual) == [State.BREACH, State.NOTICE, State.NOTICE, State.BREACH]
 
 
@@ -93,5 +93,5 @@ def test_drilled_and_unsteady_nodes_are_no_reference(odd: dict[str, bool]) -> No
     """Without node-1 (at 9) the others of node-3 are 9.95 and 10; with it and 5 and 5 besides, 9."""
     group = night()
     bad = [make_node(f"node-{i}", [make_metric(5.0, 9.0)], **odd) for i in (5, 6)]
-    actual = settled(group.model_copy(update={"nodes": (*group.nodes, *bad)}), LIMITS)
+    actual = settle_peers(group.model_copy(update={"nodes": (*group.nodes, *bad)}), LIMITS)
     assert states(actual)[2:4] == [State.NOTICE] * 2
