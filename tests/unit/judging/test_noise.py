@@ -10,7 +10,7 @@ import pytest
 from trainbench.core.verdicts import State
 from trainbench.judging.deviations import decide_state
 from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
-from trainbench.judging.peers.scatter import Unit, measure_scatter
+from trainbench.judging.peers.scatter import Unit, measure
 
 
 def run(round_: int, *logs: float) -> Run:
@@ -139,7 +139,7 @@ def nights(cv: float, slow: float, *, rounds: int, num: int, window_share: float
 
 def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
     units = [Unit(str(i), tuple(run(r, *w) for r, w in enumerate(node))) for i, node in enumerate(logs.tolist())]
-    scatter = measure_scatter(units)
+    scatter = measure(units)
     assert scatter.pool
     assert scatter.full
     values = np.median(logs.mean(axis=2), axis=1).tolist()

@@ -103,9 +103,7 @@ class _Group:
         runs_of_nodes = {unit.node: len(unit.rates) for unit in measured}
         self.reference_variance = reference_variance(tolerances.reference, list(runs_of_nodes.values()))
         own = tolerances.reference in OWN_REFERENCE
-        measured_scatter = scatter.measure_scatter(
-            [scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own
-        )
+        measured_scatter = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
         self.noise = measured_scatter.pool
         if measured_scatter.pool and self._is_beyond_limit(self._typical_half_width(measured_scatter.pool)):
             self.noise = measured_scatter.full

@@ -78,7 +78,7 @@ class _Square(NamedTuple):
     mean: float
 
 
-def measure_scatter(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter:
+def measure(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter:
     """Noise of one run, and the units that scatter far more. `rounds_are_shared`: a round slows or speeds all units
     alike, so its drift is taken out.
     """

@@ -14,7 +14,7 @@ from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.noise import Run
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.judging.peers.outliers import outlier_ratio
-from trainbench.judging.peers.scatter import ALPHA_OF_ROUNDS, Unit, measure_scatter
+from trainbench.judging.peers.scatter import ALPHA_OF_ROUNDS, Unit, measure
 
 LIMITS = Tolerances()
 STEADY = (0.999, 1.0, 1.001)
@@ -61,7 +61,7 @@ class TestOutlierRatio:
 class TestPool:
     def test_windows_of_steady_nodes_are_pooled_as_before(self) -> None:
         """Windows (-0.1, 0.1), (-0.2, 0.2), (-0.1, 0.1): (0.02 + 0.08 + 0.02) / 3 = 0.04, 3 degrees of freedom."""
-        actual = measure_scatter([unit(n, run(1, -x, x)) for n, x in (("a", 0.1), ("b", 0.2), ("c", 0.1))])
+        actual = measure([unit(n, run(1, -x, x)) for n, x in (("a", 0.1), ("b", 0.2), ("c", 0.1))])
         assert actual.pool
         assert (actual.pool.sd, actual.pool.degrees_of_freedom) == (pytest.approx(0.2), 3)
         assert (actual.apart, actual.outlying) == ({}, {})
@@ -71,7 +71,7 @@ class TestPool:
         sqrt((1 + 1 + 1 + 10) / 4) = sqrt(3.25) = 1.803 instead of sqrt(52 / 4) = 3.606.
         """
         units = [unit(f"n{i}", run(1, -1e-3 * x, 0.0, 1e-3 * x)) for i, x in enumerate((1, 1, 1, 7))]
-        actual = measure_scatter(units)
+        actual = measure(units)
         assert actual.pool
         assert actual.pool.sd == pytest.approx(1.8028e-3, rel=1e-4)
         assert actual.pool.degrees_of_freedom == 8
@@ -89,7 +89,7 @@ class TestPool:
         units = [
             unit(f"n{i}", Run(1, 1.0, ()), Run(2, math.exp(-0.1 + off), ())) for i, off in enumerate((-2e-3, 0.0, 2e-3))
         ]
-        actual = measure_scatter(units)
+        actual = measure(units)
         assert actual.pool
         assert actual.pool.sd == pytest.approx(1.4142e-3, rel=1e-3)
         assert actual.pool.degrees_of_freedom == 2
@@ -99,13 +99,13 @@ class TestPool:
         -0.001 and 0.001 about each mean: squares 2e-6 each, half of which the drift takes: sqrt(4e-6) = 2e-3.
         """
         units = [unit(n, Run(1, 1.0, ()), Run(2, math.exp(-0.1 + off), ())) for n, off in (("a", -2e-3), ("b", 2e-3))]
-        actual = measure_scatter(units)
+        actual = measure(units)
         assert actual.pool
         assert (actual.pool.sd, actual.pool.degrees_of_freedom) == (pytest.approx(2e-3, rel=1e-6), 1)
 
     def test_the_rounds_of_one_node_are_its_noise_and_no_drift(self) -> None:
         """The other node has one round only. Logs -0.01 and 0.01: sqrt(2e-4 / 1) = 1.414e-2."""
-        actual = measure_scatter(
+        actual = measure(
             [unit("a", Run(1, math.exp(-0.01), ()), Run(2, math.exp(0.01), ())), unit("b", Run(1, 1.0, ()))]
         )
         assert actual.pool
@@ -114,20 +114,20 @@ class TestPool:
     def test_gpus_of_one_node_give_its_degrees_of_freedom_once(self) -> None:
         """Two nodes of four GPUs, three windows each: 2 * 2 degrees of freedom, not 16."""
         units = [unit(node, run(1, -1e-3, 0.0, 1e-3)) for node in ("a", "b") for _ in range(4)]
-        actual = measure_scatter(units)
+        actual = measure(units)
         assert actual.pool
         assert (actual.pool.sd, actual.pool.degrees_of_freedom) == (pytest.approx(1e-3), 4)
 
     def test_gpus_of_a_lone_node_are_set_beside_each_other(self) -> None:
         gpus = [unit("a", run(1, -1e-3, 0.0, 1e-3)) for _ in range(7)]
-        actual = measure_scatter([*gpus, unit("a", run(1, -0.3, 0.0, 0.3))])
+        actual = measure([*gpus, unit("a", run(1, -0.3, 0.0, 0.3))])
         assert list(actual.apart) == [7]
         assert actual.pool
         assert (actual.pool.sd, actual.pool.degrees_of_freedom) == (pytest.approx(1e-3), 14)
 
     def test_nothing_repeated_nothing_known(self) -> None:
-        assert measure_scatter([unit("a", Run(1, 1.0, ())), unit("b", Run(1, 1.1, ()))]).pool is None
-        assert measure_scatter([]).pool is None
+        assert measure([unit("a", Run(1, 1.0, ())), unit("b", Run(1, 1.1, ()))]).pool is None
+        assert measure([]).pool is None
 
 
 class TestOneBadNodeDoesNotBlindTheFleet:
@@ -269,7 +269,7 @@ def test_two_of_four_nodes_disturbed_in_one_round_are_no_drift_of_that_round() -
         unit(f"n{i}", *(run(r, *(x - 0.2 * (i < 2 and r == 2) for x in (-1e-3, 0.0, 1e-3))) for r in (1, 2, 3)))
         for i in range(4)
     ]
-    actual = measure_scatter(units)
+    actual = measure(units)
     assert actual.outlying == {0: frozenset({2}), 1: frozenset({2})}
     assert actual.apart == {}
 
@@ -283,7 +283,7 @@ def test_of_a_unit_s_rounds_the_one_farthest_from_their_median_is_left_out() -> 
     units = [
         unit(f"n{i}", *(Run(r, math.exp(x), ()) for r, x in enumerate(logs, start=1))) for i, logs in enumerate(rounds)
     ]
-    actual = measure_scatter(units, rounds_are_shared=False)
+    actual = measure(units, rounds_are_shared=False)
     assert actual.outlying == {4: frozenset({1})}
 
 
@@ -306,13 +306,13 @@ def test_a_fleet_of_equal_nodes_is_rarely_said_to_be_unsteady(num: int, rounds: 
             unit(f"n{i}", *(run(r, *(draw.gauss(0, 0.01) for _ in range(3))) for r in range(rounds)))
             for i in range(num)
         ]
-        times += bool(measure_scatter(units).apart)
+        times += bool(measure(units).apart)
     assert times <= 6
 
 
 def test_the_widest_scatter_of_two_nodes_is_not_cut() -> None:
     """Mean squares 1 and 25 in (0.1 %)^2: of two nobody knows which is usual, so both count: sqrt(13) = 3.606."""
-    actual = measure_scatter([unit(n, run(1, -1e-3 * x, 0.0, 1e-3 * x)) for n, x in (("a", 1), ("b", 5))])
+    actual = measure([unit(n, run(1, -1e-3 * x, 0.0, 1e-3 * x)) for n, x in (("a", 1), ("b", 5))])
     assert actual.pool
     assert actual.pool.sd == pytest.approx(math.sqrt(13) * 1e-3, rel=1e-3)
 
@@ -324,7 +324,7 @@ def test_rounds_stand_out_ten_times_more_rarely_than_windows() -> None:
 
 def test_what_is_known_of_one_difference_has_one_degree_of_freedom_at_least() -> None:
     """Two nodes of two rounds have two, of which the drift takes half."""
-    actual = measure_scatter([unit(n, Run(1, 1.0, ()), Run(2, rate, ())) for n, rate in (("a", 1.01), ("b", 1.0))])
+    actual = measure([unit(n, Run(1, 1.0, ()), Run(2, rate, ())) for n, rate in (("a", 1.01), ("b", 1.0))])
     assert actual.pool
     assert actual.pool.degrees_of_freedom == 1
 
@@ -334,5 +334,5 @@ def test_a_gpu_is_set_beside_those_of_other_nodes_and_not_beside_its_quiet_neigh
     but of b's, which count, it is 5 %: twice that is nothing that stands out.
     """
     a = [unit("a", run(1, -x, 0.0, x)) for x in (0.1, *[1e-5] * 7)]
-    actual = measure_scatter([*a, *(unit("b", run(1, -0.05, 0.0, 0.05)) for _ in range(8))])
+    actual = measure([*a, *(unit("b", run(1, -0.05, 0.0, 0.05)) for _ in range(8))])
     assert 0 not in actual.apart
