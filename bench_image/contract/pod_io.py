@@ -9,3 +9,5 @@ OUTPUT_DIR_ENV = "TRAINBENCH_OUTPUT_DIR"
 # The folder in which Airflow's XCom sidecar looks for the result, under the name that it expects.
 XCOM_DIR_ENV = "TRAINBENCH_XCOM_DIR"
 XCOM_FILE = "return.json"
+TEMPLATE_ENV = "TRAINBENCH_TEMPLATE_DIGEST"
+NO_TEMPLATE = "none"

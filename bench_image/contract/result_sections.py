@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.pod_io import NO_TEMPLATE
 from bench_image.contract.result_bounds import (
     MAX_COUNT,
     MAX_RANKS,
@@ -76,6 +77,10 @@ class Context(Frozen):
     kernel: Text
     cpu: Text
     num_cpus: Count
+    pod_template: Text = Field(
+        NO_TEMPLATE,
+        description="digest of the installation's Pod template, without where a pod may run; none: without one",
+    )
 
 
 class Startup(Frozen):

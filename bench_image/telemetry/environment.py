@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench_image.contract.pod_io import NO_TEMPLATE, TEMPLATE_ENV
 from bench_image.contract.result_sections import Context, Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
@@ -46,6 +47,7 @@ def read_context(
         kernel=platform.release(),
         cpu=cpu_model(),
         num_cpus=len(os.sched_getaffinity(0)),
+        pod_template=os.environ.get(TEMPLATE_ENV) or NO_TEMPLATE,
     )
     return context, missing
 

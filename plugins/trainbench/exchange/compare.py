@@ -253,6 +253,10 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
         notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {listed}.")
     if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
         notes.append(f"Uncertainty: {listing(origins)}.")
+    templates = {row.number: row.measured.pod_template for row in job.rows if row.measured.pod_template}
+    if len(set(templates.values())) > 1:
+        listed = listing(f"row {number} {template}" for number, template in templates.items())
+        notes.append(f"The pod template differs, which may change the speed: {listed}.")
     if nearest := _nearest(job, jobs):
         work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")

@@ -24,6 +24,7 @@ from trainbench.figure_catalogue.run_figures import (
     TOKENS_PER_SECOND,
 )
 from trainbench.results.readings import gpu_name, hardware
+from trainbench.results.setups import setup_of
 
 OLD_PROGRAM = "benchmark.py"
 COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
@@ -55,6 +56,7 @@ class ComparisonRow(Frozen):
     apart_from: str | None  # the source of `apart_pct`
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
+    pod_template: str | None = None  # its digest; "none": without one; None: not known
 
     def figure(self, figure: Figure) -> float | None:
         return self.figures[figure.name]
@@ -79,8 +81,9 @@ class Collector:
     _order: list[ComparisonRow | _Runs] = field(default_factory=list)
 
     def add_result(self, source: str, address: str, result: RunResult) -> None:
-        """Add a measured run. Runs of one source and campaign with equal work and hardware become one row."""
-        key = (source, result.spec.identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "")
+        """Add a measured run. Runs of one source, campaign, work, hardware and pod template become one row."""
+        identity, template = result.spec.identity, setup_of(result.context).pod_template or ""
+        key = (source, identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "", template)
         if key not in self._runs:
             self._runs[key] = _Runs(_of_run(source, address, result), source)
             self._order.append(self._runs[key])
@@ -153,6 +156,7 @@ def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
         apart_from=None if half_width_pct is None else "95 % interval of the mean step",
         usd_per_gpu_hour=result.cost.usd_per_gpu_hour,
         price_source=result.cost.price_source,
+        pod_template=setup_of(result.context).pod_template,
     )
 
 

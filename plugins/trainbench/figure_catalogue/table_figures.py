@@ -71,7 +71,7 @@ SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.sam
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_a_slowdown_that_is_told_by_hand",
     also=("own history",))
 OWN_MEDIAN = Figure("own_median", "own median", "1/s", "history: runs.samples_per_second",
-    "median over the node's earlier campaigns of the same work, image, driver and GPU",
+    "median over the node's earlier campaigns of the same work, image, driver, pod template and GPU",
     "trainbench.judging.over_time.baseline_deviation.judge_history",
     "test_baseline_deviation.py::test_a_steady_past_leaves_the_percent_limit")
 LIMIT = Figure("limit", "limit", "%", "history: runs.samples_per_second",

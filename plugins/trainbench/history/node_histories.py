@@ -19,7 +19,7 @@ TRAIL_CAMPAIGNS = 30  # a month of nights; an older change is today's normal lev
 _COLUMNS = (
     runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
     runs.c.judged_samples_per_second, runs.c.temperature_mean_c, runs.c.driver, runs.c.image, runs.c.kernel,
-    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids,
+    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.pod_template,
 )  # fmt: skip
 
 
@@ -73,6 +73,7 @@ def stored_setup(
     power_limit_w: float | None,
     libraries: str | None,
     gpu_uuids: str | None,
+    pod_template: str | None,
 ) -> Setup:
     return Setup(
         driver=driver,
@@ -82,4 +83,5 @@ def stored_setup(
         power_limit_w=power_limit_w,
         libraries=json.loads(libraries) if libraries else None,
         gpu_uuids=frozenset(gpu_uuids.split(",")) if gpu_uuids else frozenset(),
+        pod_template=pod_template,
     )

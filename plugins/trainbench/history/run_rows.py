@@ -102,6 +102,7 @@ def _setup_values(result: RunResult) -> dict[str, Any]:
         "power_limit_w": setup.power_limit_w,
         "gpu_uuids": ",".join(sorted(setup.gpu_uuids)) or None,
         "libraries": None if setup.libraries is None else json.dumps(dict(setup.libraries), sort_keys=True),
+        "pod_template": setup.pod_template,
     }
 
 
@@ -111,8 +112,9 @@ def _is_healthy(result: RunResult, state: State | None, past: State | None) -> b
 
 
 def history_key(result: RunResult) -> str | None:
-    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, kind of GPU
-    and libraries (torch, transformers, peft, bitsandbytes, accelerate, triton, CUDA runtime, NCCL).
+    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, pod
+    template, kind of GPU and libraries (torch, transformers, peft, bitsandbytes, accelerate, triton, CUDA runtime and
+    NCCL).
 
     Their versions stand beside the image because a tag can move. None for a run that has no context.
     """
@@ -124,5 +126,6 @@ def history_key(result: RunResult) -> str | None:
         "driver": result.context.driver,
         "gpus": sorted(gpu.name for gpu in result.context.gpus),
         "libraries": result.context.libraries,
+        "pod_template": result.context.pod_template,
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]

@@ -79,6 +79,7 @@ runs = Table(
     Column("power_limit_w", Float),  # the lowest of the GPUs'
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version
+    Column("pod_template", String),  # its digest; "none": without one
     Column("work_id", RowId),  # its row in `works`
     Column("judged_samples_per_second", Float),  # see `judged_rate`; the node's baseline is made from it
     Index("runs_by_work", "fingerprint", "started_at"),

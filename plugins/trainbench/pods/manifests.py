@@ -14,13 +14,13 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV, XCOM_DIR_ENV
+from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, TEMPLATE_ENV, XCOM_DIR_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
-from trainbench.pods.pod_template import with_template
+from trainbench.pods.pod_template import digest, with_template
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
@@ -234,6 +234,12 @@ def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def _template(settings: PodSettings) -> list[dict[str, str]]:
+    """The variable by which the result names the template under which it was made."""
+    template = digest(settings.pod_template) if settings.pod_template else NO_TEMPLATE
+    return [] if template == NO_TEMPLATE else [{"name": TEMPLATE_ENV, "value": template}]
+
+
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     resources: dict[str, dict[str, str]] = {}
     if spec.work.device is Device.CUDA:
@@ -253,6 +259,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "HOME", "value": "/scratch"},
             *_meeting(spec, settings, node_rank),
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1
+            *_template(settings),
         ],
         "resources": resources,
         "securityContext": deepcopy(CONTAINER_SECURITY),  # manifests are plain dicts, and may be changed

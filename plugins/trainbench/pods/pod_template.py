@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
@@ -10,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from bench_image.contract.pod_io import NO_TEMPLATE
 from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
 from trainbench.pods.pod_schema import schema_faults
@@ -19,6 +22,8 @@ VARIABLE = "TRAINBENCH_POD_TEMPLATE"
 MOST_FAULTS = 5  # in one sentence
 # Defaults that a template replaces as a whole; OpenShift, for one, chooses the user id itself.
 REPLACEABLE = frozenset({"securityContext", "enableServiceLinks"})
+# Where a pod may run: the plan pins each one to its node, so these change no figure.
+PLACEMENT = ("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints")
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
@@ -42,6 +47,17 @@ def with_template(pod: Mapping[str, Any], path: Path, num_pods: int = 1) -> dict
     if reasons := list(refusals(template, pod)):
         raise PodTemplateError(f"{VARIABLE} {path} sets what a benchmark sets itself: {_listed(reasons)}")
     return _reconciled(template, _combined(template, pod, num_pods))
+
+
+def digest(path: Path) -> str:
+    """12 hex digits, equal for templates that change pods alike; NO_TEMPLATE for one that changes only where they may
+    run. Raises PodTemplateError.
+    """
+    template = read_template(path)
+    spec = {name: value for name, value in template["spec"].items() if name not in PLACEMENT}
+    if not template["metadata"] and spec == {"containers": [{"name": "base"}]}:
+        return NO_TEMPLATE
+    return hashlib.sha256(json.dumps({**template, "spec": spec}, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def read_template(path: Path) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def _versions(result: RunResult) -> dict[str, Cell]:
         "cuda": context.cuda if context else None,
         "torch": context.libraries.get("torch") if context else None,
         "image": context.image if context else None,
+        "pod_template": context.pod_template if context else None,
     }
 
 

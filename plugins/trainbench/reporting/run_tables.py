@@ -228,6 +228,7 @@ def _facts(context: Context | None) -> Iterator[tuple[str, str]]:
         "Python": context.python,
         **context.libraries,
         "image": context.image,
+        "pod template": context.pod_template,
     }
     yield from ((name, value) for name, value in known.items() if value)
 

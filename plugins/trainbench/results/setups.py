@@ -1,4 +1,4 @@
-"""The setup of a run: versions of driver, image, kernel, VBIOS and libraries, power limit and GPUs."""
+"""The setup of a run: versions of driver, image, kernel, VBIOS and libraries, power limit, pod template and GPUs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Setup(Frozen):
     power_limit_w: float | None = None  # the lowest of the GPUs'
     libraries: Mapping[str, str] | None = None  # torch is one of them
     gpu_uuids: frozenset[str] = frozenset()
+    pod_template: str | None = None  # its digest; "none": without one
 
 
 def setup_of(context: Context | None) -> Setup:
@@ -32,6 +33,7 @@ def setup_of(context: Context | None) -> Setup:
         power_limit_w=min(limits, default=None),
         libraries=context.libraries,
         gpu_uuids=frozenset(gpu.uuid for gpu in context.gpus if gpu.uuid),
+        pod_template=context.pod_template,
     )
 
 
@@ -43,6 +45,7 @@ def versions(setup: Setup) -> dict[str, str]:
         "kernel": setup.kernel,
         "VBIOS": setup.vbios,
         "power limit": None if setup.power_limit_w is None else f"{setup.power_limit_w:g} W",
+        "pod template": setup.pod_template,
     }
     return {name: value for name, value in own.items() if value is not None} | dict(setup.libraries or {})
 
@@ -67,4 +70,4 @@ def new_gpus(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
 
 
 def _the(name: str) -> str:
-    return f"the {name}" if name in ("driver", "image", "kernel", "VBIOS", "power limit") else name
+    return f"the {name}" if name in ("driver", "image", "kernel", "VBIOS", "power limit", "pod template") else name

@@ -59,6 +59,17 @@ def test_relative_to_the_first_or_the_baseline(home: Path) -> None:
     assert (first["relative_rate"], second["is_baseline"]) == (0.4, True)
 
 
+def test_rows_that_ran_under_different_pod_templates_are_ranked_with_a_note(home: Path) -> None:
+    write(home / "before", make_result(samples_per_s=10.0))
+    write(home / "after", make_result(samples_per_s=8.0, pod_template="3f2a91c04b7d"))
+    first, second = rows("before", "after")
+
+    assert (first["pod_template"], second["pod_template"], second["relative_rate"]) == ("none", "3f2a91c04b7d", 0.8)
+    note = "The pod template differs, which may change the speed: row 1 none and row 2 3f2a91c04b7d."
+    assert note in " ".join(trainbench("compare", "before", "after").stdout.split())
+    assert "pod template" not in trainbench("compare", "before", "before").stdout
+
+
 def test_the_price_table_or_what_was_stored_is_the_default(home: Path) -> None:
     write(home / "known", make_result())
     write(home / "unknown", make_result(gpu_name="Mystery 9000"))

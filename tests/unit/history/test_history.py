@@ -75,8 +75,9 @@ def test_a_drill_never_enters_a_baseline_and_its_healthy_neighbours_do(history: 
         make_result(libraries={"transformers": "6.0.0"}),
         make_result(libraries={"peft": "1.0.0"}),
         make_result(libraries={"bitsandbytes": "0.51.0"}),
+        make_result(pod_template="3f2a91c04b7d"),
     ],
-    ids=["node", "work", "driver", "GPU", "torch", "transformers", "peft", "bitsandbytes"],
+    ids=["node", "work", "driver", "GPU", "torch", "transformers", "peft", "bitsandbytes", "pod template"],
 )
 def test_only_like_runs_of_the_same_node_are_its_past(history: History, other: RunResult) -> None:
     history.record(make_night(1, make_result()))

@@ -18,13 +18,14 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
     """Three nights: the second was a breach, the third came with another driver. A drill and another work are none."""
     history.record(make_night(2, make_result(samples_per_s=8.0), states={"node-1": State.BREACH}))
     history.record(make_night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
-    history.record(make_night(3, make_result(samples_per_s=9.0, driver="590.1")))
+    history.record(make_night(3, make_result(samples_per_s=9.0, driver="590.1", pod_template="3f2a91c04b7d")))
     history.record(make_night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
     points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert [(p.campaign_id, p.node, p.samples_per_second) for p in points] == [
         ("night-1", "node-1", 9.5), ("night-2", "node-1", 8.0), ("night-3", "node-1", 9.0),
     ]  # fmt: skip
     assert [p.setup.driver for p in points] == ["580.65.06", "580.65.06", "590.1"]
+    assert [p.setup.pod_template for p in points] == ["none", "none", "3f2a91c04b7d"]
     assert points[0].setup == setup_of(make_result().context)
     assert points[0].temperature_c == 60.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import yaml
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 from kubernetes.client import ApiClient
 
+from bench_image.contract.pod_io import TEMPLATE_ENV
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_spec
 from trainbench.cluster.leaked_pods import owner_of
 from trainbench.pods.manifests import Owner, PodSettings, manifest, manifests, node_of, ours
-from trainbench.pods.pod_template import PodTemplateError, read_template
+from trainbench.pods.pod_template import PodTemplateError, digest, read_template
 
 Template = Callable[[dict[str, Any] | str], PodSettings]
 GANG = make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp")
@@ -89,7 +91,7 @@ def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -
     assert [volume["name"] for volume in spec["volumes"]] == ["models", "shm", "scratch", "results", "data-0"]
     assert [init["name"] for init in spec["initContainers"]] == ["warm"]
     assert container["env"][0] == {"name": "NCCL_IB_HCA", "value": "mlx5"}
-    assert container["env"][1:] == plain["spec"]["containers"][0]["env"]
+    assert container["env"][1:-1] == plain["spec"]["containers"][0]["env"]
     assert container["resources"] == {
         "limits": {"rdma/hca": "1", "nvidia.com/gpu": "1", "memory": "64Gi"},
         "requests": {"cpu": "16"},
@@ -119,6 +121,8 @@ def test_the_merge_is_the_provider_s_own_where_it_keeps_one_of_two(template: Tem
     text = {"metadata": {"labels": {"team": "ml"}}, **base(env=[{"name": "NCCL_DEBUG", "value": "INFO"}])}
     settings = template(text)
     plain = manifest(make_spec(), settings.model_copy(update={"pod_template": None}))
+    own = {"name": TEMPLATE_ENV, "value": digest(settings.pod_template or Path())}
+    plain["spec"]["containers"][0]["env"].append(own)
     models = [PodGenerator.deserialize_model_dict(pod) for pod in (text, plain)]
 
     assert manifest(make_spec(), settings) == ApiClient().sanitize_for_serialization(
@@ -259,3 +263,48 @@ def test_kueue_admits_the_pods_of_a_gang_together(template: Template) -> None:
     assert [pod["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for pod in pods] == ["2", "2"]
     assert [pod["annotations"]["kueue.x-k8s.io/retriable-in-group"] for pod in pods] == ["false", "false"]
     assert "kueue.x-k8s.io/pod-group-name" not in alone["metadata"]["labels"]
+
+
+def digests(template: Template, *pods: dict[str, Any] | str) -> list[str | None]:
+    """The value by which the pod's result will name each template."""
+    found = []
+    for pod in pods:
+        env = manifest(make_spec(), template(pod))["spec"]["containers"][0]["env"]
+        found.append(next((each["value"] for each in env if each["name"] == TEMPLATE_ENV), None))
+    return found
+
+
+def test_the_pod_s_result_names_the_template_and_equal_templates_alike(template: Template) -> None:
+    one, same, other = digests(
+        template,
+        base(env=[{"name": "NCCL_ALGO", "value": "Ring"}]),
+        "# equal\nkind: Pod\napiVersion: v1\nspec: {containers: [{env: [{value: Ring, name: NCCL_ALGO}], name: base}]}",
+        base(env=[{"name": "NCCL_ALGO", "value": "Tree"}]),
+    )
+    assert one == same != other
+    assert one
+    assert re.fullmatch("[0-9a-f]{12}", one)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"runtimeClassName": "nvidia"},
+        {"schedulerName": "bin-packer"},
+        {"hostNetwork": True},
+        {"containers": [{"name": "base", "resources": {"requests": {"cpu": 16}}}]},
+        {"containers": [{"name": "base", "envFrom": [{"configMapRef": {"name": "nccl"}}]}]},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_each_field_that_can_change_a_measurement_changes_the_digest(template: Template, field: dict[str, Any]) -> None:
+    assert digests(template, {"spec": field})[0] is not None
+
+
+def test_where_a_pod_may_run_changes_no_digest(template: Template) -> None:
+    """The plan pins each pod to its node."""
+    where = {"tolerations": [{"key": "dedicated", "operator": "Exists"}], "nodeSelector": {"pool": "gpu"}}
+    runtime = {"runtimeClassName": "nvidia"}
+
+    assert digests(template, {}, {"spec": where}) == [None, None]
+    assert len(set(digests(template, {"spec": runtime}, {"spec": runtime | where}))) == 1

@@ -181,7 +181,7 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
 
 
 def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """Findings on runs whose dtypes, kernels or compilation differ from those of most runs of their work."""
+    """Findings on runs with other dtypes, kernels, compilation or pod template than most runs of their work."""
     groups = grouped((_work(result), result) for result in results if result.status is Status.OK and result.chosen)
     for runs in groups.values():
         kinds = Counter(_known_execution(run) for run in runs)
@@ -197,14 +197,15 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
                 nodes=(node,),
                 measured=listing(differences),
                 expected="the execution of most of its peers",
-                summary="executes the same work unlike most of its peers (dtypes, kernels or compilation): "
-                "their speeds are not comparable",
-                resolution="compare image, libraries and GPU memory of the node with those of its peers",
+                summary="executes the same work unlike most of its peers (dtypes, kernels, compilation or pod "
+                "template): their speeds are not comparable",
+                resolution="compare image, pod template, libraries and GPU memory of the node with those of its peers",
             )
 
 
 def _known_execution(run: RunResult) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(run.chosen.execution.items())) if run.chosen else ()
+    template = {"pod template": run.context.pod_template} if run.context else {}
+    return tuple(sorted({**run.chosen.execution, **template}.items())) if run.chosen else ()
 
 
 def _differences(execution: dict[str, str], usual: dict[str, str]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def best_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
 
 
 def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
-    """Name -> most runs' version, of driver, VBIOS, kernel, image and libraries."""
+    """Name -> most runs' version, of driver, VBIOS, kernel, image, pod template and libraries."""
     return _most_common(
         {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
         for run in runs

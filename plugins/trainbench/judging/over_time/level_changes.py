@@ -19,6 +19,7 @@ from trainbench.results.setups import changes, new_gpus
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
 STILL_SLOWER = "still_slower"  # category of `lasting_slowdowns`
 SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT, STILL_SLOWER})
+KNOWN_CHANGES = "driver, image, kernel, VBIOS, power limit, pod template or libraries"
 ONE_NIGHT = timedelta(days=2)  # longest time between two consecutive campaigns; beyond it the date is a span
 MIN_WARMER_C = 5.0
 
@@ -214,7 +215,7 @@ def _stepped(same: Sequence[LevelChange], num_nodes: int, num_got: int) -> str:
     if num_nodes == 1 and first.gpus:
         causes.append(f"{listing(first.gpus)} had not been seen there before")
     if not causes:
-        return f"{text}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
+        return f"{text}; no change of {KNOWN_CHANGES} is recorded then"
     text += f", when {listing(causes)}"
     if num_nodes < num_got:
         return f"{text}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"

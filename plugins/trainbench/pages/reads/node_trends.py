@@ -27,7 +27,7 @@ MAX_POINTS = 3000
 MAX_RUNS = 3000
 MAX_EVENTS = 200
 _WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
-_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids")
+_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "pod_template")
 _LIMITS = tuple(LIMITS.values())
 _COPIED = tuple(
     name

@@ -183,7 +183,7 @@ class NodeSeries:
 
 
 class EventKind(StrEnum):
-    SETUP = "setup"  # driver, image, kernel, VBIOS, power limit, GPU or a library
+    SETUP = "setup"  # driver, image, kernel, VBIOS, power limit, pod template, GPU or a library
     BREACH_OPENED = "breach_opened"
     BREACH_CLOSED = "breach_closed"
     ACKNOWLEDGED = "acknowledged"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_image.contract.pod_io import TEMPLATE_ENV
 from bench_image.contract.result_sections import Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry.environment import (
@@ -80,6 +81,15 @@ def test_pod_and_image_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
     assert (context.pod, context.image) == ("trainbench-node-1-x7k2p", "registry.example/trainbench:0.1.0")
     assert not missing.keys() & {"pod", "image"}
+
+
+def test_the_pod_template_comes_from_the_environment_and_none_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a template that is set for the first time is a change."""
+    monkeypatch.delenv(TEMPLATE_ENV, raising=False)
+    without = read_context("node-1", Device.CPU, [])[0].pod_template
+    monkeypatch.setenv(TEMPLATE_ENV, "3f2a91c04b7d")
+
+    assert (without, read_context("node-1", Device.CPU, [])[0].pod_template) == ("none", "3f2a91c04b7d")
 
 
 def test_outside_a_pod_the_reason_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

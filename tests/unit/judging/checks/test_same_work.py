@@ -251,3 +251,13 @@ def test_where_no_majority_has_the_same_parameters_all_are_named_with_theirs() -
         unequal_work_findings(with_parameters(10, 10, 10, 10)) == unequal_work_findings(with_parameters(10, None)) == ()
     )
     assert unequal_work_findings(fail_unequal_work(with_parameters(10, 10, 10, 12))) == ()
+
+
+def test_a_node_whose_pods_had_another_template_is_a_warning_and_stays_judged() -> None:
+    """Somebody edited the template during the night."""
+    results = [make_result(f"node-{i}", pod_template="a" * 12 if i == 4 else "b" * 12) for i in range(1, 5)]
+    (finding,) = unequal_work_findings(results)
+
+    assert (finding.level, finding.nodes) == (Level.WARNING, ("node-4",))
+    assert finding.measured == "pod template: aaaaaaaaaaaa, usually bbbbbbbbbbbb"
+    assert fail_unequal_work(results) == tuple(results)

@@ -67,8 +67,8 @@ def test_several_things_that_changed_are_all_told() -> None:
 def test_where_nothing_is_recorded_that_is_said() -> None:
     (finding,) = changes_of(slowed("gpu-1", setup=OLD))
     assert finding.summary == (
-        "is 6.1 % slower since 12 Nov 2026; no change of driver, image, kernel, VBIOS, power limit or libraries is "
-        "recorded then"
+        "is 6.1 % slower since 12 Nov 2026; no change of driver, image, kernel, VBIOS, power limit, pod template or "
+        "libraries is recorded then"
     )
     assert finding.resolution.startswith("ask what was done to this node then")
 
@@ -156,6 +156,16 @@ def test_a_driver_that_costs_20_percent_on_all_nodes_is_seen_on_its_first_night(
     assert finding.changes[0].model_dump() == {
         "node": "a", "fingerprint": "work", "before": 10.0, "after": 8.0, "limit_pct": 1.5,
     }  # fmt: skip
+
+
+def test_a_pod_template_that_costs_20_percent_is_named_as_the_change() -> None:
+    """The first template of an installation is a change as well."""
+    before, after = (OLD.model_copy(update={"pod_template": name}) for name in ("none", "3f2a91c04b7d"))
+    series = [point(n, 10.0 if n < 11 else 8.0, setup=before if n < 11 else after) for n in range(1, 12)]
+    (finding,) = changes_of(series)
+    assert finding.summary.startswith(
+        "is 20.0 % slower since 11 Nov 2026, when the pod template went from none to 3f2a"
+    )
 
 
 def test_every_night_after_a_slow_driver_says_so_and_none_is_left_out() -> None:

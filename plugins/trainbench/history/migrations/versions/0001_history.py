@@ -76,6 +76,7 @@ def _create_runs() -> None:
         sa.Column("power_limit_w", sa.Float),
         sa.Column("gpu_uuids", sa.String),
         sa.Column("libraries", sa.String),
+        sa.Column("pod_template", sa.String),
         sa.Column("work_id", ROW_ID),
         sa.Column("judged_samples_per_second", sa.Float),
     )
