@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from bench_image.contract.work import Device
-from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, planned, watch
+from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, planned, table, watch
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
@@ -60,6 +60,7 @@ app.add_typer(exchange.app)
 app.add_typer(watch.app)
 app.add_typer(estimates.app)
 app.add_typer(cost.app)
+app.add_typer(table.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(nodes.app, name="nodes")
 
