@@ -11,7 +11,7 @@ GIVE_WAY := nice -n 10# to Airflow, whose pods are timed in `make test`
 CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock clean
+.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock release clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ screenshots: setup ## make the pictures under docs/images anew
 
 lock: ## write requirements/*.txt anew from pyproject.toml
 	@$(PYTHON) scripts/lock.py
+
+release: ## build wheel and sdist into dist/, check them, run the wheel's DAGs; REPOSITORY=https://... for its links
+	@$(PYTHON) scripts/release.py $(REPOSITORY)
 
 clean: ## remove the environments and everything the demo made
 	rm -rf .venv .venv-image .trainbench

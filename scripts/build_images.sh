@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the two images from a checkout: REGISTRY/bench:TAG and REGISTRY/airflow:TAG, by default trainbench/...:0.1.0.
+# Builds the two images from a checkout: REGISTRY/bench:TAG and REGISTRY/airflow:TAG, by default trainbench/...:VERSION.
 # With LOCAL=yes also REGISTRY/airflow-local:TAG, Airflow and the training stack in one image for one machine.
 #
 #   scripts/build_images.sh                                              # docker, or podman, whichever is there
@@ -11,7 +11,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 REGISTRY=${REGISTRY:-trainbench}
-TAG=${TAG:-0.1.0}
+TAG=${TAG:-$(sed -n 's/^__version__ = "\([^"]*\)".*/\1/p' plugins/trainbench/__init__.py)}
 BASE_IMAGE=${BASE_IMAGE:-}
 BUILD_FLAGS=${BUILD_FLAGS:-}
 ENGINE=${ENGINE:-}

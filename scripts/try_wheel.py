@@ -39,7 +39,7 @@ def main() -> int:
         environ = _environment(home)
         _airflow(environ, "db", "migrate")
         _check_lists(environ, home)
-        runs = [("housekeeping", {}), ("cost_report", {})]
+        runs: list[tuple[str, dict[str, Any]]] = [("housekeeping", {}), ("cost_report", {})]
         if Path(environ["TRAINBENCH_LOCAL_PYTHON"]).exists():
             runs.insert(0, ("node_consistency", TINY))
         for dag_id, conf in runs:
@@ -67,7 +67,9 @@ def _check_lists(environ: dict[str, str], home: Path) -> None:
 
 def _environment(home: Path) -> dict[str, str]:
     """None of the caller's settings but the local Python."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH_", "PYTHON"))}
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH_", "PYTHON"))
+    }
     return ours | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -97,7 +99,9 @@ def _airflow(environ: dict[str, str], *arguments: str) -> str:
         timeout=PATIENCE_S,
     )
     if done.returncode != 0 and "list-import-errors" not in arguments:
-        sys.exit(f"airflow {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        sys.exit(
+            f"airflow {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        )
     return done.stdout
 
 

@@ -6,3 +6,5 @@ One package for each step, and each knows only those before it (the layers in py
 them). Read `pipeline.py` first: one night as named steps. `orchestration/dag_factory.py` puts them into Airflow,
 `cli/app.py` onto a command line.
 """
+
+__version__ = "0.1.0"  # of the wheel and the images; tests/unit/scripts/test_release.py names the files that follow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
 from tests.builders import make_spec
+from trainbench import __version__
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK
 from trainbench.pods.gangs import PORT
@@ -301,7 +301,7 @@ def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights()
 
 
 def test_images_carry_the_project_s_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = __version__
 
     assert HELM_ENV["TRAINBENCH_IMAGE"] == PodSettings().image == f"trainbench/bench:{version}"
     assert VALUES["images"]["airflow"]["tag"] == VALUES["defaultAirflowTag"] == version

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from bench_image.contract.work import Device
+from trainbench import __version__
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, planned, table, watch
 from trainbench.cli.base import (
     AsJson,
@@ -87,9 +88,7 @@ Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with r
 
 def _print_version(is_given: bool) -> None:
     if is_given:
-        from importlib.metadata import version
-
-        typer.echo(f"trainbench {version('trainbench')}")
+        typer.echo(f"trainbench {__version__}")
         raise typer.Exit(ExitCode.OK)
 
 

@@ -17,6 +17,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, TEMPLATE_ENV, XCOM_DIR_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
+from trainbench import __version__
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
@@ -59,7 +60,7 @@ class PodSettings(Frozen):
 
     namespace: str = Field("trainbench", description="namespace of the pods")
     instance: str = Field("trainbench", description="label of this installation's pods: two may share a namespace")
-    image: str = Field("trainbench/bench:0.1.0", description="container image of the pods, a tag or a digest")
+    image: str = Field(f"trainbench/bench:{__version__}", description="container image of the pods, a tag or a digest")
     image_pull_secret: str | None = Field(None, description="Secret for a registry with a login")
     service_account: str | None = Field(
         None, description="account of the pods, else the namespace's default; none of them gets a token"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
 from tests.builders.commands import trainbench
+from trainbench import __version__
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.params.campaign_kind import CampaignKind
-
-ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -62,8 +59,7 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
 
 
 def test_the_version_is_that_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert trainbench("--version").stdout == f"trainbench {project['version']}\n"
+    assert trainbench("--version").stdout == f"trainbench {__version__}\n"
 
 
 def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
