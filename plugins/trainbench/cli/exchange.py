@@ -230,4 +230,7 @@ def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
         )
         rest = "".join(f", {len(names)} {what}" for names, what in others if names)
         typer.echo(f"{count(len(report.recorded), 'campaign')} recorded{rest}")
+    if report.unpublished:
+        first = report.unpublished[0]
+        print_error(f"without a verdict no page shows a campaign: `trainbench report {first}` writes it; then reindex")
     raise typer.Exit(ExitCode.RED if report.broken else ExitCode.OK)

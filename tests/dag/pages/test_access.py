@@ -77,6 +77,10 @@ def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
 
     only("page_gangs")
     assert "laptop" in get(client, "").text
+    assert "laptop" in get(client, "runs").text
+    for path in ("strategies", "costs"):
+        assert get(client, path).status_code == 200, path
+    assert COMMAND_LINE in get(client, "costs").text
     only("page_sales", "page_nodes_2")
     assert get(client, "").status_code == 403
 
