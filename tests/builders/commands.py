@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from typer.testing import CliRunner, Result
 
 from bench_image.contract.result import RunResult
 from trainbench.cli.app import app
+from trainbench.cli.documents import DOCUMENTS, SCHEMAS, schema_file
+
+ROOT = Path(__file__).parents[2]
 
 
 def trainbench(*arguments: str) -> Result:
@@ -23,5 +28,20 @@ def write(folder: Path, *results: RunResult) -> None:
 
 
 def document(result: Result) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(result.stdout)
+    """The `data` of the document on standard output, which is checked against the published schema."""
+    data: dict[str, Any] = whole_document(result)["data"]
     return data
+
+
+def whole_document(result: Result) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["exit_code"] == result.exit_code
+    if document["command"] in DOCUMENTS:
+        jsonschema.validate(document, _schema(document["command"]))
+    return document
+
+
+@cache
+def _schema(command: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((ROOT / SCHEMAS / schema_file(command)).read_text())
+    return schema

@@ -4,7 +4,6 @@ does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +15,7 @@ import yaml
 from kubernetes import client, config  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
+from tests.builders.commands import document
 from tests.kube.clusters import ROOT, shipped_roles
 from tests.kube.e2e import NAMESPACE
 from tests.unit.judging.test_node_marks import night, ok, verdict
@@ -283,7 +283,7 @@ def trainbench(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         done = CliRunner().invoke(app, [*arguments, "--json", "--kubeconfig", str(fleet.cluster.kubeconfig)])
         if done.exit_code == ExitCode.USAGE and not done.stdout:
             return done.exit_code, done.stderr
-        return done.exit_code, {each["node"]: each["outcome"] for each in json.loads(done.stdout)["nodes"]}
+        return done.exit_code, {each["node"]: each["outcome"] for each in document(done)["nodes"]}
 
     return run
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.builders.commands import document
 from tests.kube.e2e import INSTANCE
 from tests.kube.shell_pods import pod
 from trainbench.cli.app import app
@@ -38,7 +38,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
 
     done = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
     assert done.exit_code == 0, done.stderr
-    pods = {item["pod"]: item for item in json.loads(done.stdout)["pods"]}
+    pods = {item["pod"]: item for item in document(done)["pods"]}
     assert pods.keys() == {"tb-works", "tb-waits"}
     assert (pods["tb-works"]["state"], pods["tb-waits"]["state"]) == ("Running", "Pending")
     assert pods["tb-works"]["progress"]["step"] in ("window 1/3", None)  # its log may not be there yet

@@ -25,6 +25,7 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
+from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES
@@ -47,10 +48,13 @@ detected; a stored result is broken; or `doctor` reports a failure.
 
 4: more than half of the nodes fell behind their own past, and none is red against its peers.
 
+70: a defect of trainbench, with --json; else Python's traceback and 1.
+
 130: stopped by Ctrl-C."""
 
 app = typer.Typer(
     name="trainbench",
+    cls=JsonContractGroup,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -131,8 +135,8 @@ def plan(
         estimate = planned.estimate_of(made, settings)
         pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
-        document = made.model_dump(mode="json") | {"estimate": estimate.model_dump(mode="json")}
-        print_json(document | ({"manifests": pods} if with_manifests else {}))
+        more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
+        print_json(made.model_dump(mode="json") | more)
     elif with_manifests:
         import yaml
 
@@ -249,7 +253,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
     if as_json:
         # The results themselves are in their files: thousands of step times would bury the verdict.
         document = campaign.model_dump(mode="json", exclude={"results"})
-        print_json(document | {"files": dict(files), "exit_code": int(code)})
+        print_json(document | {"files": dict(files)})
     else:
         from trainbench.reporting.terminal import verdict_table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainbench.cli.json_output import CURRENT
 from trainbench.core.formats import one_line
 from trainbench.core.user_error import UserError
 
@@ -81,12 +81,18 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
 
 
 def print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=1))
+    """Put out the command's document, the field `data` of what `--json` prints; the last one counts."""
+    output = CURRENT.get()
+    assert output is not None, "the commands run in JsonContractGroup, which opens it where --json is given"
+    output.data = document
 
 
 def print_error(text: str) -> None:
-    """Print one line on standard error, whatever the texts from outside in it hold."""
-    typer.echo(f"trainbench: {one_line(text, most=len(text))}", err=True)
+    """Print one line on standard error, whatever the texts from outside in it hold; `--json` has it as a message."""
+    line = one_line(text, most=len(text))
+    if output := CURRENT.get():
+        output.messages.append(line)
+    typer.echo(f"trainbench: {line}", err=True)
 
 
 def print_broken(broken: Sequence[BrokenFile]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.builders.commands import document
 from tests.builders.nights import night
 from trainbench.cli.app import ExitCode, app
 from trainbench.history.history import open_history
@@ -38,9 +38,9 @@ def test_a_level_is_accepted_listed_and_taken_back() -> None:
 
 
 def test_as_json_it_holds_every_field() -> None:
-    accepted = json.loads(baseline("accept", "--all", "--why", "new driver", "--json").stdout)
+    accepted = document(baseline("accept", "--all", "--why", "new driver", "--json"))
     assert (accepted["id"], accepted["node"], accepted["who"], accepted["why"]) == (1, None, "ada", "new driver")
-    assert json.loads(baseline("list", "--json").stdout) == {"baselines": [accepted]}
+    assert document(baseline("list", "--json")) == {"baselines": [accepted]}
 
 
 def test_nothing_accepted_is_said() -> None:

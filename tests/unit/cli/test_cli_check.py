@@ -32,7 +32,6 @@ def test_check_judges_a_folder_of_results(home: Path) -> None:
     stricter = trainbench("check", "results", "--json", "--set", "samples_per_second_tolerance_pct=2")
     assert stricter.exit_code == ExitCode.RED
     data = document(stricter)
-    assert data["exit_code"] == ExitCode.RED
     red = [node["node"] for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
     assert red == ["node-4"]
     (breach,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]

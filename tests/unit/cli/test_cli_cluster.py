@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.unit.cluster.test_doctor_facts import FakeCluster
 from trainbench.cluster import kubernetes_api as cluster_module
@@ -63,7 +63,7 @@ def old_campaign(home: Path) -> None:
 def test_a_doctor_who_finds_nothing_wrong_leaves_with_0(fake: FakeCluster, home: Path) -> None:
     done = trainbench("doctor", "--kubeconfig", "any", "--json")
     assert done.exit_code == 0
-    document = json.loads(done.stdout)
+    document = document_of(done)
     assert document["ready"] is True
     assert document["checks"][0] == {
         "name": "cluster",
@@ -86,7 +86,7 @@ def test_the_local_launcher_is_examined_without_a_cluster(home: Path, monkeypatc
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(home / "none"))
     done = trainbench("doctor", "--json")
     assert done.exit_code == 1
-    assert [check["name"] for check in json.loads(done.stdout)["checks"]] == ["interpreter", "store", "history"]
+    assert [check["name"] for check in document_of(done)["checks"]] == ["interpreter", "store", "history"]
 
 
 def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
@@ -97,7 +97,7 @@ def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
     for command in (("doctor", "--json"), ("housekeeping", "--json"), ("watch", "--json")):
         done = trainbench(*command)
         assert "no cluster is configured: this machine only" in done.stderr, command
-        document = json.loads(done.stdout)
+        document = document_of(done)
         if command[0] == "doctor":
             assert [check["name"] for check in document["checks"]] == ["interpreter", "store", "history"]
         if command[0] == "watch":
@@ -118,7 +118,7 @@ def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
     old_campaign(home)
     done = trainbench("housekeeping", "--json")
     assert done.exit_code == 0
-    assert json.loads(done.stdout) == {
+    assert document_of(done) == {
         "pods": {
             "deleted": [],
             "to_delete": [],

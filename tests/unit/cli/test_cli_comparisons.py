@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import campaigns
-from tests.builders.commands import trainbench
+from tests.builders.commands import document, trainbench
 from trainbench import pipeline
 from trainbench.cli.app import ExitCode
 from trainbench.results.artefacts import open_store
@@ -24,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def works(*arguments: str) -> list[str]:
-    data: dict[str, Any] = json.loads(trainbench("plan", "--json", *arguments).stdout)
+    data: dict[str, Any] = document(trainbench("plan", "--json", *arguments))
     return [data["labels"][spec["identity"]["group_id"]] for spec in data["specs"]]
 
 
@@ -40,7 +39,10 @@ def test_a_suite_is_planned_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--suite", "nightly"), "--suite is 'nightly': choose node_consistency, config_diagnosis, hardware_survey"),
+        (
+            ("--suite", "nightly"),
+            "--suite is 'nightly': choose node_consistency, strategy_scaling, config_diagnosis, hardware_survey",
+        ),
         (("--suite", "config_diagnosis", "-s", "variants="), "variants is []"),
         (("--suite", "hardware_survey", "-s", "models=tiny,tiny"), "'tiny' is named twice"),
         (("--suite", "hardware_survey", "-s", "purchase_usd=[1"), "purchase_usd is '[1': not a JSON object"),
@@ -65,7 +67,7 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
     pipeline.report(campaign, store)
     again = trainbench("check", campaign.campaign_id, "--store", str(home / "store"), "--json")
     written = trainbench("report", campaign.campaign_id, "--store", str(home / "store"), "--output", str(home / "copy"))
-    data = json.loads(again.stdout)
+    data = document(again)
 
     assert (data["campaign_kind"], data["labels"]) == (campaign.campaign_kind.value, campaign.labels)
     assert again.exit_code == ExitCode.OK
@@ -81,7 +83,7 @@ def test_prices_and_budgets_may_be_asked_again_after_the_runs(home: Path) -> Non
         "check", "manual-2026-11-21", "--store", str(home / "store"), "--json",
         "-s", "budgets_usd=100,200", "-s", 'purchase_usd={"A10": 3000}', "-s", "baseline_gpu=A10",
     )  # fmt: skip
-    params = json.loads(done.stdout)["params"]
+    params = document(done)["params"]
 
     assert params["budgets_usd"] == [100.0, 200.0]
     assert (params["purchase_usd"], params["baseline_gpu"]) == ({"A10": 3000.0}, "A10")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.builders import campaigns
+from tests.builders.commands import document as document_of
 from trainbench.cli.app import app
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
@@ -39,7 +39,7 @@ def test_it_tells_the_month_and_writes_nothing(store: Any) -> None:
 
 def test_it_writes_when_told(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11", "--write", "--json", "-s", "usd_per_gpu_hour=0.9"])
-    document = json.loads(done.stdout)
+    document = document_of(done)
 
     assert Path(document["files"]["cost_report.html"]).read_text().startswith("<!doctype html>")
     assert Path(document["files"]["COST_REPORT.md"]).parent.name == "by-hand-2026-11"
@@ -49,7 +49,7 @@ def test_it_writes_when_told(store: Any) -> None:
 
 def test_without_a_month_it_is_this_month(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--json"])
-    assert json.loads(done.stdout)["month"] == f"{datetime.now(UTC):%Y-%m}"
+    assert document_of(done)["month"] == f"{datetime.now(UTC):%Y-%m}"
 
 
 @pytest.mark.parametrize(

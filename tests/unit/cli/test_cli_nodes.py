@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from tests.builders.commands import trainbench
+from tests.builders.commands import document, trainbench
 from tests.builders.nights import night
 from tests.unit.cluster.test_doctor_facts import NODE, FakeCluster
 from trainbench.cluster import kubernetes_api
@@ -75,7 +74,7 @@ def test_the_list_says_since_when_why_and_what_was_not_set_here(cluster: Marked)
     first, second = (" ".join(line.split()) for line in done.stdout.splitlines() if "gpu-" in line)
     assert first == f"gpu-0 the taint {KEY}:NoSchedule 2026-11-12 02:10 UTC samples/s −10.0 % marked"
     assert "not by this installation" in second
-    (ours, _) = json.loads(trainbench("nodes", "list", "--json").stdout)["nodes"]
+    (ours, _) = document(trainbench("nodes", "list", "--json"))["nodes"]
     assert ours == {
         "node": "gpu-0", "shape": f"the taint {KEY}:NoSchedule", "mark": MARK.model_dump(mode="json"),
         "outcome": "marked", "fault": None,
@@ -107,7 +106,7 @@ def test_a_node_that_could_not_be_freed_is_named_and_the_exit_code_says_so(
     done = trainbench("nodes", "free", "gpu-0", "--json")
 
     assert done.exit_code == 2
-    (only,) = json.loads(done.stdout)["nodes"]
+    (only,) = document(done)["nodes"]
     assert (only["outcome"], only["fault"]) == ("failed", "patch node: you may not (403 Forbidden)")
 
 

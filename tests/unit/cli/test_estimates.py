@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import date
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.builders import make_result
+from tests.builders.commands import document as document_of
+from tests.builders.commands import trainbench
 from tests.conftest import Golden
 from tests.unit.prices.test_price_import import SKYPILOT
 from trainbench.cli import estimates as money
@@ -33,10 +33,6 @@ def results(home: Path) -> Path:
     return home / "results"
 
 
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(money.app, list(arguments))
-
-
 class TestPrices:
     def test_the_table_of_one_gpu(self) -> None:
         done = trainbench("prices", "--gpu", "A10")
@@ -49,7 +45,7 @@ class TestPrices:
 
     def test_json_has_every_row(self) -> None:
         done = trainbench("prices", "--json")
-        document = json.loads(done.stdout)
+        document = document_of(done)
         assert (document["currency"], len(document["prices"])) == ("USD", len(read_prices(PRICES_FILE)))
         assert document["prices"][0] | {"source": ""} == {
             "provider": "OCI", "instance": "VM.GPU.A10.1", "gpu": "A10", "gpus_per_instance": 1,
@@ -67,7 +63,7 @@ class TestPrices:
         assert made.exit_code == 0
         monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "own.toml"))
         done = trainbench("prices", "--provider", "p", "--gpu", "A100 80GB", "--json")
-        assert [row["own"] for row in json.loads(done.stdout)["prices"]][:3] == [True, True, False]
+        assert [row["own"] for row in document_of(done)["prices"]][:3] == [True, True, False]
         assert "yours" in trainbench("prices", "--gpu", "A100").stdout
 
     def test_nothing_found_and_a_broken_table(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +96,7 @@ class TestImport:
         (home / "vms.csv").write_text(SKYPILOT)
         done = trainbench("prices", "import", "vms.csv", "--provider", "P", "--source", "S", "--json")
         assert done.exit_code == 2
-        document = json.loads(done.stdout)
+        document = document_of(done)
         assert document["prices"] == []
         assert any(skip["reason"].startswith("no date: give --as-of") for skip in document["skipped"])
 
@@ -114,7 +110,7 @@ class TestEstimate:
         """The median of 1.44, 1.46 and 1.47 is 1.46: 10,000 / 1.46 = 6849 s = 1.9026 h; at $0.60: $1.1416."""
         done = trainbench("estimate", "results", "--samples", "10000", "--price", "0.60", "--json")
         assert done.exit_code == 0
-        (document,) = json.loads(done.stdout)["estimates"]
+        (document,) = document_of(done)["estimates"]
         assert document["hours"] == pytest.approx(1.9026, abs=1e-4)
         assert document["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
         assert (document["gpu"], document["num_gpus"]) == (A10, 1)
@@ -147,7 +143,7 @@ class TestEstimate:
             "0.94",
             "--json",
         )
-        (document,) = json.loads(done.stdout)["estimates"]
+        (document,) = document_of(done)["estimates"]
         assert document["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
 
     def test_by_formula(self) -> None:
@@ -156,7 +152,7 @@ class TestEstimate:
             "-s", "optimizer=adamw_torch", "--gpus", "2", "--gpu", A10, "--mfu", "40", "--json",
         )  # fmt: skip
         assert done.exit_code == 0
-        (document,) = json.loads(done.stdout)["estimates"]
+        (document,) = document_of(done)["estimates"]
         assert document["samples_per_s"] == pytest.approx(26.647, abs=0.001)
         assert (document["memory"]["fits"], document["num_gpus"]) == (True, 2)
 
@@ -173,14 +169,14 @@ class TestEstimate:
             *job, "--price", "spot", "--with", "per_day=1", "--with", "checkpoint_every_minutes=30",
             "--with", "restart_minutes=6",
         )  # fmt: skip
-        (document,) = json.loads(spot.stdout)["estimates"]
+        (document,) = document_of(spot)["estimates"]
         assert [offer["provider"] for offer in document["offers"]] == ["OCI (benchmarking guide)"]
         assert document["offers"][0]["usd_per_gpu_hour"] == pytest.approx(0.18 / (1 - 0.35 / 24))
         owned = trainbench(
             *job, "--price", "owned", "--with", "purchase_usd=8760", "--with", "life_years=1", "--with",
             "utilisation=0.5",
         )  # fmt: skip
-        assert json.loads(owned.stdout)["estimates"][0]["offers"][0]["usd_per_gpu_hour"] == 2.0
+        assert document_of(owned)["estimates"][0]["offers"][0]["usd_per_gpu_hour"] == 2.0
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

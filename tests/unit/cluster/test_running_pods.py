@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.builders import make_spec
+from tests.builders.commands import document
 from tests.unit.cluster.test_doctor_facts import FakeCluster
 from trainbench.cli.app import app
 from trainbench.cluster import kubernetes_api as cluster_module
@@ -201,7 +202,7 @@ def test_once(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 pods of ours, 1 running" in done.stdout
     assert "window 2/3" in done.stdout
     assert "\x1b" not in done.stdout
-    data = json.loads(watch("--json").stdout)
+    data = document(watch("--json"))
     assert [pod["progress"]["temperature_c"] for pod in data["pods"]] == [64.0, None]
     assert data["problem"] is None
 

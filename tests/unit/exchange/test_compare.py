@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import make_failed, make_result, spoilt
+from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench, write
 from tests.conftest import GOLDEN_DIR
 from tests.unit.exchange.test_seq2seq_files import OLD, changed
@@ -32,7 +33,7 @@ def write_bench(path: Path, document: dict[str, Any]) -> str:
 def rows(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     done = trainbench("compare", *arguments, "--json")
     assert done.exit_code == code, done.stderr
-    document: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    document: list[dict[str, Any]] = document_of(done)["rows"]
     return document
 
 

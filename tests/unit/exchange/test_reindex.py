@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from sqlalchemy import select
 
 from tests.builders import STARTED_AT, make_result
 from tests.builders.campaigns import make_campaign
+from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import open_history
@@ -59,11 +59,11 @@ def test_what_is_not_recorded_is_told(store: Store) -> None:
     Path(store.write_campaign(night(3))).write_text('{"campaign_id": "night-3"')
     done = trainbench("reindex", "--json")
     assert done.exit_code == 1
-    assert json.loads(done.stdout) == {
+    assert document_of(done) == {
         "recorded": ["night-1"],
         "unpublished": ["stopped"],
         "imported": ["imported-nvidia-h200-x-12345678", "imported-with-a-report"],
-        "left_out": [{"address": "night-3", "reason": json.loads(done.stdout)["left_out"][0]["reason"]}],
+        "left_out": [{"address": "night-3", "reason": document_of(done)["left_out"][0]["reason"]}],
     }
     assert "night-3 is left out" in done.stderr
     assert trainbench("reindex").stdout == "1 campaign recorded, 1 without a verdict, 2 imported, 1 unreadable\n"
@@ -75,7 +75,7 @@ def test_other_peoples_node_has_no_past_here(store: Store) -> None:
     points = []
     for campaign_id in ("night-2", "imported-with-a-report"):
         store.write_campaign(night(2, campaign_id=campaign_id))
-        document = json.loads(trainbench("check", campaign_id, "--json").stdout)
+        document = document_of(trainbench("check", campaign_id, "--json"))
         points.append([verdict["num_points"] for verdict in document["history"]])
     assert points == [[1], [0]]
 

@@ -12,6 +12,7 @@ import pytest
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.exchange.test_seq2seq_files import changed
@@ -61,7 +62,7 @@ def test_the_published_text(golden: Golden, home: Path) -> None:
     (home / "result.json").write_text(make_result().model_dump_json())
     done = trainbench("export", "result.json", "--output", "out", "--json")
     assert done.exit_code == 0, done.stderr
-    json_file, md_file = map(Path, json.loads(done.stdout)["files"])
+    json_file, md_file = map(Path, document_of(done)["files"])
     assert json_file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
     golden("submission.md", md_file.read_text())
     content = parse_submission(json_file.read_bytes())
@@ -160,7 +161,7 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
     (home / "b.json").write_text(json.dumps(document(named())))
     done = trainbench("import", "a.json", "b.json", "--json")
     assert done.exit_code == 0, done.stderr
-    (campaign_id,) = set(json.loads(done.stdout)["campaigns"].values())
+    (campaign_id,) = set(document_of(done)["campaigns"].values())
     assert campaign_id.startswith("imported-nvidia-h200-mistral-7b-qlora-")
     assert open_store().campaign_ids() == (campaign_id,)
     assert trainbench("compare", campaign_id).exit_code == 0

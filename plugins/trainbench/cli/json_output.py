@@ -1,0 +1,147 @@
+"""The JSON contract of `--json`: exactly one document on standard output, for success and failure; the rest on standard
+error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from typer.core import TyperGroup
+
+SCHEMA_VERSION = 1
+DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
+INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
+# Exit codes of a command that did its work; all others are failures.
+ANSWERS = (0, 1, 3, 4)
+
+
+@dataclass
+class Output:
+    """What a command has put out so far. `data`: its document; None: none yet."""
+
+    command: str | None
+    data: Any = None
+    messages: list[str] = field(default_factory=list)
+
+
+CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)
+
+
+class JsonContractGroup(TyperGroup):
+    """The group of all commands. With `--json` it writes the document, whatever happens to the command."""
+
+    def main(  # the signature is typer's
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        more = {
+            "prog_name": prog_name,
+            "complete_var": complete_var,
+            "windows_expand_args": windows_expand_args,
+            **extra,
+        }
+        run = super().main
+        given = list(sys.argv[1:] if args is None else args)
+        options = given[: given.index("--")] if "--" in given else given
+        if "--json" not in options or "--help" in options:
+            return run(args, standalone_mode=standalone_mode, **more)
+        command = _command_name(self, given)
+        sys.exit(write_document(command, lambda: run(given, standalone_mode=False, **more)))
+
+
+def write_document(command: str | None, run: Callable[[], Any]) -> int:
+    """Run the command, write its document, and return its exit code. Prints of libraries go to standard error."""
+    output, error, stdout = Output(command), None, sys.stdout
+    before = CURRENT.set(output)
+    try:
+        with redirect_stdout(sys.stderr):
+            code, error = _run(run, output)
+    finally:
+        CURRENT.reset(before)
+    if error is None and (code not in ANSWERS or output.data is None):
+        error = {"kind": _kind(code), "message": "; ".join(output.messages) or _default_message(code)}
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "command": output.command,
+        "exit_code": code,
+        "error": error,
+        "messages": output.messages,
+        "data": output.data,
+    }
+    stdout.write(_text(document) + "\n")
+    stdout.flush()
+    return code
+
+
+def _run(run: Callable[[], Any], output: Output) -> tuple[int, dict[str, str] | None]:
+    """The exit code, and the error of a usage or a defect."""
+    try:
+        code = run()
+    except SystemExit as error:
+        code = error.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED[0]
+    except Exception as error:
+        # Typer's own errors of usage: the option is wrong or missing.
+        if callable(explain := getattr(error, "format_message", None)):
+            message = " ".join(str(explain()).split())
+            sys.stderr.write(f"trainbench: {message}\n")
+            return int(getattr(error, "exit_code", 2)), {"kind": "usage", "message": message}
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}; this is a defect of trainbench, standard error has the traceback"
+        return DEFECT, {"kind": "defect", "message": message}
+    return (code if isinstance(code, int) else 0 if code is None else 1), None
+
+
+def _kind(code: int) -> str:
+    if code in INTERRUPTED:
+        return "interrupted"
+    return "defect" if code == DEFECT else "usage"
+
+
+def _default_message(code: int) -> str:
+    return "stopped before the end" if code in INTERRUPTED else f"the command ended with exit code {code}"
+
+
+def _command_name(group: Any, args: Sequence[str]) -> str | None:
+    """The command with its group, as "baseline accept"; None where the arguments name none."""
+    names = []
+    for argument in args:
+        commands: Mapping[str, Any] = getattr(group, "commands", {})
+        if argument in commands:
+            names.append(argument)
+            group = commands[argument]
+        elif not argument.startswith("-"):
+            break
+    return " ".join(names) or None
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(document, indent=1, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), indent=1, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value

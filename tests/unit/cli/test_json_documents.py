@@ -1,0 +1,98 @@
+"""The contract of --json: one document on standard output, whatever happens, of a published schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from tests.builders.commands import ROOT, trainbench, whole_document
+from trainbench.cli.app import ExitCode, app
+from trainbench.cli.base import print_error, print_json
+from trainbench.cli.documents import DOCUMENTS, SCHEMAS, json_schema, schema_file
+from trainbench.cli.json_output import DEFECT, write_document
+
+Golden = Callable[..., None]
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def command_names() -> set[str]:
+    """Every command that takes --json, with its group."""
+
+    def walk(command: Any, name: str) -> set[str]:
+        inner = getattr(command, "commands", None) or {}
+        own = {name} if any("--json" in option.opts for option in command.params) else set()
+        return own.union(*(walk(each, f"{name} {key}".strip()) for key, each in inner.items()))
+
+    return walk(typer.main.get_command(app), "")
+
+
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_the_published_schemas_are_those_of_the_models(golden: Golden, command: str) -> None:
+    golden(schema_file(command), json.dumps(json_schema(command), indent=1) + "\n", folder=ROOT / SCHEMAS)
+
+
+def test_every_command_has_a_schema_and_every_schema_a_command() -> None:
+    assert command_names() == set(DOCUMENTS)
+    assert {file.name for file in (ROOT / SCHEMAS).iterdir()} == {schema_file(command) for command in DOCUMENTS}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "message"),
+    [
+        (["plan", "--nope", "--json"], "plan", "No such option: --nope"),
+        (["plan", "--device", "tpu", "--json"], "plan", "'tpu' is not"),
+        (["check", "--json"], "check", "Missing argument"),
+        (["baseline", "accept", "--json"], "baseline accept", "Missing option '--why'"),
+        (["--json"], None, "No such option: --json"),
+        (["plann", "--json"], None, "No such command 'plann'"),
+        (["check", "nothing-here", "--json"], "check", "neither a folder nor a campaign of the store"),
+        (["plan", "--set", "rounds=0", "--json"], "plan", "rounds is"),
+        (["export", "nothing-here", "--json"], "export", "nothing-here"),
+    ],
+)
+def test_wrong_usage_is_a_document_with_an_error(arguments: list[str], command: str | None, message: str) -> None:
+    result = trainbench(*arguments)
+    document = whole_document(result)
+    assert result.exit_code == document["exit_code"] == ExitCode.USAGE
+    assert (document["schema_version"], document["command"], document["data"]) == (1, command, None)
+    assert document["error"]["kind"] == "usage"
+    assert message in document["error"]["message"]
+    assert document["error"]["message"] in " ".join(result.stderr.split())
+
+
+def written(run: Callable[[], Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    write_document("plan", run)
+    captured = capsys.readouterr()
+    document: dict[str, Any] = json.loads(captured.out)
+    return document | {"stderr": captured.err}
+
+
+def test_prints_and_logs_of_libraries_stay_off_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def run() -> None:
+        print("INFO alembic: upgrade")
+        print_json({"value": float("nan")})
+
+    document = written(run, capsys)
+    assert (document["data"], document["error"]) == ({"value": None}, None)
+    assert "INFO alembic" in document["stderr"]
+
+
+def test_a_defect_is_a_document_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    document = written(lambda: {}["missing"], capsys)
+    assert (document["exit_code"], document["error"]["kind"]) == (DEFECT, "defect")
+    assert "KeyError" in document["error"]["message"]
+    assert "Traceback" in document["stderr"]
+
+
+def test_ctrl_c_is_a_document_that_repeats_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    def run() -> None:
+        print_error("stopped after 2 of 4 runs")
+        raise KeyboardInterrupt
+
+    document = written(run, capsys)
+    assert (document["exit_code"], document["error"]["kind"]) == (130, "interrupted")
+    assert document["error"]["message"] == "stopped after 2 of 4 runs"
