@@ -6,13 +6,13 @@ import csv
 import doctest
 import importlib.util
 import io
-import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.builders import campaigns
+from tests.builders.commands import document
 from trainbench import frames
 from trainbench.cli.app import app
 from trainbench.core.user_error import UserError
@@ -77,14 +77,14 @@ def test_a_node_s_history() -> None:
 @pytest.mark.parametrize(("what", "num_rows"), [("runs", 10), ("months", None), ("nodes", 8)])
 def test_the_command_writes_csv_and_json(what: str, num_rows: int | None) -> None:
     done = CliRunner().invoke(app, ["table", what, "--output", "out.csv", "--json"])
-    document = json.loads(done.stdout)
+    data = document(done)
     (header, *rows) = csv.reader(io.StringIO(Path("out.csv").read_text()))
-    assert (document["file"], document["columns"]) == (str(Path("out.csv").absolute()), header)
-    assert document["num_rows"] == len(rows)
+    assert (data["file"], data["columns"]) == (str(Path("out.csv").absolute()), header)
+    assert data["num_rows"] == len(rows)
     assert num_rows in (None, len(rows))
     shown = CliRunner().invoke(app, ["table", what])
     assert shown.stdout == Path("out.csv").read_text()
-    records = json.loads(CliRunner().invoke(app, ["table", what, "--json"]).stdout)["rows"]
+    records = document(CliRunner().invoke(app, ["table", what, "--json"]))["rows"]
     assert [list(record) for record in records] == [header] * len(rows)
 
 

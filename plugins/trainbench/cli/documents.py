@@ -153,8 +153,11 @@ class HousekeepingDocument(Frozen):
     problems: tuple[str, ...]
 
 
-class VersionDocument(Frozen):
-    version: str
+class TableDocument(Frozen):
+    num_rows: int
+    columns: tuple[str, ...]
+    file: str | None = Field(description="with --output: the file that was written")
+    rows: tuple[dict[str, Any], ...] | None = Field(description="without --output: the rows, by column")
 
 
 DOCUMENTS: Mapping[str, type[Any]] = {
@@ -177,6 +180,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "doctor": DoctorDocument,
     "nodes list": NodesDocument,
     "nodes free": NodesDocument,
+    "table": TableDocument,
     "housekeeping": HousekeepingDocument,
 }
 

@@ -49,7 +49,7 @@ def table(
         if output:
             frames.write(frame, output)
     if as_json:
-        rows = {"file": str(output.absolute())} if output else {"rows": frames.records(frame)}
+        rows = {"file": str(output.absolute()) if output else None, "rows": None if output else frames.records(frame)}
         print_json({"num_rows": len(frame), "columns": list(frame.columns)} | rows)
     elif output:
         typer.echo(str(output.absolute()))
