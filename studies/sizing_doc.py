@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets, num_parameters
+from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
     USABLE_SHARE,
@@ -19,29 +20,16 @@ from bench_image.contract.memory_estimate import (
     smallest_gpu,
 )
 from bench_image.contract.model_shapes import MODELS
-from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.options import Precision, Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.preset_switches import uses_fused_lora
-from bench_image.contract.spec import Identity, RunSpec
-from bench_image.contract.work import Lora, Preset, Quantisation, Work
+from bench_image.contract.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 # When memory_estimate.py was last brought into agreement with measurements; what came later tests it.
 FITTED_UNTIL = datetime(2026, 11, 21, 12, 40, tzinfo=UTC)
 MAX_ERROR_PCT = 10.0
-SIZED = (
-    "mistral-7b",
-    "llama2-7b",
-    "llama2-13b",
-    "llama2-70b",
-    "yi-34b",
-    "mixtral-8x7b",
-    "gpt2",
-    "gpt2-medium",
-    "gpt2-large",
-)
-
 TEXT = """\
 # How much memory a run needs
 
@@ -223,22 +211,6 @@ def _batch(spec: RunSpec) -> str:
 def _recipe(spec: RunSpec) -> str:
     """With fp8, whose memory differs; the other precisions of the table are bf16."""
     return f"{spec.work.recipe}, fp8" if spec.work.precision is Precision.FP8 else spec.work.recipe
-
-
-def least(model: str, recipe: Recipe) -> RunSpec:
-    """The configuration of a model and recipe that needs least memory."""
-    fields: dict[str, Any] = {
-        "model": model, "recipe": recipe,
-        "preset": Preset.TUNED, "micro_batch_size": 1, "seq_length": min(2048, MODELS[model].max_positions),
-        "gradient_checkpointing": True, "optimizer": Optimizer.ADAMW_8BIT,
-    }  # fmt: skip
-    if recipe is not Recipe.FULL:
-        fields["lora"] = Lora(targets=lora_targets(MODELS[model], "all"))
-    if recipe is Recipe.QLORA:
-        fields["quantisation"] = Quantisation()
-    return RunSpec(
-        identity=Identity(campaign_id="sizing", run_id="run", group_id="group", node="gpu"), work=Work(**fields)
-    )
 
 
 def smallest_table() -> str:

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of known GPUs, from NVIDIA's data sheets. There is no fallback: an unknown GPU has no MFU."""
+"""Peak FLOP/s, memory and power of known GPUs, from NVIDIA's data sheets. An unknown GPU has no MFU: no fallback."""
 
 from __future__ import annotations
 
@@ -48,6 +48,33 @@ PEAK_TFLOPS: dict[str, Peak] = {
     "RTX A5000": Peak(111.1, 111.1, 27.8, tf32=55.6),
     "RTX A6000": Peak(154.8, 154.8, 38.7, tf32=77.4),
     "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1, 728.5, tf32=182.1),
+}
+
+
+class GpuSpec(NamedTuple):
+    """One GPU. `peak_name`: its name in PEAK_TFLOPS; bandwidth in 1e9 bytes/s; `tdp_w`: the default power limit."""
+
+    memory_gib: int
+    bandwidth_gb_per_s: float
+    tdp_w: int
+    peak_name: str
+    source: str
+
+
+# The SXM module where there are several forms. Keys are words of the NVML product name.
+GPU_SPECS: dict[str, GpuSpec] = {
+    "RTX 4080": GpuSpec(16, 716.8, 320, "RTX 4080", "NVIDIA GeForce RTX 4080 specifications"),
+    "A10": GpuSpec(24, 600, 150, "A10", "NVIDIA A10 data sheet"),
+    "L4": GpuSpec(24, 300, 72, "L4", "NVIDIA L4 data sheet"),
+    "RTX 3090": GpuSpec(24, 936, 350, "RTX 3090", "NVIDIA GA102 white paper"),
+    "RTX 4090": GpuSpec(24, 1008, 450, "RTX 4090", "NVIDIA AD102 white paper"),
+    "A100 40GB": GpuSpec(40, 1555, 400, "A100", "NVIDIA A100 data sheet, SXM"),
+    "L40S": GpuSpec(48, 864, 350, "L40S", "NVIDIA L40S data sheet"),
+    "RTX A6000": GpuSpec(48, 768, 300, "RTX A6000", "NVIDIA RTX A6000 data sheet"),
+    "A100 80GB": GpuSpec(80, 2039, 400, "A100", "NVIDIA A100 data sheet, SXM"),
+    "H100": GpuSpec(80, 3350, 700, "H100 HBM3", "NVIDIA H100 data sheet, SXM"),
+    "H200": GpuSpec(141, 4800, 700, "H200", "NVIDIA H200 data sheet, SXM"),
+    "B200": GpuSpec(180, 8000, 1000, "B200", "NVIDIA HGX B200 data sheet"),
 }
 
 # Words that do not change the rate. Any other word may change it: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).

@@ -11,27 +11,14 @@ from bench_image.contract.flops import (
     num_quantisable,
     tokens_per_sample,
 )
+from bench_image.contract.gpu_specs import GPU_SPECS
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
-# Memory of one GPU in GiB, from NVIDIA's data sheets.
-GPU_MEMORY_GIB: dict[str, int] = {
-    "RTX 4080": 16,
-    "A10": 24,
-    "L4": 24,
-    "RTX 3090": 24,
-    "RTX 4090": 24,
-    "A100 40GB": 40,
-    "L40S": 48,
-    "RTX A6000": 48,
-    "A100 80GB": 80,
-    "H100": 80,
-    "H200": 141,
-    "B200": 180,
-}
+GPU_MEMORY_GIB: dict[str, int] = {name: spec.memory_gib for name, spec in GPU_SPECS.items()}
 # The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
 USABLE_SHARE = 0.9
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights

@@ -14,7 +14,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, planned, table, watch
+from trainbench.cli import baseline, cluster, cost, estimates, exchange, gpus, nodes, planned, table, watch
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
@@ -66,6 +66,7 @@ app.add_typer(watch.app)
 app.add_typer(estimates.app)
 app.add_typer(cost.app)
 app.add_typer(table.app)
+app.add_typer(gpus.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(nodes.app, name="nodes")
 

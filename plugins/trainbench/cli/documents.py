@@ -160,6 +160,12 @@ class TableDocument(Frozen):
     rows: tuple[dict[str, Any], ...] | None = Field(description="without --output: the rows, by column")
 
 
+class GpusDocument(Frozen):
+    gpus: tuple[dict[str, Any], ...] = Field(description="facts of each GPU, by column")
+    fits: tuple[dict[str, Any], ...] = Field(description="what fits, by column")
+    sentence: str | None = Field(description="what fits the GPU that was named")
+
+
 DOCUMENTS: Mapping[str, type[Any]] = {
     "plan": PlanDocument,
     "run": VerdictDocument,
@@ -181,6 +187,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "nodes list": NodesDocument,
     "nodes free": NodesDocument,
     "table": TableDocument,
+    "gpus": GpusDocument,
     "housekeeping": HousekeepingDocument,
 }
 

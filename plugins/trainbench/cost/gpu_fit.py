@@ -1,0 +1,129 @@
+"""What fits each known GPU, and the GPUs' facts, as tables and as docs/gpus.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec
+from bench_image.contract.least_memory import SIZED, least
+from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract.options import Recipe
+from trainbench.core import markdown
+from trainbench.core.formats import figure, listing
+from trainbench.core.number_checks import QuantityError
+from trainbench.core.tables import Table, integer, make_table, number, text
+from trainbench.prices.price_tables import name_parts
+
+HEAD = """\
+# GPUs: facts, and what fits each
+
+This page is written by `pytest --golden tests/unit/cost/test_gpu_fit.py`; `trainbench gpus` prints the same, and
+`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](sizing.md) has the formula and its
+errors, [cost.md](cost.md) the prices.
+
+"""
+
+
+def known_gpu(name: str) -> str:
+    """The known GPU that `name` means: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises QuantityError."""
+    words = name_parts(name)
+    fitting = [known for known in GPU_SPECS if name_parts(known) <= words]
+    if not fitting:
+        raise QuantityError(f"GPU '{name}' is not known: choose one of {', '.join(GPU_SPECS)}")
+    return max(fitting, key=lambda known: len(name_parts(known)))
+
+
+def fits(gpu: str, model: str, recipe: Recipe) -> bool:
+    """Whether the configuration of least memory fits one such GPU, by formula."""
+    memory = GPU_SPECS[gpu].memory_gib * 2**30
+    return memory_need_bytes(least(model, recipe), memory).with_paged <= memory * USABLE_SHARE
+
+
+def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
+    """Memory, bandwidth, power and dense peaks of each GPU, with the source."""
+    return make_table(
+        [(name, GPU_SPECS[name]) for name in gpus],
+        (
+            text("GPU", lambda row: row[0]),
+            integer("memory GiB", lambda row: row[1].memory_gib),
+            number("bandwidth GB/s", lambda row: row[1].bandwidth_gb_per_s),
+            integer("TDP W", lambda row: row[1].tdp_w),
+            number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
+            number("8-bit TFLOP/s", lambda row: _peak(row[1], "fp8")),
+            number("fp32 TFLOP/s", lambda row: _peak(row[1], "fp32")),
+            text("source", lambda row: row[1].source),
+        ),
+        title="Facts",
+        notes=(
+            "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
+            "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
+        ),
+    )
+
+
+def _peak(spec: GpuSpec, precision: str) -> float | None:
+    peak: float | None = getattr(PEAK_TFLOPS[spec.peak_name], precision)
+    return peak
+
+
+def fits_table() -> Table:
+    """For each GPU and model the recipes that fit one GPU."""
+    return make_table(
+        list(GPU_SPECS),
+        (
+            text("GPU", lambda gpu: f"{gpu}" if "GB" in gpu else f"{gpu}, {GPU_SPECS[gpu].memory_gib} GiB"),
+            *(text(model, partial(_recipes, model)) for model in SIZED),
+        ),
+        title="What fits one GPU",
+        notes=(CONFIGURATION,),
+    )
+
+
+CONFIGURATION = (
+    "By the configuration that needs least memory: one sample of 2,048 tokens (gpt2: 1,024), gradient checkpointing, "
+    f"8-bit AdamW, adapters on all linear layers, preset tuned, in at most {100 * USABLE_SHARE:.0f} % of the memory. "
+    "The strategies fsdp and zero3 share a larger model over several GPUs."
+)
+
+
+def _recipes(model: str, gpu: str) -> str:
+    fitting = [recipe.value for recipe in Recipe if fits(gpu, model, recipe)]
+    return ", ".join(fitting) if fitting else "none"
+
+
+def jobs_table(gpu: str) -> Table:
+    """For each model and recipe the memory that it needs on this GPU, and whether it fits."""
+    memory = GPU_SPECS[gpu].memory_gib * 2**30
+    usable_gb = memory * USABLE_SHARE / 1e9
+    jobs = [(model, recipe) for model in SIZED for recipe in Recipe]
+    return make_table(
+        jobs,
+        (
+            text("model", lambda job: job[0]),
+            text("recipe", lambda job: job[1].value),
+            number("needs GB", lambda job: memory_need_bytes(least(*job), memory).with_paged / 1e9),
+            text("fits", lambda job: "yes" if fits(gpu, *job) else "no"),
+        ),
+        title=f"What fits one {gpu}, of whose {figure(memory / 1e9, 3)} GB {figure(usable_gb, 3)} are usable",
+        notes=(CONFIGURATION,),
+    )
+
+
+def sentence(gpu: str) -> str:
+    """The largest answer in one sentence: which models train in full, and which with 4-bit weights only."""
+    full = [model for model in SIZED if fits(gpu, model, Recipe.FULL)]
+    lora = [model for model in SIZED if model not in full and fits(gpu, model, Recipe.LORA)]
+    qlora = [model for model in SIZED if model not in (*full, *lora) and fits(gpu, model, Recipe.QLORA)]
+    return (
+        f"One {gpu} trains in full: {_named(full)}; only with LoRA: {_named(lora)}; only with QLoRA: {_named(qlora)}."
+    )
+
+
+def _named(models: Sequence[str]) -> str:
+    return listing(models, most=len(SIZED))
+
+
+def document() -> str:
+    """docs/gpus.md."""
+    return HEAD + "\n".join(markdown.section(made) for made in (facts_table(), fits_table()))
