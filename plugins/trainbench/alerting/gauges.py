@@ -93,6 +93,7 @@ def _of_node(node: NodeState) -> Iterator[Gauge]:
     labels = {"node": node.node}
     yield Gauge(f"{NODE}.condition", CODES[node.condition.condition], labels)
     yield Gauge(f"{NODE}.open_breaches", node.num_open_breaches, labels)
+    yield Gauge(f"{NODE}.marked", int(node.is_marked), labels)
     yield from _known(f"{NODE}.last_verdict_timestamp_seconds", _seconds(node.judged_at), labels)
     for figures in node.works:
         yield from _of_work(node.node, figures)

@@ -6,14 +6,17 @@ It never fails: a refusal or a missing answer of the cluster is a finding, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from pydantic import TypeAdapter, ValidationError
 
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused, Unreachable
 from trainbench.cluster.marked_nodes import Node, Replaced, gpu_nodes, listed_node, shape_of, write_mark
 from trainbench.core.verdicts import Finding, by_level
 from trainbench.judging import mark_findings
-from trainbench.judging.mark_findings import FREED, MARKED, OF_MARKS
+from trainbench.judging.mark_findings import FREED, MARKED
 from trainbench.judging.node_marks import (
     CAP,
     LOOK,
@@ -25,11 +28,12 @@ from trainbench.judging.node_marks import (
     nodes_to_free,
     why_marked,
 )
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import MARKS_FILE, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import KeepAway, Launcher, Settings
 
+_ACTS = TypeAdapter(tuple[Finding, ...])
 FORBIDDEN, GONE = 403, 404
 GRANT = "grant the right to mark nodes: kubectl apply -k docker/kubernetes/node-marker (docs/keep-bad-nodes-away.md)"
 TRY_DOCTOR = "run `trainbench doctor`; the next run of the DAG tries again"
@@ -45,31 +49,49 @@ def is_due(campaign: Campaign, settings: Settings, now: datetime, has_later: boo
 
 
 def mark_nodes(
-    campaign: Campaign, settings: Settings, opened: Callable[[], Cluster], earlier: Sequence[Finding] = ()
+    campaign: Campaign,
+    settings: Settings,
+    opened: Callable[[], Cluster],
+    store_acts: Callable[[Sequence[Finding]], None],
+    earlier: Sequence[Finding] = (),
 ) -> Campaign:
-    """The campaign with findings on its acts. `earlier`: acts of an earlier try of the same task."""
+    """The campaign with findings on its acts. `earlier`: acts of an earlier try of the same task. `store_acts` keeps
+    acts for the next try: before nodes are freed, since a freed node carries no trace, and once more when all is done.
+    """
     try:
         cluster = opened()
         nodes = gpu_nodes(cluster.nodes(), settings)
-    except ClusterError as error:
-        unread = mark_findings.unread(campaign.campaign_id, f"the nodes could not be listed: {error}", TRY_DOCTOR)
+        acts = _Acts(campaign, settings, cluster, nodes)
+        if due := acts.due():
+            store_acts((*earlier, *due))
+    except (ClusterError, StoreError) as error:
+        what = "the nodes could not be listed" if isinstance(error, ClusterError) else "the acts could not be stored"
+        unread = mark_findings.unread(campaign.campaign_id, f"{what}: {error}", TRY_DOCTOR)
         return _with_findings(campaign, (unread, *earlier), {})
-    acts = _Acts(campaign, settings, cluster, nodes)
     acts.free()
     acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
     acts.stay_within_share()
     freed_before = [f for f in earlier if f.category == FREED and not set(f.nodes) & acts.shapes().keys()]
     act_findings = (*acts.findings(), *(f for f in freed_before if f.nodes[0] not in acts.freed))
+    if act_findings:
+        with suppress(StoreError):  # the report holds them too, if it can be written
+            store_acts(act_findings)
     return _with_findings(campaign, act_findings, acts.shapes()).model_copy(update={"marks_are_known": True})
 
 
 def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
-    """The acts that an earlier try of the campaign's task reported; empty without one."""
+    """The acts that an earlier try of the campaign's task stored; empty without one. Raises StoreError."""
+    text = store.read_node_marks(campaign_id)
     try:
-        findings = store.read_campaign(campaign_id).findings
-    except StoreError:
-        return ()
-    return tuple(finding for finding in findings if finding.category in OF_MARKS)
+        return _ACTS.validate_json(text) if text else ()
+    except ValidationError:
+        address = store.summary_address(campaign_id, MARKS_FILE)
+        raise StoreError(f"{address} holds no acts on nodes: move it away, and run the task again") from None
+
+
+def store_acts(store: Store, campaign_id: str, acts: Sequence[Finding]) -> None:
+    """Store the acts for the next try of the task, in place of those stored before. Raises StoreError."""
+    store.write_summary(campaign_id, {MARKS_FILE: _ACTS.dump_json(tuple(acts), indent=1)})
 
 
 @dataclass
@@ -93,6 +115,11 @@ class _Acts:
     @property
     def most(self) -> int:
         return most_marked(len(self.nodes), self.settings.keep_away_max_pct)
+
+    def due(self) -> tuple[Finding, ...]:
+        """A finding on each node that `free` will free, as it reads afterwards."""
+        due = nodes_to_free(self.campaign, self.listed)
+        return tuple(mark_findings.freed(each.node, each.shape, each.mark) for each in due if each.shape and each.mark)
 
     def free(self) -> None:
         due = nodes_to_free(self.campaign, self.listed)

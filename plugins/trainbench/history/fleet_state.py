@@ -11,9 +11,11 @@ from sqlalchemy import Connection, Row, func, select, true
 from trainbench.core.natural_order import natural
 from trainbench.history.breach import open_breaches_by_node
 from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
+from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.node_condition import NodeCondition
+from trainbench.judging.warning_findings import WarningKind
 
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30
@@ -38,6 +40,7 @@ class NodeState(NamedTuple):
     judged_at: datetime | None  # None: its verdicts are gone
     num_open_breaches: int  # acknowledged ones included
     works: tuple[WorkFigures, ...]
+    is_marked: bool  # this installation keeps other work away from it, as far as its runs and commands know
 
     @property
     def node(self) -> str:
@@ -71,11 +74,17 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
         quarter=works.c.at >= now - timedelta(days=DECIDED_DAYS),
         of_breaches=true(),
     )
-    is_open = open_breaches_by_node(connection, true())
+    is_open, marked = open_breaches_by_node(connection, true()), _marked(connection)
     judged = {node: rows[0].at for node, rows in latest.items()}
     judged |= _last_judged(connection, is_open.keys() - latest.keys())
     nodes = (
-        NodeState(each, judged.get(each.node), len(is_open.get(each.node, ())), _figures(latest.get(each.node, ())))
+        NodeState(
+            condition=each,
+            judged_at=judged.get(each.node),
+            num_open_breaches=len(is_open.get(each.node, ())),
+            works=_figures(latest.get(each.node, ())),
+            is_marked=each.node in marked,
+        )
         for each in conditions
     )
     return FleetState(judged_at, tuple(nodes), _spends(connection, now - timedelta(days=SPEND_DAYS)))
@@ -107,6 +116,11 @@ def _latest_verdicts(connection: Connection, since: datetime) -> Mapping[str, li
             of_node.clear()
         of_node.append(row)
     return latest
+
+
+def _marked(connection: Connection) -> frozenset[str]:
+    is_mark = (warnings.c.kind == WarningKind.MARKED.value) & warnings.c.closed_at.is_(None)
+    return frozenset(connection.execute(select(warnings.c.node).where(is_mark)).scalars())
 
 
 def _last_judged(connection: Connection, names: Collection[str]) -> dict[str, datetime]:

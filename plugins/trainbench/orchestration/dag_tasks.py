@@ -29,7 +29,7 @@ from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, 
 from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import ScalingCell
 from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifests, ours
-from trainbench.settings.environment import KeepAway, Launcher, Settings, read_settings
+from trainbench.settings.environment import Launcher, Settings, read_settings
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
@@ -273,19 +273,16 @@ def _published(judged: Judged) -> dict[str, str]:
 
 
 def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
-    """The campaign with the acts on its nodes, or as it was where nothing is to be done. A task that runs again finds
-    what it did before in the report of that time.
-    """
+    """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
-    from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes
+    from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
     from trainbench.judging.mark_findings import OF_MARKS
 
-    if settings.keep_away is KeepAway.OFF:
-        return campaign
     before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
         return campaign.model_copy(update={"findings": by_level((*campaign.findings, *before))})
-    marked = mark_nodes(campaign, settings, partial(open_cluster, settings), before)
+    keep = partial(store_acts, store, campaign.campaign_id)
+    marked = mark_nodes(campaign, settings, partial(open_cluster, settings), keep, before)
     for finding in marked.findings:
         if finding.category in OF_MARKS:
             log(finding.text)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from upath import UPath
     from upath.types import StatResultType
 
-CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
+CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
 WRITERS = 16
@@ -132,10 +132,11 @@ class Store:
 
     def read_plan(self, campaign_id: str) -> bytes | None:
         """The campaign's plan; None: it has none. Raises StoreError."""
-        path = self._campaign(campaign_id) / PLAN_FILE
-        with explained(path, "read"):
-            is_there = path.is_file()
-        return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
+        return self._read_if_there(self._campaign(campaign_id) / PLAN_FILE)
+
+    def read_node_marks(self, campaign_id: str) -> bytes | None:
+        """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none. Raises StoreError."""
+        return self._read_if_there(self._summary_file(campaign_id, MARKS_FILE))
 
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Write the results, WRITERS at a time."""
@@ -266,6 +267,11 @@ class Store:
 
     def _read(self, path: UPath, max_bytes: int) -> bytes:
         return read_bounded(path, max_bytes, self.root)
+
+    def _read_if_there(self, path: UPath) -> bytes | None:
+        with explained(path, "read"):
+            is_there = path.is_file()
+        return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
 
     def _is_link(self, folder: UPath) -> bool:
         return self.is_local and Path(folder.path).is_symlink()

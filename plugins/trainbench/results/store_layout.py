@@ -28,7 +28,7 @@ NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
 KNOWN_FILES = {
     Shelf.CAMPAIGNS: re.compile(
         r"plan\.json|runs/[^/]+/((result|rank-[0-9]{1,6})\.json|(pod|rank-[0-9]{1,6})\.log)"
-        r"|summary/(verdict\.json|report\.json|report\.html|metrics\.csv|(BENCHMARK|COST)_REPORT\.md|plots/[a-z_]+\.png)"
+        r"|summary/(verdict\.json|node_marks\.json|report\.json|report\.html|metrics\.csv|(BENCHMARK|COST)_REPORT\.md|plots/[a-z_]+\.png)"
     ),
     Shelf.COST: re.compile(r"COST_REPORT\.md|cost_report\.html|costs\.csv|costs\.json"),
 }

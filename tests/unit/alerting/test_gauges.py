@@ -69,7 +69,7 @@ def test_what_is_not_known_is_no_gauge(history: History) -> None:
     made = {gauge.name for gauge in of_fleet(history) if gauge.labels.get("node") == "node-2"}
 
     assert made == {
-        f"trainbench.node.{name}" for name in ("condition", "open_breaches", "last_verdict_timestamp_seconds")
+        f"trainbench.node.{name}" for name in ("condition", "open_breaches", "marked", "last_verdict_timestamp_seconds")
     }
 
 
@@ -112,7 +112,7 @@ def test_the_worst_nodes_come_first_so_that_a_full_client_lacks_good_ones(histor
     assert sent == ["node-2", "node-9"]
     (why,) = made.left_out
     assert why.endswith("the client takes 2 of one name")
-    assert why.startswith("19 gauges of ")
+    assert why.startswith("22 gauges of ")
 
 
 def test_ten_thousand_nodes_are_sent_or_counted() -> None:

@@ -12,7 +12,9 @@ from tests.builders.three_nights import three_nights
 from trainbench.core.verdicts import State
 from trainbench.history.fleet_state import FLEET_DAYS, SPEND_DAYS, FleetState
 from trainbench.history.history import History
+from trainbench.judging.mark_findings import marked
 from trainbench.judging.node_condition import FRESH, Condition
+from trainbench.judging.node_marks import Mark
 
 DAY = timedelta(days=1)
 NIGHT_3 = ENDED_AT + 2 * DAY
@@ -71,6 +73,17 @@ def test_a_node_without_a_verdict_for_a_week_leaves_unless_a_breach_is_open(hist
 
     assert conditions(state) == {"node-1": Condition.WELL, "node-3": Condition.BREACH}
     assert [node.judged_at for node in state.nodes] == [ENDED_AT + (FLEET_DAYS + 1) * DAY, ENDED_AT]
+
+
+def test_a_node_is_marked_from_the_night_that_marks_it_until_it_is_freed(history: History) -> None:
+    mark = Mark(instance="trainbench", campaign_id="night-2", at=NIGHT_3, groups=("work",), reason="slow")
+    act = marked("node-1", "the taint trainbench.io/breach:NoSchedule", mark, None)
+    history.record(night(2, {"node-1": 9.0, "node-2": 10.0}, findings=(act,), marks_are_known=True))
+    tonight = {node.node: node.is_marked for node in state_of(history).nodes}
+    history.end_marks(["node-1"], "ada", NIGHT_3)
+
+    assert tonight == {"node-1": True, "node-2": False}
+    assert not any(node.is_marked for node in state_of(history).nodes)
 
 
 def test_a_drill_gives_a_condition_and_no_figures(history: History) -> None:
