@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
+from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
@@ -83,14 +83,19 @@ def compare(
 
 
 def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
-    """Tables of speed and cost for each job."""
-    made = []
+    """Tables of speed, and of cost where a row has a price, for each job."""
+    return tuple(table for speed, cost in tables_of_jobs(jobs) for table in (speed, cost) if table)
+
+
+def tables_of_jobs(jobs: Sequence[Job]) -> tuple[tuple[Table, Table | None], ...]:
+    """Tables of speed and cost for each job; without a price no table of cost, but a note under that of speed."""
+    made: list[tuple[Table, Table | None]] = []
     for job in jobs[:MAX_JOBS]:
-        title = _title(job, jobs)
-        made += [
-            _table(job, f"{title}: speed", SPEED, _speed_notes(job, jobs)),
-            _table(job, f"{title}: cost", COST, _price_notes(job)),
-        ]
+        title, prices = _title(job, jobs), _price_notes(job)
+        is_priced = any(row.usd_per_gpu_hour is not None for row in job.rows)
+        notes = (*_speed_notes(job, jobs), *(() if is_priced else prices))
+        cost = _table(job, f"{title}: cost", COST, prices) if is_priced else None
+        made.append((_table(job, f"{title}: speed", SPEED, notes), cost))
     return tuple(made)
 
 
@@ -272,8 +277,20 @@ def _nearest(job: Job, jobs: Sequence[Job]) -> Job | None:
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
     label = job.base.measured.label
-    namesakes = [other for other in jobs[:MAX_JOBS] if other.base.measured.label == label]
-    return label if len(namesakes) == 1 else f"{label} (as row {job.base.number})"
+    namesakes = [other.base.measured for other in jobs[:MAX_JOBS] if other.base.measured.label == label]
+    if len(namesakes) == 1:
+        return label
+    known = [size for other in namesakes if (size := other.num_parameters)]
+    sizes = {_parameters(size) for size in known}
+    if job.base.measured.num_parameters and len(known) == len(sizes) == len(namesakes):
+        return f"{label}, {_parameters(job.base.measured.num_parameters)} parameters"
+    return f"{label} (as row {job.base.number})"
+
+
+def _parameters(number: int) -> str:
+    """ "7.24 B" or "4.33 M"."""
+    unit, divisor = ("B", 1e9) if number >= 1e9 else ("M", 1e6)
+    return f"{figure(number / divisor, 3)} {unit}"
 
 
 def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
@@ -294,7 +311,7 @@ def _fastest(rows: Sequence[RankedRow]) -> str:
     rate, other = first.measured.samples_per_s, second.measured.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
     uncertainty_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
-    lead = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
+    lead = f"{figure(rate)} samples/s, {percent(ahead_pct)} against {_called(second)}"
     if ahead_pct <= uncertainty_pct:
         return (
             f"Fastest: {_called(first)} and {_called(second)} are too close to rank; they differ by "

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainbench.core.formats import count, figure
-from trainbench.exchange.compare import MAX_JOBS, Job, RankedRow, summary, tables
+from trainbench.exchange.compare import MAX_JOBS, Job, RankedRow, summary, tables_of_jobs
 from trainbench.exchange.result_files import Gathered
 from trainbench.reporting.html import environment
 
@@ -20,14 +20,13 @@ MAX_BROKEN = 50
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
     """The page. `folder`: the page's folder, from which rows link to their raw files."""
     rows = [row for job in jobs for row in job.rows]
-    made = tables(jobs)
     template = environment().get_template("compare.html.j2")
     return template.render(
         title=f"{len(rows)} results compared" if len(rows) != 1 else "1 result",
         summary=summary(jobs),
         jobs=[
             {"speed": speed, "cost": cost, "bars": _bars(job)}
-            for job, speed, cost in zip(jobs[:MAX_JOBS], made[::2], made[1::2], strict=True)
+            for job, (speed, cost) in zip(jobs[:MAX_JOBS], tables_of_jobs(jobs), strict=True)
         ],
         num_left_out=max(0, len(jobs) - MAX_JOBS),
         # Row number -> its raw file; of several runs the first.

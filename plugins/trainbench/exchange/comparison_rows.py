@@ -6,13 +6,17 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from bench_image.contract.flops import num_parameters
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device, DiskData, Work
 from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import one_line
 from trainbench.core.known_values import known_median
+from trainbench.exchange import flat_results
+from trainbench.exchange.flat_results import FlatResult
 from trainbench.exchange.seq2seq_files import OldFile, OwnFile
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import (
@@ -42,6 +46,7 @@ class ComparisonRow(Frozen):
     addresses: tuple[str, ...]  # of the raw files, at most MAX_ADDRESSES
     program: str
     label: str
+    num_parameters: int | None = None  # None: unknown
     job: Mapping[str, str]
     strategy: str | None = None
     hardware: str
@@ -89,9 +94,15 @@ class Collector:
             self._order.append(self._runs[key])
         self._runs[key].add(address, result)
 
-    def add_bench_file(self, name: str, address: str, file: OwnFile | OldFile) -> None:
-        """Add a benchmark file, which always becomes a row of its own."""
-        self._order.append(_of_own(name, address, file) if isinstance(file, OwnFile) else _of_old(name, address, file))
+    def add_bench_file(self, name: str, address: str, file: OwnFile | OldFile | FlatResult) -> None:
+        """Add a file of another format, which always becomes a row of its own."""
+        match file:
+            case OwnFile():
+                self._order.append(_of_own(name, address, file))
+            case OldFile():
+                self._order.append(_of_old(name, address, file))
+            case FlatResult():
+                self._order.append(_of_flat(name, address, file))
 
     def rows(self) -> tuple[ComparisonRow, ...]:
         """The rows, in the order in which their first files were added."""
@@ -144,6 +155,7 @@ def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
         addresses=(address,),
         program="trainbench",
         label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
+        num_parameters=num_parameters(work.shape),
         job=_job(work),
         strategy=spec.placement.strategy.value,
         hardware=hardware(spec, gpu_name(result)),
@@ -206,7 +218,7 @@ def _of_old(name: str, address: str, file: OldFile) -> ComparisonRow:
         addresses=(address,),
         program=OLD_PROGRAM,
         label="encoder-decoder",
-        job=file.job,
+        job=flattened(file.job),
         hardware=file.metadata.gpu_name,
         num_gpus=file.metadata.gpu_count,
         num_ranks=max(1, file.metadata.gpu_count),
@@ -218,12 +230,47 @@ def _of_old(name: str, address: str, file: OldFile) -> ComparisonRow:
     )
 
 
+def _of_flat(name: str, address: str, file: FlatResult) -> ComparisonRow:
+    known = {
+        SAMPLES_PER_SECOND: file.samples_per_s,
+        TOKENS_PER_SECOND: file.tokens_per_sec,
+        PEAK_MEMORY_GB: file.peak_vram_gb,
+    }
+    return ComparisonRow(
+        name=name,
+        addresses=(address,),
+        program=flat_results.PROGRAM,
+        label=f"tier {file.tier}, {file.seq_len} tokens",
+        job=file.job,
+        strategy=file.strategy,
+        hardware="GPU unknown",
+        num_gpus=file.world_size,
+        num_ranks=file.world_size,
+        batch_per_rank=file.per_device_batch * file.grad_accum,
+        figures={each.name: known.get(each) for each in COMPARED},
+        epoch_s=None,
+        apart_pct=None,
+        apart_from=None,
+    )
+
+
 def _job(work: Work) -> dict[str, str]:
     """Each setting of the work as text, except the batch, which depends on the number of GPUs, and the data folder."""
     fields = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
     if fields["data"] != "memory":
         fields["data"] = "disk"
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    return flattened(fields)
+
+
+def flattened(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Each setting as text, a nested one by its path: "dimensions.hidden_size"."""
+    texts: dict[str, str] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and value:
+            texts |= flattened(value, f"{prefix}{name}.")
+        else:
+            texts[prefix + name] = value if isinstance(value, str) else json.dumps(value)
+    return texts
 
 
 def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | None]:

@@ -13,9 +13,11 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
-from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, ComparisonRow
-from trainbench.exchange.seq2seq_files import BenchFileError, OldFile, OwnFile, parse_bench_file
+from trainbench.exchange.comparison_rows import Collector, ComparisonRow
+from trainbench.exchange.flat_results import FlatResult, is_flat, parse_flat
+from trainbench.exchange.seq2seq_files import BenchFileError, OldFile, OwnFile, parse_bench_file, parse_json
 from trainbench.results.artefacts import Store
+from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, is_measured
 from trainbench.results.store_files import StoreError, address, read_bounded
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 BENCH_FILES = "bench_*.json"
 MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole indented result
 SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*\d{1,9}\b')
+FLAT = re.compile(rb'"tokens_per_sec"\s*:')
+SUBMISSION = re.compile(rb'^\s*\{\s*"format"\s*:\s*"trainbench-submission"')
+IMPORT_FIRST = (
+    "to compare published results, run `trainbench import FILE` first, then compare the campaign that it prints"
+)
+MAX_LOOKED_AT = 20
+MAX_FLAT_BYTES = 10_000  # a larger file is none
 
 
 @dataclass(frozen=True)
@@ -63,11 +72,23 @@ def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
             root = store.root
             files = _files_below(root / "campaigns" / source)
         else:
-            raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
+            published = f"; {IMPORT_FIRST}" if source.startswith(IMPORTED) else ""
+            raise StoreError(
+                f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}{published}"
+            )
         if not files:
-            raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
+            published = f"; {IMPORT_FIRST}" if _holds_submissions(Path(source)) else ""
+            raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files{published}")
         result_files += [ResultFile(_name(source, sources), path, root) for path in files]
     return tuple(result_files)
+
+
+def _holds_submissions(folder: Path) -> bool:
+    for path in sorted(folder.glob("*.json"))[:MAX_LOOKED_AT]:
+        with path.open("rb") as file:
+            if SUBMISSION.match(file.read(MAX_FLAT_BYTES)):
+                return True
+    return False
 
 
 def _name(source: str, sources: Sequence[str]) -> str:
@@ -102,8 +123,14 @@ class _Reader:
     def read(self, file: ResultFile) -> None:
         try:
             content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
-            if file.path.name == RESULT_FILE or SCHEMA.match(content):
+            if SCHEMA.match(content):
                 self._take_result(file, content)
+            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(document := parse_json(content)):
+                self._take_bench_file(file, parse_flat(document))
+            elif file.path.name == RESULT_FILE:
+                self._take_result(file, content)
+            elif SUBMISSION.match(content):
+                raise BenchFileError(IMPORT_FIRST)
             else:
                 self._take_bench_file(file, parse_bench_file(content))
         except (BenchFileError, ContractError, StoreError) as error:
@@ -124,12 +151,14 @@ class _Reader:
         if self._is_new(_identity(result), file) and self._measured(result):
             self.collector.add_result(file.source, address(file.path), result)
 
-    def _take_bench_file(self, file: ResultFile, bench_file: OwnFile | OldFile) -> None:
-        identity = _identity(bench_file.result) if isinstance(bench_file, OwnFile) else _old_identity(bench_file)
+    def _take_bench_file(self, file: ResultFile, bench_file: OwnFile | OldFile | FlatResult) -> None:
+        identity = _identity(bench_file.result) if isinstance(bench_file, OwnFile) else _content_identity(bench_file)
         if not self._is_new(identity, file):
             return
-        if isinstance(bench_file, OldFile) or self._measured(bench_file.result):
-            self.collector.add_bench_file(file.path.stem, address(file.path), bench_file)
+        if not isinstance(bench_file, OwnFile) or self._measured(bench_file.result):
+            # Each flat result is named result.json: its folder names the run.
+            name = file.path.parent.name if isinstance(bench_file, FlatResult) else file.path.stem
+            self.collector.add_bench_file(name, address(file.path), bench_file)
 
     def _measured(self, result: RunResult) -> bool:
         if result.error is not None:
@@ -160,6 +189,6 @@ def _identity(result: RunResult) -> str:
     return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"
 
 
-def _old_identity(file: OldFile) -> str:
+def _content_identity(file: OldFile | FlatResult) -> str:
     """A key of a file without ids: its whole content."""
-    return f"{OLD_PROGRAM} {file.model_dump_json()}"
+    return f"{type(file).__name__} {file.model_dump_json()}"

@@ -6,7 +6,6 @@ and that of `benchmark.py`: metadata, config, summary and epochs, memory in MB, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -71,9 +70,9 @@ class OldFile(_Outside):
         return size if isinstance(size, int) and size > 0 else None
 
     @property
-    def job(self) -> dict[str, str]:
-        """The configuration without the batch, as text."""
-        return {name: json.dumps(value, sort_keys=True) for name, value in self.config.items() if name not in _BATCH}
+    def job(self) -> dict[str, Any]:
+        """The configuration without the batch."""
+        return {name: value for name, value in self.config.items() if name not in _BATCH}
 
 
 class _Summary(_Outside):
@@ -104,14 +103,20 @@ class OwnFile(_Outside):
     epochs: tuple[Epoch, ...]
 
 
-def parse_bench_file(content: bytes) -> OwnFile | OldFile:
-    """Parse a file of either format. Raises only BenchFileError, for any content. The caller bounds the size."""
+def parse_json(content: bytes) -> dict[str, Any]:
+    """The JSON object in a file. Raises only BenchFileError, for any content. The caller bounds the size."""
     try:
         document = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise BenchFileError(f"no JSON (truncated?): {error}") from None
     if not isinstance(document, dict):
         raise BenchFileError("no benchmark: its JSON is not an object")
+    return document
+
+
+def parse_bench_file(content: bytes) -> OwnFile | OldFile:
+    """Parse a file of either format. Raises only BenchFileError, for any content. The caller bounds the size."""
+    document = parse_json(content)
     try:
         return _own(document) if "format" in document else OldFile.model_validate(document)
     except ValidationError as error:

@@ -18,7 +18,7 @@ from trainbench.comparison.scaling_cost import (
     scaling_step,
     worth_choosing,
 )
-from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
+from trainbench.core.formats import NA, count, duration, figure, listing, percent, usd
 from trainbench.core.tables import Table, integer, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import (
     EXPOSED_COMMUNICATION_PCT,
@@ -111,7 +111,7 @@ def _price_notes(of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
 
 def step_sentence(step_up: ScalingStep) -> str:
     """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
-    $0.0600 more (5.3 %): $0.0667 for each hour saved."
+    $0.0600 more (+5.3 %): $0.0667 for each hour saved."
     """
     if step_up.hours >= step_up.base_hours:
         return f"{step_up.larger.entry.name} is not faster than {step_up.base.entry.name}: it does not pay."
@@ -189,12 +189,10 @@ def _startup(chosen: Sequence[ScalingPoint]) -> str:
 
 def _extra(step_up: ScalingStep) -> str:
     noise = ", within the noise" if step_up.is_within_noise else ""
-    less = step_up.extra_pct < 0
-    pct = share(abs(step_up.extra_pct))
-    word = "less" if less else "more"
     if step_up.extra_usd is None:
-        return f"{pct} {word} GPU-hours{noise}"
-    return f"{usd(abs(step_up.extra_usd))} {word} ({pct}{noise})"
+        return f"{percent(step_up.extra_pct)} GPU-hours{noise}"
+    word = "less" if step_up.extra_pct < 0 else "more"
+    return f"{usd(abs(step_up.extra_usd))} {word} ({percent(step_up.extra_pct)}{noise})"
 
 
 def _price(point: ScalingPoint) -> str:

@@ -91,6 +91,50 @@ def test_unequal_work_is_named_and_not_ranked(home: Path) -> None:
     assert "Fastest" not in done.stdout
 
 
+SMALL = {"family": "encoder-decoder", "hidden_size": 128}
+
+
+def test_two_sizes_of_one_model_are_named_by_their_size_and_what_differs(home: Path) -> None:
+    """At equal vocabulary, width 256 instead of 128 has more parameters; the other dimensions are the same."""
+    for width in (128, 256):
+        run = make_result(
+            model="encoder-decoder",
+            recipe="full",
+            optimizer="adamw_torch",
+            lora=None,
+            quantisation=None,
+            dimensions=SMALL | {"hidden_size": width},
+        )
+        write(home / str(width), run)
+    text = " ".join(trainbench("compare", "128", "256").stdout.split())
+    titles = [row["num_parameters"] for row in rows("128", "256")]
+    assert titles[0] < titles[1]
+    assert f"{titles[0] / 1e6:.2f} M parameters: speed" in text
+    assert f"{titles[1] / 1e6:.2f} M parameters: speed" in text
+    assert "it differs in: dimensions.hidden_size 128 vs 256." in text
+
+
+def test_without_a_price_there_is_no_table_of_cost(home: Path) -> None:
+    write(home / "unknown", make_result(gpu_name="Mystery 9000"))
+    done = trainbench("compare", "unknown", "--html", "page.html")
+    assert ": cost" not in done.stdout
+    assert "Price of row 1: none is known for Mystery 9000, give --cost." in " ".join(done.stdout.split())
+    assert ": cost" not in (home / "page.html").read_text()
+    assert ": cost" in trainbench("compare", "unknown", "--cost", "2").stdout
+
+
+def test_published_results_are_imported_first(home: Path) -> None:
+    write(home / "mine", make_result())
+    assert trainbench("export", "mine", "--output", "published").exit_code == 0
+    (file,) = (home / "published").glob("*.json")
+    first = "to compare published results, run `trainbench import FILE` first"
+    assert first in trainbench("compare", str(file)).stderr
+    assert first in trainbench("compare", "published").stderr
+    assert first in trainbench("compare", "imported-1234").stderr
+    campaign_id = trainbench("import", str(file)).stdout.strip()
+    assert trainbench("compare", campaign_id).exit_code == 0
+
+
 def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) -> None:
     """8 GPUs with 4 samples each and 4 GPUs with 8 each: 32 in all. 8 GPUs with 8 each share the batch per GPU. But
     4 GPUs with 2 each share neither with the first.

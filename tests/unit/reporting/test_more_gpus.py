@@ -77,7 +77,7 @@ def test_the_study_in_words() -> None:
     assert table.notes[:2] == (
         "By cost: single on 1 GPU, $1.14 for 10,000 samples in 1 h 54 min.",
         "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 59 min 31 s instead of 1 h 54 min (single on 1 GPU) for "
-        "$0.0489 more (4.3 %): $0.0537 for each hour saved.",
+        "$0.0489 more (+4.3 %): $0.0537 for each hour saved.",
     )
     assert "from 59 min 31 s on ddp on 2 GPUs of 2 nodes ($1.19); from 1 h 54 min on single" in table.notes[3]
     assert "Nothing measured is faster than 30 min 18 s." in table.notes[3]
@@ -126,7 +126,7 @@ def test_without_prices_cost_is_told_in_gpu_hours() -> None:
     (table,) = tables(campaigns.make_campaign(runs, usd_per_gpu_hour=None))
 
     assert [row.texts[-3:-1] for row in table.rows] == [("1.90 GPU-hours", "n/a"), ("1.98 GPU-hours", "n/a")]
-    assert "for 4.3 % more GPU-hours." in table.notes[1]
+    assert "for +4.3 % GPU-hours." in table.notes[1]
     assert table.notes[-1].startswith("No price is known")
     assert "$" not in " ".join(table.notes)
 

@@ -50,7 +50,7 @@ def judge_history(
     limit = max(tolerances.history_pct, 100 * tolerances.history_mads * mad / median)
     deviation = deviation_pct(rate, median)
     state = State.OK if abs(deviation) <= limit else State.BREACH if deviation < 0 else State.NOTICE
-    reason = f"{percent(deviation)} against the median of its {num_points} past runs, limit {limit:.1f} %"
+    reason = f"{percent(deviation)} against the median of its {num_points} past runs, limit ±{limit:.1f} %"
     return verdict(state=state, baseline_median=median, deviation_pct=deviation, limit_pct=limit, reason=reason)
 
 

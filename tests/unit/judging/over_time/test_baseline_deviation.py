@@ -49,7 +49,7 @@ def test_failed_runs_and_drills_are_not_judged(result: RunResult) -> None:
 def test_findings_say_what_to_do() -> None:
     (slower,) = trend_findings(judge_history(make_result("node-7", 9.5), STEADY, LIMITS))
     assert (slower.category, slower.level, slower.subject) == ("history_slower", Level.WARNING, "node-7")
-    assert "−5.0 % against the median of its 5 past runs, limit 1.5 %" in slower.summary
+    assert "−5.0 % against the median of its 5 past runs, limit ±1.5 %" in slower.summary
     (faster,) = trend_findings(judge_history(make_result(samples_per_s=10.5), STEADY, LIMITS))
     assert (faster.category, faster.level) == ("history_faster", Level.INFO)
     assert trend_findings(judge_history(make_result(samples_per_s=10.0), STEADY, LIMITS)) == ()
