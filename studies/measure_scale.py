@@ -146,7 +146,7 @@ def _write_results(folder: Path, number: int) -> None:
     for index in range(number):
         node = f"node-{index % 1000:03}"
         rate, windows = 9.5 * draw.gauss(1, 0.01), [draw.gauss(1, 0.002) for _ in range(3)]
-        result = make_result(node, rate, windows=windows)
+        result = make_result(node, rate, windows=windows, round=index // 1000 + 1)
         steps = _own_steps(result, draw)
         path = folder / f"{index // 1000:03}" / f"{node}-{index}" / "result.json"
         path.parent.mkdir(parents=True)

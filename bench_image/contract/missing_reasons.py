@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from bench_image.contract.frozen import Frozen, Slotted, fields_of
 
 Node = dict[str, Any]  # step of a path -> Node; END where a reason covers everything below
 END = ""
@@ -32,9 +32,9 @@ def _within(value: object, path: str, nodes: list[Node]) -> Iterator[str]:
         return
     if value is None:
         yield path
-    elif isinstance(value, BaseModel):
-        for name, item in vars(value).items():
-            if _may_hold_null(item):
+    elif isinstance(value, Frozen | Slotted):
+        for name in fields_of(type(value)):
+            if _may_hold_null(item := getattr(value, name)):
                 yield from _within(item, f"{path}.{name}", _deeper(nodes, name))
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
@@ -46,7 +46,7 @@ def _may_hold_null(item: object) -> bool:
     """Saves a call for the many numbers and texts; a list that begins with a number holds only numbers."""
     if isinstance(item, tuple):
         return not isinstance(next(iter(item), None), float)
-    return item is None or isinstance(item, BaseModel)
+    return item is None or isinstance(item, Frozen | Slotted)
 
 
 def _deeper(nodes: list[Node], *steps: str) -> list[Node]:

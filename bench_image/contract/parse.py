@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.frozen import ContractError, Frozen, Slotted, fields_of
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
@@ -75,18 +75,18 @@ def explain(error: ValidationError) -> str:
     return "; ".join(parts) + more
 
 
-def implausible(model: type[Frozen], name: str, value: object) -> str | None:
+def implausible(model: type[Frozen] | type[Slotted], name: str, value: object) -> str | None:
     """Why this field takes no such value: "4294967.0: Input should be less than ..."; None when it does."""
     try:
-        _adapter(model, name).validate_python(value)
+        _adapter(model, name).validate_python(value)  # type: ignore[arg-type]
     except ValidationError as error:
         return f"{_shown(value)}: {error.errors(include_url=False)[0]['msg']}"
     return None
 
 
 @lru_cache
-def _adapter(model: type[Frozen], name: str) -> TypeAdapter[Any]:
-    field = model.model_fields[name]
+def _adapter(model: type[Frozen] | type[Slotted], name: str) -> TypeAdapter[Any]:
+    field = fields_of(model)[name]
     annotated: Any = Annotated[field.annotation, field]
     return TypeAdapter(annotated, config=ConfigDict(allow_inf_nan=False))
 

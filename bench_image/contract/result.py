@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from bench_image.contract.consistency import contradictions, sum_of
-from bench_image.contract.frozen import Frozen
+from bench_image.contract.frozen import Frozen, Slotted, slotted
 from bench_image.contract.missing_reasons import unexplained
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
@@ -71,17 +71,21 @@ class Chosen(Frozen):
     )
 
 
-class RankSummary(Frozen):
+@slotted
+class RankSummary(Slotted):
     rank: Count
     status: Status
     gpu_uuid: Text | None
     step_time_median_s: PositiveSeconds | None
     peak_allocated_bytes: Bytes | None
     mean_loss: Loss | None
-    performance: Performance | None = Field(
-        description="an independent rank's own figures; null for ranks that work together, which have one pace"
-    )
-    probes: Probes | None = Field(description="an independent rank's own GPU; null for ranks that work together")
+    performance: Annotated[
+        Performance | None,
+        Field(description="an independent rank's own figures; null for ranks that work together, which have one pace"),
+    ]
+    probes: Annotated[
+        Probes | None, Field(description="an independent rank's own GPU; null for ranks that work together")
+    ]
 
 
 class RunResult(Frozen):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bench_image.contract.frozen import Frozen
+from bench_image.contract.frozen import Frozen, Slotted, slotted
 from bench_image.contract.pod_io import NO_TEMPLATE
 from bench_image.contract.result_bounds import (
     MAX_COUNT,
@@ -47,7 +47,8 @@ class Clock(StrEnum):
         return cls.PROCESS_CPU if device is Device.CPU else cls.WALL
 
 
-class Gpu(Frozen):
+@slotted
+class Gpu(Slotted):
     index: Count
     name: Text
     uuid: Text | None
@@ -98,7 +99,8 @@ class Startup(Frozen):
     total_s: Seconds | None = Field(description="process start to result written")
 
 
-class StepTime(Frozen):
+@slotted
+class StepTime(Slotted):
     """Over all measured steps of all windows, by the run's clock; each step's time is the maximum over ranks."""
 
     mean_s: PositiveSeconds
@@ -107,19 +109,20 @@ class StepTime(Frozen):
     p95_s: PositiveSeconds
     min_s: PositiveSeconds
     max_s: PositiveSeconds
-    cv_pct: Percent = Field(description="sample standard deviation / mean")
-    half_width_pct: Percent = Field(description="95 % confidence half-width of the mean / mean")
+    cv_pct: Annotated[Percent, Field(description="sample standard deviation / mean")]
+    half_width_pct: Annotated[Percent, Field(description="95 % confidence half-width of the mean / mean")]
 
 
-class Window(Frozen):
+@slotted
+class Window(Slotted):
     """One measured window: contiguous steps between two synchronisations."""
 
-    started_s: Seconds = Field(description="since process start")
+    started_s: Annotated[Seconds, Field(description="since process start")]
     wall_s: PositiveSeconds
-    num_steps: int = Field(ge=1, le=MAX_COUNT)
+    num_steps: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     samples_per_second: SamplesPerSecond
     half_width_pct: Percent
-    steady: bool = Field(description="target_half_width_pct was reached before max_measured_steps")
+    steady: Annotated[bool, Field(description="target_half_width_pct was reached before max_measured_steps")]
 
 
 class Performance(Frozen):
@@ -167,7 +170,8 @@ class Memory(Frozen):
     num_ooms: Count | None
 
 
-class GpuTelemetry(Frozen):
+@slotted
+class GpuTelemetry(Slotted):
     """One GPU within the measured windows only."""
 
     index: Count
@@ -179,9 +183,13 @@ class GpuTelemetry(Frozen):
     power_mean_w: Watts | None
     sm_clock_mean_mhz: Megahertz | None
     sm_clock_min_mhz: Megahertz | None
-    throttle_share_pct: dict[Text, Share] | None = Field(
-        description="class -> share of samples: thermal, power_cap, power_brake, hw_slowdown, sync_boost, user_clocks"
-    )
+    throttle_share_pct: Annotated[
+        dict[Text, Share] | None,
+        Field(
+            description="class -> share of samples: thermal, power_cap, power_brake, hw_slowdown, sync_boost, "
+            "user_clocks"
+        ),
+    ]
     energy_j: Joules | None
     ecc_corrected: Count | None
     ecc_uncorrected: Count | None
@@ -191,9 +199,10 @@ class GpuTelemetry(Frozen):
     num_other_processes: Count | None
 
 
-class HostTelemetry(Frozen):
+@slotted
+class HostTelemetry(Slotted):
     cpu_utilisation_mean_pct: Share | None
-    cpu_steal_pct: Share | None = Field(description="time this machine's CPUs were given to others")
+    cpu_steal_pct: Annotated[Share | None, Field(description="time this machine's CPUs were given to others")]
     memory_used_pct: Share | None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.result_sections import Gpu
 
 MIG, AMD = "MIG-", "ROCM-"  # prefixes of their ids; the first is NVML's own
@@ -42,7 +43,7 @@ def unmeasured(gpus: Sequence[TorchGpu]) -> str | None:
 def described(gpus: Sequence[TorchGpu], reason: str, missing: dict[str, str]) -> tuple[Gpu, ...]:
     """The facts that torch has; `reason` explains all missing ones."""
     known = {"index", "name", "uuid", "memory_total_bytes"}
-    unknown = dict.fromkeys(Gpu.model_fields.keys() - known)
+    unknown = dict.fromkeys(fields_of(Gpu).keys() - known)
     missing |= {f"gpus.{index}.{field}": reason for index in range(len(gpus)) for field in sorted(unknown)}
     return tuple(
         Gpu(index=index, name=gpu.name, uuid=gpu.uuid, memory_total_bytes=gpu.memory_bytes, **unknown)

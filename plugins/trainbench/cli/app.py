@@ -253,7 +253,9 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
     print_broken(broken)
     if as_json:
         # The results themselves are in their files: thousands of step times would bury the verdict.
-        document = campaign.model_dump(mode="json", exclude={"results"})
+        dumped = campaign.model_dump(mode="json", exclude={"results", "costs"})
+        known = dumped | {"costs": campaign.costs}  # one for each run, made JSON one at a time
+        document = {name: known[name] for name in type(campaign).model_fields if name in known}
         print_json(document | {"files": dict(files)})
     else:
         from trainbench.reporting.terminal import verdict_table

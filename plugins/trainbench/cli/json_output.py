@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, Any
 
+from pydantic import BaseModel
 from typer.core import TyperGroup
 
 SCHEMA_VERSION = 1
@@ -81,7 +84,8 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
         "messages": output.messages,
         "data": output.data,
     }
-    stdout.write(_text(document) + "\n")
+    with _encoded(document) as text:
+        copyfileobj(text, stdout)
     stdout.flush()
     return code
 
@@ -129,11 +133,28 @@ def _command_name(group: Any, args: Sequence[str]) -> str | None:
     return " ".join(names) or None
 
 
-def _text(document: Mapping[str, Any]) -> str:
+def _encoded(document: Mapping[str, Any]) -> IO[str]:
+    """The JSON text as a file: of a large campaign it is too long for memory."""
     try:
-        return json.dumps(document, indent=1, allow_nan=False)
+        return _file_of(document)
     except ValueError:
-        return json.dumps(_finite(document), indent=1, allow_nan=False)
+        return _file_of(_finite(document))
+
+
+def _file_of(document: Mapping[str, Any]) -> IO[str]:
+    """Raises ValueError for NaN and infinity."""
+    file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
+    file.writelines(json.JSONEncoder(indent=1, allow_nan=False, default=_plain).iterencode(document))
+    file.write("\n")
+    file.seek(0)
+    return file
+
+
+def _plain(value: Any) -> Any:
+    """A model within the document becomes JSON when it is its turn."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def _finite(value: Any) -> Any:
@@ -144,4 +165,6 @@ def _finite(value: Any) -> Any:
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
+    if isinstance(value, BaseModel):
+        return _finite(_plain(value))
     return value

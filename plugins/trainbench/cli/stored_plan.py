@@ -169,8 +169,13 @@ def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult
             key = (result.spec.identity.group_id, result.spec.identity.node)
             rounds[key] = rounds.get(key, 0) + 1
             changes |= {"round": rounds[key], "run_id": identifier("-".join([*key, f"r{rounds[key]}"]), 200)}
-        renamed.append(result.model_copy(update={"spec": result.spec.changed(identity=changes)}))
+        is_changed = has_repeats or result.spec.identity.campaign_id != campaign_id
+        renamed.append(_renamed(result, changes) if is_changed else result)
     return tuple(renamed)
+
+
+def _renamed(result: RunResult, changes: Mapping[str, Any]) -> RunResult:
+    return result.model_copy(update={"spec": result.spec.changed(identity=changes)})
 
 
 def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from tempfile import SpooledTemporaryFile
+from tempfile import TemporaryFile
 
 from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
@@ -16,7 +16,6 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 
 Files = dict[str, Content]
-IN_MEMORY = 16_000_000  # bytes of one file; what is larger waits on the disk until all can be written
 
 
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
@@ -70,8 +69,8 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
 
 
 def _kept(pieces: Iterable[str]) -> Iterator[bytes]:
-    """The whole text, to be read once; until then a large one is a temporary file."""
-    file = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed when it has been read and is dropped
+    """The whole text, to be read once; until then a temporary file."""
+    file = TemporaryFile()  # noqa: SIM115 - closed when it has been read and is dropped
     file.writelines(piece.encode() for piece in pieces)
     file.seek(0)
     return iter(partial(file.read, 1_000_000), b"")

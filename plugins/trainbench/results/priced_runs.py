@@ -38,7 +38,7 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
         gpu = gpu_name(result)
         price = price_of(gpu)
         cost = run_cost.price_run(result, price, spread_of(gpu))
-        return shared.share(run_cost.with_cost(result, cost)), cost, price
+        return shared.share(run_cost.with_cost(result, cost)), shared.share(cost), price
 
     each = [
         parts.attempt("pricing", run.spec.identity.run_id, partial(priced, run)) or (run, _no_cost(run), None)

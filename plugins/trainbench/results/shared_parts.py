@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from bench_image.contract.frozen import Slotted, fields_of
 from bench_image.contract.result import RankSummary, RunResult
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry, Performance, StepTime, Telemetry, Window
 from bench_image.contract.spec import Identity, RunSpec
@@ -39,15 +40,28 @@ class SharedParts:
         same: Model = self._known.setdefault((type(model), *map(_key, fields.values())), model)
         return same
 
+    def _slotted(self, section: Slotted) -> Slotted:
+        values = {name: self._part(getattr(section, name)) for name in fields_of(type(section))}
+        for name, value in values.items():
+            object.__setattr__(section, name, value)
+        if isinstance(section, OWN):
+            return section
+        same: Slotted = self._known.setdefault((type(section), *map(_key, values.values())), section)
+        return same
+
     def _part(self, value: Any) -> Any:
         if isinstance(value, BaseModel):
             return self.share(value)
+        if isinstance(value, Slotted):
+            return self._slotted(value)
         if isinstance(value, str) and type(value) is str:
             return self._known.setdefault(value, value)
         if isinstance(value, tuple) and value and isinstance(value[0], float):
             return tuple(self._known.setdefault(figure, figure) for figure in value)  # step times, whole microseconds
         if isinstance(value, tuple) and value:
             parts = tuple(map(self._part, value))
+            if isinstance(value[0], OWN):
+                return parts
             return self._known.setdefault(("tuple", *map(_key, parts)), parts)
         if isinstance(value, dict):
             items = {self._part(key): self._part(each) for key, each in value.items()}

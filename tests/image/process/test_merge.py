@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.options import Recipe
 from bench_image.contract.result import Chosen, Phase, RunError, Status
 from bench_image.contract.result_sections import (
@@ -55,7 +56,7 @@ def make_context(gpu: str) -> Context:
 
 
 def make_sample(energy_j: float | None) -> GpuTelemetry:
-    known = dict.fromkeys(set(GpuTelemetry.model_fields) - {"throttle_share_pct", "uuid", "energy_j"}, 1)
+    known = dict.fromkeys(set(fields_of(GpuTelemetry)) - {"throttle_share_pct", "uuid", "energy_j"}, 1)
     return GpuTelemetry(**known, throttle_share_pct={}, uuid="GPU-1", energy_j=energy_j)
 
 

@@ -119,14 +119,14 @@ def test_the_field_of_a_figure_is_one_of_a_result(figure: Figure) -> None:
             continue
         model: object = RunResult
         for name in field.split("; ")[0].split("."):
-            fields = getattr(model, "model_fields", None) or {}
+            fields = getattr(model, "__pydantic_fields__", None) or {}
             assert name in fields, f"{field} of {figure.name}"
             model = _inner(fields[name].annotation)
 
 
 def _inner(annotation: object) -> object:
     """The model within `Model | None` or `tuple[Model, ...]`."""
-    parts = [part for part in getattr(annotation, "__args__", (annotation,)) if hasattr(part, "model_fields")]
+    parts = [part for part in getattr(annotation, "__args__", (annotation,)) if hasattr(part, "__pydantic_fields__")]
     return parts[0] if parts else annotation
 
 

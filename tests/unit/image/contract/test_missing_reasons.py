@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,15 @@ from bench_image.contract.result import RankSummary, Status
 
 
 def rank(number: int, **fields: object) -> RankSummary:
-    nulls = {"gpu_uuid": None, "step_time_median_s": None, "peak_allocated_bytes": None, "mean_loss": None}
-    return RankSummary.model_construct(**{"rank": number, "status": Status.OK} | nulls | fields)
+    nulls: dict[str, Any] = {
+        "gpu_uuid": None,
+        "step_time_median_s": None,
+        "peak_allocated_bytes": None,
+        "mean_loss": None,
+    }
+    sections: dict[str, Any] = {"performance": None, "probes": None}
+    whole = RankSummary(rank=number, status=Status.OK, **nulls, **sections)
+    return whole.model_copy(update=dict.fromkeys(sections, "known") | fields)
 
 
 def ranks(num: int) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_an_idle_link_does_not_look_like_a_narrow_one() -> None:
 def test_a_query_that_is_not_supported_costs_only_its_own_figures(function: str, fields: set[str]) -> None:
     (gpu,), _, missing = sample(FakeNvml(**{function: NVMLError("Not Supported")}))
 
-    assert {name for name, value in gpu if value is None} == fields
+    assert {name for name, value in asdict(gpu).items() if value is None} == fields
     assert {path: reason for path, reason in missing.items() if path.startswith("gpus")} == {
         f"gpus.0.{field}": "NVML: Not Supported" for field in fields
     }
@@ -171,8 +172,8 @@ def test_every_null_has_its_reason_when_no_window_was_opened() -> None:
     (gpu,), host, missing = sample(FakeNvml(), windows=0)
 
     assert gpu.num_samples == 0
-    assert {f"gpus.0.{name}" for name, value in gpu if value is None} <= missing.keys()
-    assert {f"host.{name}" for name, value in host if value is None} <= missing.keys()
+    assert {f"gpus.0.{name}" for name, value in asdict(gpu).items() if value is None} <= missing.keys()
+    assert {f"host.{name}" for name, value in asdict(host).items() if value is None} <= missing.keys()
 
 
 def test_each_gpu_has_its_place() -> None:
