@@ -15,9 +15,15 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
+from trainbench.core.user_error import UserError
 
 CHUNK = 25  # runs in one XCom: about 40 kB
 COUNT = "num_runs"  # XCom key
+MAX_TEXT_BYTES = 400_000_000  # of a plan or verdict: 100,000 runs make 200 MB
+
+
+class PackedTextError(UserError):
+    """A compressed text that is none of ours."""
 
 
 class PlannedRun(Frozen):
@@ -60,7 +66,17 @@ def packed(text: str) -> str:
 
 
 def unpacked(text: str) -> str:
-    return zlib.decompress(base64.b64decode(text)).decode()
+    """The text of `packed`. Raises PackedTextError."""
+    stream = zlib.decompressobj()
+    try:
+        unpacked_bytes = stream.decompress(base64.b64decode(text), MAX_TEXT_BYTES)
+        if stream.eof:
+            return unpacked_bytes.decode()
+    except (ValueError, zlib.error):
+        pass
+    raise PackedTextError(
+        f"an XCom of this DAG run is cut off, changed, or longer than {MAX_TEXT_BYTES} bytes: clear the task `plan`"
+    )
 
 
 def chunk_key(index: int) -> str:

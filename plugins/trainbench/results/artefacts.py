@@ -31,7 +31,7 @@ from trainbench.core.natural_order import natural
 from trainbench.pods.pod_log import LOG_FILE, MAX_LOG_BYTES
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
-from trainbench.results.campaign_file import campaign_json, parse_campaign
+from trainbench.results.campaign_file import PartTooLarge, campaign_json, parse_campaign
 from trainbench.results.store_files import (
     LOCAL_PROTOCOLS,
     StoreError,
@@ -309,6 +309,8 @@ def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = Tru
             return parse_campaign(file, with_steps)
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
+    except PartTooLarge as error:
+        raise StoreError(f"{address(path)} is not read: {error}; write it again with `trainbench report`") from None
 
 
 def _pieces(content: Content) -> Iterable[bytes]:

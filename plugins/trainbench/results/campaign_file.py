@@ -14,6 +14,12 @@ RESULTS, NONE, END = b'\n "results": [\n', b'\n "results": [],\n', b"\n ],\n"
 FIRST, LAST = b"  {\n", b"\n  }"
 NEXT = b",\n"
 READ_BYTES = 200_000
+MAX_PART_BYTES = 50_000_000  # of one result, and of what stands before the results: 10 times what ours have
+MAX_TAIL_BYTES = 400_000_000  # of what stands after the results: 100,000 runs make 100 MB
+
+
+class PartTooLarge(ValueError):
+    """A part of the file would take more memory than any part of ours."""
 
 
 def campaign_json(campaign: Campaign) -> Iterator[bytes]:
@@ -32,13 +38,19 @@ def campaign_json(campaign: Campaign) -> Iterator[bytes]:
 
 def parse_campaign(file: BinaryIO, with_steps: bool = True) -> Campaign:
     """Parse a campaign. Without `with_steps` its results come without the times of single steps. Raises
-    ValidationError.
+    ValidationError and PartTooLarge.
     """
     campaign = _streamed(_Text(file), with_steps)
     if campaign is not None:
         return campaign
     file.seek(0)  # no results, or another program wrote the file
-    return Campaign.model_validate_json(file.read())
+    return Campaign.model_validate_json(_bounded(file.read(MAX_PART_BYTES + 1), MAX_PART_BYTES))
+
+
+def _bounded(text: bytes, most: int) -> bytes:
+    if len(text) > most:
+        raise PartTooLarge(f"more than {most} bytes stand in one piece, which trainbench never writes")
+    return text
 
 
 def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
@@ -80,9 +92,9 @@ class _Text:
         return taken
 
     def rest(self) -> bytes:
-        return self._held + self._file.read()
+        return _bounded(self._held + self._file.read(MAX_TAIL_BYTES), MAX_TAIL_BYTES)
 
     def _read(self) -> bool:
         piece = self._file.read(READ_BYTES)
-        self._held += piece
+        self._held = _bounded(self._held + piece, MAX_PART_BYTES)
         return bool(piece)

@@ -8,7 +8,17 @@ import pytest
 
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_spec
-from trainbench.orchestration.planned_runs import CHUNK, hand_out, num_blocks, own_run, packed, places, unpacked
+from trainbench.orchestration import planned_runs
+from trainbench.orchestration.planned_runs import (
+    CHUNK,
+    PackedTextError,
+    hand_out,
+    num_blocks,
+    own_run,
+    packed,
+    places,
+    unpacked,
+)
 
 BYTES_OF_AN_XCOM = 200_000
 
@@ -73,3 +83,12 @@ def test_what_is_packed_comes_back_and_repetition_costs_nothing() -> None:
 
     assert unpacked(packed(text)) == text
     assert len(packed(text)) < len(text) / 10
+
+
+@pytest.mark.parametrize("text", [packed("a" * 1001), packed("b" * 500)[:-8], "no base64", packed("c")[:4]])
+def test_a_packed_text_that_is_none_of_ours_is_one_sentence(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too long once unpacked, cut off, or no packed text at all."""
+    monkeypatch.setattr(planned_runs, "MAX_TEXT_BYTES", 1000)
+
+    with pytest.raises(PackedTextError, match="cut off, changed, or longer than 1000 bytes: clear the task `plan`"):
+        unpacked(text)

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from tests.builders import make_failed, make_result
 from tests.builders.campaigns import make_campaign
+from trainbench.results import campaign_file
 from trainbench.results.campaign import Campaign
-from trainbench.results.campaign_file import READ_BYTES, campaign_json, parse_campaign
+from trainbench.results.campaign_file import READ_BYTES, PartTooLarge, campaign_json, parse_campaign
 
 HOSTILE = 'a\n "results": [\n  {\n ]\n  }'
 RESULTS = (make_result("node-1"), make_result("node-2", 9.1), make_failed("node-3", message=HOSTILE))
@@ -85,3 +86,26 @@ def test_steps_are_left_out_where_nobody_writes_them() -> None:
 
     assert [result.performance.step_times_s for result in read.results] == [()]
     assert read.results[0].performance.windows == RESULTS[0].performance.windows
+
+
+@pytest.mark.parametrize("begin", [0, 1, 3000, 100_000_000])
+def test_a_part_that_never_ends_is_not_held_in_memory(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros instead of the text, from the head, from within a result or after the results on."""
+
+    class Endless(io.BytesIO):
+        num_read = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            assert size is not None, "a read without a bound"
+            assert size >= 0, "a read without a bound"
+            text = super().read(size)
+            self.num_read += size
+            return text + bytes(size - len(text))
+
+    monkeypatch.setattr(campaign_file, "MAX_PART_BYTES", 300_000)
+    monkeypatch.setattr(campaign_file, "MAX_TAIL_BYTES", 500_000)
+    file = Endless(text_of(campaign(2))[:begin])
+
+    with pytest.raises(PartTooLarge, match="bytes stand in one piece, which trainbench never writes"):
+        parse_campaign(file)
+    assert file.num_read < 1_500_000
