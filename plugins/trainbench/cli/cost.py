@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, named_values, print_json, user_errors
+from trainbench.core.formats import count, listing
+
+if TYPE_CHECKING:
+    from trainbench.cost.monthly_report import SpendReport
 
 app = typer.Typer()
 
@@ -21,6 +25,7 @@ Set = Annotated[
 def cost(
     month: Annotated[str | None, typer.Option(help="Month, as 2026-11, in UTC. Default: this month.")] = None,
     set_: Set = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show every table of the report.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
@@ -44,12 +49,21 @@ def cost(
         print_json(report.model_dump(mode="json") | {"files": dict(files)})
         raise typer.Exit(ExitCode.OK)
 
-    from trainbench.cost.monthly_tables import tables
+    _print_report(report, all_tables=all_)
+    for address in files.values():
+        typer.echo(address)
+
+
+def _print_report(report: SpendReport, *, all_tables: bool) -> None:
+    """Print the answer, then a table that fits a screen, or all tables."""
+    from trainbench.cost.monthly_tables import screen_table, tables
     from trainbench.reporting.terminal import plain, titled
 
     shown = console()
-    for content in tables(report):
-        shown.print(titled(content))
     shown.print(*map(plain, report.summary), sep="\n")
-    for address in files.values():
-        typer.echo(address)
+    every = tables(report)
+    first = screen_table(report)
+    for content in every if all_tables else (first,) if first.rows else ():
+        shown.print(titled(content))
+    if every and not all_tables:
+        shown.print(plain(f"--all shows {count(len(every), 'table')}: {listing((t.title for t in every), most=9)}."))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from trainbench.core.formats import NA, count, figure, percent, share, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.tables import Column, Table, integer, make_table, text
+from trainbench.core.tables import Column, Table, integer, make_table, only, text
 from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
 from trainbench.cost.monthly_report import SpendReport, change_texts
@@ -39,6 +40,8 @@ R = TypeVar("R")
 MAX_NODES = 50
 NO_INTERVAL = "under 6 runs"  # see cost_trend.median_interval
 MAX_WORKS = 100
+MAX_ON_SCREEN = 8
+SCREEN_COLUMNS = ("work", "GPU", "runs", SAMPLES_PER_SECOND.label, USD_PER_1000_SAMPLES.label)
 MAX_PRICES = 12  # of one kind of GPU
 FILES = "costs.csv and costs.json have all of them."
 
@@ -47,6 +50,15 @@ def tables(report: SpendReport) -> tuple[Table, ...]:
     """The tables with rows, in the report's order."""
     every = (_months, _nodes, _works, _trend, _prices, _what_if, _energy)
     return tuple(made for make in every if (made := make(report)).rows)
+
+
+def screen_table(report: SpendReport) -> Table:
+    """The month's works with the most runs, in few columns: what fits a terminal without scrolling."""
+    works = [work for work in report.works if work.this]
+    most = sorted(works, key=lambda work: -(work.this.num_runs if work.this else 0))[:MAX_ON_SCREEN]
+    whole = _works(report.model_copy(update={"works": tuple(most)}))
+    title = whole.title if len(most) == len(works) else f"{whole.title}: the {len(most)} of {len(works)} with most runs"
+    return replace(only(whole, SCREEN_COLUMNS), title=title, notes=())
 
 
 def _spend_columns(of: Callable[[R], Spend]) -> tuple[Column[R], ...]:

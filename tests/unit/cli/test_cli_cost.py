@@ -32,9 +32,19 @@ def test_it_tells_the_month_and_writes_nothing(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11"])
 
     assert done.exit_code == 0
-    assert "Benchmarking cost $0.0733 in 2026-11" in done.stdout
-    assert "Each node in 2026-11" in done.stdout
+    assert done.stdout.startswith("Benchmarking cost $0.0733 in 2026-11")
+    assert "What the work costs in 2026-11\n" in done.stdout
+    assert "gpu-" not in done.stdout  # nodes are rows of a table that --all shows
+    assert "--all shows " in done.stdout
+    assert len(done.stdout.splitlines()) <= 24
     assert not Path(store.root.path).exists()
+
+
+def test_all_tables_follow_the_answer(store: Any) -> None:
+    done = runner.invoke(app, ["cost", "--month", "2026-11", "--all"])
+    assert done.stdout.startswith("Benchmarking cost $0.0733 in 2026-11")
+    assert done.stdout.index("What benchmarking cost") < done.stdout.index("Each node in 2026-11")
+    assert "--all" not in done.stdout
 
 
 def test_it_writes_when_told(store: Any) -> None:

@@ -16,7 +16,7 @@ from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import SpendReport, make_report
-from trainbench.cost.monthly_tables import MAX_NODES, MAX_WORKS, _first_prices, tables
+from trainbench.cost.monthly_tables import MAX_NODES, MAX_ON_SCREEN, MAX_WORKS, _first_prices, screen_table, tables
 from trainbench.cost.other_prices import OtherPrice
 from trainbench.cost.paid_runs import run_table
 from trainbench.cost.publish import publish
@@ -194,3 +194,16 @@ def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_alwa
     assert [price.label for price in _first_prices(prices)] == [
         *(f"offer {n}" for n in range(12)), "offer 99", "offer 20",
     ]  # fmt: skip
+
+
+def test_of_many_works_those_with_the_most_runs_fit_a_screen() -> None:
+    """Ten works of one run each; the last by name has two more."""
+    runs = [paid_run(1.5, work=f"work {number:02}", fingerprint=f"{number:012}") for number in range(1, 11)]
+    runs += [paid_run(1.5, work="work 10", fingerprint=f"{10:012}") for _ in range(2)]
+    table = screen_table(report(runs))
+    assert len(table.rows) == MAX_ON_SCREEN
+    assert table.title == "What the work costs in 2026-11: the 8 of 10 with most runs"
+    assert [row.texts[0] for row in table.rows[:2]] == ["work 10", "work 01"]
+    assert table.names == ("work", "GPU", "runs", "samples/s", "per 1K samples")
+    assert screen_table(report(runs[:2])).title == "What the work costs in 2026-11"
+    assert not screen_table(report([])).rows
