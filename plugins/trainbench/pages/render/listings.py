@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, figure, signed
+from trainbench.core.formats import NA, count, figure, signed, usd
 from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
 from trainbench.core.verdicts import RED, State
 from trainbench.figure_catalogue.run_figures import (
@@ -156,6 +156,28 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         title=title,
         empty="Nothing was measured.",
     )
+
+
+def answer(rows: Sequence[StrategyRow]) -> str | None:
+    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured ones."""
+    rated = [(rate, row) for row in rows if (rate := row.figure(TOKENS_PER_SECOND))]
+    if len(rated) < 2:
+        return None
+    _, fastest = max(rated, key=lambda pair: pair[0])
+    priced = [(cost, row) for _, row in rated if (cost := row.figure(USD_PER_1M_TOKENS)) is not None]
+    if len(priced) < len(rated):
+        return f"Fastest: {_choice(fastest)}."
+    _, cheapest = min(priced, key=lambda pair: pair[0])
+    if cheapest is fastest:
+        return f"Fastest and cheapest: {_choice(fastest)}."
+    return f"Cheapest: {_choice(cheapest)}. Fastest: {_choice(fastest)}."
+
+
+def _choice(row: StrategyRow) -> str:
+    """ "ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens"."""
+    cost = row.figure(USD_PER_1M_TOKENS)
+    at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
+    return f"{row.strategy} on {count(row.world_size, 'GPU')}, {figure(row.figure(TOKENS_PER_SECOND))} tokens/s{at}"
 
 
 def _num_failed(row: StrategyRow) -> Cell:

@@ -145,7 +145,7 @@ def strategies(
         work = (row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key)
         works.setdefault(work, []).append(row)
     compared = sorted(works.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
-    shown = [(rows[0], listings.strategies_table(rows)) for rows in compared[:MAX_WORKS_SHOWN]]
+    shown = [(rows[0], listings.answer(rows), listings.strategies_table(rows)) for rows in compared[:MAX_WORKS_SHOWN]]
     return filtered_page(
         request,
         "strategies.html.j2",

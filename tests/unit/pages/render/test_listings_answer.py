@@ -1,0 +1,39 @@
+"""The answer above each table of the page Strategies."""
+
+from __future__ import annotations
+
+from trainbench.figure_catalogue.run_figures import STORED, TOKENS_PER_SECOND, USD_PER_1M_TOKENS
+from trainbench.pages.reads.rows import StrategyRow
+from trainbench.pages.render.listings import answer
+
+
+def row(strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None) -> StrategyRow:
+    unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
+    figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
+    return StrategyRow(
+        work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
+        seq_length=2048, strategy=strategy, world_size=world_size, place=1, num_campaigns=1, num_runs=1, num_failed=0,
+        figures=figures,
+    )  # fmt: skip
+
+
+def test_cheapest_and_fastest_are_named_with_their_size_and_cost() -> None:
+    rows = [row("single", 1, 74_945.0, 0.0371), row("ddp", 4, 280_000.0, 0.0397)]
+    assert answer(rows) == (
+        "Cheapest: single on 1 GPU, 74,945 tokens/s at $0.0371 per 1M tokens. "
+        "Fastest: ddp on 4 GPUs, 280,000 tokens/s at $0.0397 per 1M tokens."
+    )
+
+
+def test_one_that_is_both_is_named_once() -> None:
+    rows = [row("single", 1, 74_945.0, 0.0371), row("ddp", 4, 324_382.0, 0.0343)]
+    assert answer(rows) == "Fastest and cheapest: ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens."
+
+
+def test_without_all_prices_only_the_fastest_is_named() -> None:
+    assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, 20.0)]) == "Fastest: fsdp on 2 GPUs, 20.00 tokens/s."
+
+
+def test_one_measured_row_compares_nothing() -> None:
+    assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, None)]) is None
+    assert answer([]) is None
