@@ -21,6 +21,7 @@ from trainbench.cli.base import (
     StoreUrl,
     console,
     print_broken,
+    print_error,
     print_json,
     progress,
     user_errors,
@@ -31,9 +32,12 @@ from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
+    from trainbench.cli.run import Kept
+    from trainbench.planning.plan import Plan
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
     from trainbench.results.stored_results import BrokenFile
+    from trainbench.settings.environment import Settings
 
 EXIT_CODES = """Exit codes:
 
@@ -167,17 +171,30 @@ def run(
         made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 
-        from trainbench import pipeline
-        from trainbench.cli.run import run_campaign
-        from trainbench.history.history import open_history
+        from trainbench.cli.run import Kept, Stopped, opening, truthful_interrupts
 
-        # SystemExit, not sudden death: the pod that is running is stopped on the way out.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        history = open_history(settings.history_url, store)
-        campaign = run_campaign(made, settings, store, history, console(stderr=True))
-        files = pipeline.report(campaign, store)
-        pipeline.record(campaign, history)
+        typer.echo(opening(made, store), err=True)
+        try:
+            with truthful_interrupts(Kept(campaign_id, len(made.specs))) as kept:
+                campaign, files = _run(made, settings, store, kept)
+        except Stopped as stopped:
+            print_error(str(stopped))
+            raise typer.Exit(stopped.exit_code) from None
     _conclude(campaign, files, (), as_json)
+
+
+def _run(made: Plan, settings: Settings, store: Store, kept: Kept) -> tuple[Campaign, Mapping[str, str]]:
+    from trainbench import pipeline
+    from trainbench.cli.run import run_campaign
+    from trainbench.history.history import open_history
+
+    # SystemExit, not sudden death: the pod that is running is stopped on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    history = open_history(settings.history_url, store)
+    campaign = run_campaign(made, settings, store, history, console(stderr=True), kept)
+    files = pipeline.report(campaign, store)
+    pipeline.record(campaign, history)
+    return campaign, files
 
 
 @app.command()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,10 @@ from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
+from trainbench.core.formats import count, duration
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
-from trainbench.pods.local_pods import LocalPod
+from trainbench.pods.local_pods import PROGRESS_MARK, LocalPod
 from trainbench.pods.manifests import manifest, title
 from trainbench.results.arrivals import store_log
 from trainbench.results.artefacts import Store
@@ -26,42 +29,94 @@ if TYPE_CHECKING:
     from trainbench.history.history import History
 
 
-def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
+class Stopped(BaseException):
+    """The campaign was stopped by a signal. The message says what is kept, what ended and how to go on."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Kept:
+    """The runs whose results are stored so far, and the one that is under way."""
+
+    campaign_id: str
+    num_planned: int
+    num_kept: int = 0
+    running: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        ended = f" {self.running} was ended without a result." if self.running else ""
+        again = "The same command starts again from the first run."
+        if not self.num_kept:
+            return f"stopped before a run had a result: nothing is kept.{ended} {again}"
+        return (
+            f"stopped after {self.num_kept} of {count(self.num_planned, 'run')}: their results are kept, no report is "
+            f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
+            f"{self.campaign_id}` writes its report. {again}"
+        )
+
+
+@contextmanager
+def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
+    """Turn Ctrl-C and SIGTERM into Stopped."""
+    try:
+        yield kept
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+        raise Stopped(kept.sentence, code) from None
+
+
+def run_campaign(
+    plan: Plan, settings: Settings, store: Store, history: History, console: Console, kept: Kept
+) -> Campaign:
     """Run the plan, then each node in breach once more; store every result as soon as its pod has ended.
 
     The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
     started_at = datetime.now(UTC)
-    try:
-        results = _run_pods(plan.specs, plan.labels, settings, store, console)
-        measured = Measured(
-            plan=plan,
-            results=results,
-            suite=COMMAND_LINE,
-            started_at=started_at,
-            finished_at=datetime.now(UTC),
-            history=history,
-        )
-        judged = judge(measured)
-        if judged.suspects:
-            console.print(f"once more, to confirm: {', '.join(judged.suspects)}")
-        reruns = _run_pods(judged.rerun_specs, plan.labels, settings, store, console)
-    except (KeyboardInterrupt, SystemExit):
-        console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
-        raise
+    results = _run_pods(plan.specs, plan.labels, settings, store, console, kept)
+    measured = Measured(
+        plan=plan,
+        results=results,
+        suite=COMMAND_LINE,
+        started_at=started_at,
+        finished_at=datetime.now(UTC),
+        history=history,
+    )
+    judged = judge(measured)
+    if judged.suspects:
+        console.print(f"once more, to confirm: {', '.join(judged.suspects)}")
+    kept.num_planned += len(judged.rerun_specs)
+    reruns = _run_pods(judged.rerun_specs, plan.labels, settings, store, console, kept)
     return assess(judged.with_reruns(reruns, datetime.now(UTC)))
 
 
+def opening(plan: Plan, store: Store) -> str:
+    """The first line of a run: what starts, for how long at most, and where its results go."""
+    limit = duration(sum(spec.timeout_s for spec in plan.specs))
+    return f"{plan.campaign_id}: {count(len(plan.specs), 'run')}, one after another, at most {limit}; into {store.root}"
+
+
 def _run_pods(
-    specs: Sequence[RunSpec], labels: Mapping[str, str], settings: Settings, store: Store, console: Console
+    specs: Sequence[RunSpec],
+    labels: Mapping[str, str],
+    settings: Settings,
+    store: Store,
+    console: Console,
+    kept: Kept,
 ) -> tuple[RunResult, ...]:
     from trainbench.reporting.terminal import plain
 
     results = []
     for number, spec in enumerate(specs, start=1):
         name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.identity.group_id))}"
+        kept.running = name
         result = _run_pod(spec, settings, name, store, console)
         store.write_result(result)
+        kept.num_kept, kept.running = kept.num_kept + 1, None
         console.print(plain(f"{name}: {_outcome(result)}"))
         results.append(result)
     return tuple(results)
@@ -70,8 +125,8 @@ def _run_pods(
 def _run_pod(spec: RunSpec, settings: Settings, name: str, store: Store, console: Console) -> RunResult:
     made = manifest(spec, settings)
     pod = LocalPod(made, settings.local_image)
-    with console.status(name) as status:
-        outcome = pod.run(lambda line: status.update(f"{name}: {_progress(line)}"))
+    with _shown(name, console) as show:
+        outcome = pod.run(show)
     with suppress(StoreError):  # the result says what is wrong with the store
         store_log(store, made, outcome.log)
     state = outcome.ended_by or f"exit code {outcome.exit_code}"
@@ -79,10 +134,32 @@ def _run_pod(spec: RunSpec, settings: Settings, name: str, store: Store, console
     return result
 
 
-def _progress(line: str) -> str:
+@contextmanager
+def _shown(name: str, console: Console) -> Iterator[Callable[[str], None]]:
+    """Show a pod's lines as they come: on a terminal in place, else one line for each phase."""
     from rich.markup import escape
 
-    return "result received" if line.startswith('{"schema_version"') else escape(line[:100])
+    from trainbench.reporting.terminal import plain
+
+    if console.is_terminal:
+        with console.status(escape(name)) as status:
+            yield lambda line: status.update(f"{escape(name)}: {escape(_progress(line))}")
+        return
+    phase = "started"
+    console.print(plain(f"{name}: {phase}"), soft_wrap=True)
+
+    def show(line: str) -> None:
+        nonlocal phase
+        now = line.removeprefix(PROGRESS_MARK).split(maxsplit=1)
+        if line.startswith(PROGRESS_MARK) and now and now[0] != phase:
+            phase = now[0]
+            console.print(plain(f"{name}: {phase}"), soft_wrap=True)
+
+    yield show
+
+
+def _progress(line: str) -> str:
+    return "result received" if line.startswith('{"schema_version"') else line[:100]
 
 
 def _outcome(result: RunResult) -> str:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from bench_image.contract.model_shapes import MODELS, known_name
 from bench_image.contract.options import Recipe
 from bench_image.contract.setting import setting
+from trainbench.core.close_matches import did_you_mean
 from trainbench.params.form_fields import FormParams, json_object
 from trainbench.params.variants import DISK, VARIANTS
 from trainbench.prices.ownership import HOURS_PER_MONTH
@@ -109,7 +110,8 @@ class ComparisonParams(FormParams):
             names = tuple(str(known_name(name)) for name in names)
         known = VARIANTS if info.field_name == "variants" else MODELS
         if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"'{unknown[0]}' is not known: choose from {', '.join(known)}")
+            close = did_you_mean(unknown[0], known)
+            raise ValueError(f"'{unknown[0]}' is not known{close}: choose from {', '.join(known)}")
         return _once(names)
 
     @field_validator("recipes")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer,
 from pydantic.fields import FieldInfo
 
 from bench_image.contract.frozen import Frozen
+from trainbench.core.close_matches import did_you_mean
 
 TEXT_OR_NUMBER = ["string", "integer"]
 SWITCH = {True: "on", False: "off"}
@@ -69,7 +70,8 @@ class FormParams(Frozen):
             return values
         fields = form_fields(cls)
         if unknown := [name for name in values if name not in fields]:
-            raise ValueError(f"{unknown[0]} is not a parameter: choose from {', '.join(fields)}")
+            close = did_you_mean(unknown[0], fields)
+            raise ValueError(f"{unknown[0]} is not a parameter{close}: choose from {', '.join(fields)}")
         return nested(values, fields)
 
     @model_serializer(mode="wrap")

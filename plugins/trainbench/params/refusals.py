@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from bench_image.contract.spec import NODE_NAME
 from bench_image.contract.work import MODEL_NAME
+from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
 from trainbench.params.form_fields import FormField, airflow_schema
 
@@ -46,12 +47,18 @@ def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping
         return f"{where}{shown}: {message}"
     allowed = _allowed(fields[name])
     advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
-    return f"{name} is {problem['input']!r:.120}: {message}{advice}"
+    close = did_you_mean(str(problem["input"]), map(str, _schema(fields[name]).get("enum", ())))
+    return f"{name} is {problem['input']!r:.120}{close}: {message}{advice}"
+
+
+def _schema(field: FormField) -> dict[str, Any]:
+    """The JSON Schema of the field's value; of a list that of its items."""
+    schema = airflow_schema(field)
+    return {**schema, **schema.get("items", {})}
 
 
 def _allowed(field: FormField) -> str:
-    schema = airflow_schema(field)
-    schema = {**schema, **schema.get("items", {})}
+    schema = _schema(field)
     if "enum" in schema:
         return ", ".join("empty" if choice is None else str(choice) for choice in schema["enum"])
     pattern = schema.get("pattern", "")

@@ -8,9 +8,10 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE
 from bench_image.contract.setting import setting
 from bench_image.contract.work import DataFolder, Lora, Quantisation, Shards, WorkSettings
+from trainbench.core.close_matches import did_you_mean
 from trainbench.params.form_fields import json_object
 
 
@@ -35,9 +36,10 @@ class WorkParams(WorkSettings):
     @model_validator(mode="after")
     def _model_has_dimensions(self) -> WorkParams:
         if self.dimensions is None and self.model not in MODELS:
-            known = ", ".join(MODELS)
+            known = (*MODELS, *SAME_SHAPE)
             raise ValueError(
-                f"model is '{self.model}': not a known model: choose one of {known}, or give its dimensions"
+                f"model is '{self.model}': not a known model{did_you_mean(self.model, known)}: choose one of "
+                f"{', '.join(known)}, or give its dimensions"
             )
         if self.dimensions is not None and self.model in MODELS:
             raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")

@@ -27,7 +27,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
 from tests.builders import make_cpu_result
 spec = parse_spec(os.environ[SPEC_ENV])
-print("warm-up 1/5", flush=True)
+print("phase=warmup step=1/5", flush=True)
 if spec.identity.node == "node-hangs":
     Path(os.environ["HANGS"]).write_text(str(os.getpid()))
     time.sleep(60)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--set", "model=gpt9"], "model is 'gpt9': not a known model: choose one of tiny"),
+        (["--set", "model=gpt9"], "model is 'gpt9': not a known model (did you mean 'gpt2'?): choose one of tiny"),
         (["--set", "micro_batch_size=most"], "micro_batch_size is 'most': Input should be a valid integer"),
         (["--set", "model=mine", "--set", "dimensions={"], "dimensions is '{': not a JSON object"),
         (
