@@ -14,7 +14,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import baseline, cluster, cost, estimates, exchange, gpus, nodes, planned, table, watch
+from trainbench.cli import baseline, cluster, collect, cost, estimates, exchange, gpus, nodes, planned, table, watch
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
@@ -71,6 +71,7 @@ app.add_typer(estimates.app)
 app.add_typer(cost.app)
 app.add_typer(table.app)
 app.add_typer(gpus.app)
+app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(nodes.app, name="nodes")
 
@@ -123,11 +124,13 @@ def plan(
     gpus: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of GPUs of --gpu in a node. Default: as here, else 1.")
     ] = None,
-    with_manifests: Annotated[bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl.")] = False,
+    with_manifests: Annotated[
+        bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl; `collect` reads their results.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
-    from trainbench.pods.manifests import manifests
+    from trainbench.pods.manifests import for_kubectl, manifests
     from trainbench.settings.environment import read_settings
 
     with user_errors():
@@ -136,9 +139,10 @@ def plan(
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
         assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
-        made = planned.make_plan(suite, settings, nodes, device, set_, "dry-run", assumed)
+        name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
+        made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
-        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
+        pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
         more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
         print_json(made.model_dump(mode="json") | more)
@@ -167,7 +171,7 @@ def run(
         settings = read_settings()
         started = datetime.now(UTC)
         # Milliseconds: of two runs in one second the second would replace the first in store and history.
-        campaign_id = f"{suite}-{started:%Y%m%d-%H%M%S}-{started.microsecond // 1000:03d}"
+        campaign_id = planned.campaign_name(suite, started)
         made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 

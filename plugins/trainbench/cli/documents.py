@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, create_model
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cli.json_output import SCHEMA_VERSION
+from trainbench.cluster.collect_pods import CollectedPod
 from trainbench.cluster.doctor_check import Check
 from trainbench.cluster.running_pods import LivePod
 from trainbench.core.baselines import Baseline
@@ -166,6 +167,11 @@ class GpusDocument(Frozen):
     sentence: str | None = Field(description="what fits the GPU that was named")
 
 
+class CollectDocument(Frozen):
+    pods: tuple[CollectedPod, ...]
+    campaigns: tuple[str, ...] = Field(description="those that have new files in the store")
+
+
 DOCUMENTS: Mapping[str, type[Any]] = {
     "plan": PlanDocument,
     "run": VerdictDocument,
@@ -188,6 +194,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "nodes free": NodesDocument,
     "table": TableDocument,
     "gpus": GpusDocument,
+    "collect": CollectDocument,
     "housekeeping": HousekeepingDocument,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.gpu_specs import peak_tflops
@@ -32,6 +33,11 @@ GPUS = (
 
 class GpuNameError(UserError, ValueError):
     """A name of a GPU whose memory is not known; the message suggests others."""
+
+
+def campaign_name(suite: str, at: datetime) -> str:
+    """Id of a campaign of the command line: its suite and the millisecond."""
+    return f"{suite}-{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03d}"
 
 
 def make_plan(

@@ -142,8 +142,10 @@ class Cluster:
     def pod(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_namespaced_pod", name, self.namespace)
 
-    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
-        tail = {} if last_lines is None else {"tail_lines": last_lines}
+    def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
+        """The container's log: of its last lines the first bytes."""
+        limits = {"tail_lines": last_lines, "limit_bytes": first_bytes}
+        tail = {option: limit for option, limit in limits.items() if limit is not None}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def delete_pod(self, name: str, uid: str) -> None:

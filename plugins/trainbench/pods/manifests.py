@@ -103,6 +103,15 @@ def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) 
     return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]
 
 
+def for_kubectl(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod for `kubectl apply`: no container beside it takes the result, so it is only the last line of its log."""
+    by_hand: dict[str, Any] = deepcopy(dict(pod))
+    for container in by_hand["spec"]["containers"]:
+        if container["name"] == CONTAINER:
+            container["env"] = [variable for variable in container["env"] if variable["name"] != XCOM_DIR_ENV]
+    return by_hand
+
+
 def manifest(
     spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
 ) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) ->
     """Store the result of this manifest's pod; return the file's address. None: it is not the result of the manifest's
     run, so it is left to the judgement. Raises StoreError.
     """
-    if (run := _run_of(manifest)) is None:
+    if (run := run_of(manifest)) is None:
         return None
     spec, rank = run
     try:
@@ -59,7 +59,7 @@ def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | Non
     """Store the kept part of this pod's log; return the file's address. None: it is empty, or of a pod that is none of
     ours. Raises StoreError.
     """
-    if not text or (run := _run_of(manifest)) is None:
+    if not text or (run := run_of(manifest)) is None:
         return None
     spec, rank = run
     name = log_file(rank if spec.placement.nodes > 1 else None)
@@ -80,7 +80,7 @@ def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
 
 def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> str | None:
     """The stored result text of this pod; None: none is stored, or another pod's of the run."""
-    if (run := _run_of(manifest)) is None or (text := arrived(store, *run)) is None:
+    if (run := run_of(manifest)) is None or (text := arrived(store, *run)) is None:
         return None
     context = parse_payload(text).context
     return text if context and context.pod == pod_name else None
@@ -110,7 +110,7 @@ def _read(payload: object | None) -> RunResult | None:
         return None
 
 
-def _run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
+def run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
     """The pod's run and node rank; None for another program's pod."""
     base: Mapping[str, Any] = next((c for c in manifest["spec"]["containers"] if c["name"] == CONTAINER), {})
     env = {variable["name"]: variable.get("value") for variable in base.get("env") or ()}
