@@ -217,3 +217,23 @@ def test_what_is_no_document_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(SubmissionError) as caught:
         parse_submission(content)
     assert said in str(caught.value)
+
+
+def test_the_template_for_a_published_result_names_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it promises of the Markdown is there: what the hardware reference requires of a submission."""
+    monkeypatch.chdir(tmp_path)
+    template = (GOLDEN_DIR.parents[1] / ".github" / "ISSUE_TEMPLATE" / "benchmark-result.md").read_text()
+    command = "trainbench export CAMPAIGN --run RUN_ID --output to-publish"
+    assert f"\n    {command}\n" in template
+    result = make_result()
+    open_store(str(tmp_path / "store")).write_result(result)
+    words = {"CAMPAIGN": result.spec.identity.campaign_id, "RUN_ID": result.spec.identity.run_id}
+    done = trainbench(*(words.get(word, word) for word in command.split()[1:]), "--store", "store")
+
+    assert done.exit_code == 0, done.stderr
+    assert sorted(path.suffix for path in Path("to-publish").iterdir()) == [".json", ".md"]
+    (page,) = Path("to-publish").glob("*.md")
+    required = ("GPU", "memory of a GPU", "model", "recipe", "batch", "sequence length", "tokens/s", "memory GB")
+    assert [name for name in (*required, "CUDA", "torch") if f"| {name}" not in page.read_text()] == []
