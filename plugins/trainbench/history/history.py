@@ -207,7 +207,7 @@ def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Se
     }
     if baseline:
         parameters |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
-    by_campaign = grouped(connection.execute(PAST_SINCE if baseline else PAST, parameters).tuples())
+    by_campaign = grouped(connection.execute(PAST_SINCE if baseline else PAST, parameters))
     return [statistics.median(values) for values in by_campaign.values()]
 
 

@@ -106,7 +106,7 @@ def _decided(
             .where(node_verdicts.c.node.in_(some), node_verdicts.c.condition.not_in(NOT_DECIDED), quarter)
             .group_by(node_verdicts.c.node)
         )
-        yield from connection.execute(query).tuples()
+        yield from connection.execute(query)
 
 
 def _pieces(names: Sequence[str]) -> Iterator[Sequence[str]]:
