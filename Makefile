@@ -26,10 +26,10 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
 # What waits for pods begins at once, and the rest fills both cores to the end: of it the longest first.
-LANES := test-kube-dags test-kube-rest test-kube-production test-browser test-image-runs test-image-rest test-fast test-slow check
+LANES := test-kube-dags test-kube-rest test-kube-production test-browser test-fast test-image-rest test-image-runs test-slow check
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j6 -Otarget $(LANES)
+	@$(MAKE) --no-print-directory -j7 -Otarget $(LANES)
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(GIVE_WAY) $(VENV)/pytest -q tests/unit

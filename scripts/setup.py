@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -18,6 +19,12 @@ SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {
     ".venv": ("requirements/dev.txt", "Airflow and the control plane"),
     ".venv-image": ("requirements/image-dev.txt", "PyTorch and the benchmark"),
+}
+# What Airflow's components and each run import: compiled once here, and not by all that start at the same time.
+COMPILED = {
+    ".venv": "airflow.api_fastapi.app, airflow.jobs.scheduler_job_runner, airflow.dag_processing.manager, "
+    "airflow.providers.cncf.kubernetes.operators.pod",
+    ".venv-image": "torch, transformers.models.llama.modeling_llama",
 }
 
 
@@ -47,6 +54,8 @@ def make(name):
     started = time.time()
     print("setup: %s (%s), this takes a few minutes ..." % (name, what), flush=True)
     install(name, requirements)
+    if not sys.dont_write_bytecode:
+        compile_imports(name)
     with open(stamp, "w") as file:
         file.write(wanted)
     print("setup: %s ready after %.0f s" % (name, time.time() - started), flush=True)
@@ -58,7 +67,7 @@ def install(name, requirements):
     python = os.path.join(folder, "bin", "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not sys.dont_write_bytecode:
-        pip.append("--no-compile")  # half of the time it takes; Python compiles a module at its first import
+        pip.append("--no-compile")  # half of the time it takes; a module is compiled at its first import
     hashed = [*pip, "--require-hashes", "--no-deps", "--requirement"]  # the files name every need
     run([*hashed, os.path.join(ROOT, requirements)])
     if name == ".venv":
@@ -68,6 +77,13 @@ def install(name, requirements):
     # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
     os.environ["DS_BUILD_OPS"] = "0"
     run([*hashed, os.path.join(ROOT, SOURCE_REQUIREMENTS), "--no-build-isolation"])
+
+
+def compile_imports(name):
+    """Import them in a process of its own, with a home of Airflow's that goes away."""
+    with tempfile.TemporaryDirectory() as home:
+        python = os.path.join(ROOT, name, "bin", "python")
+        run([python, "-W", "ignore", "-c", "import " + COMPILED[name]], env=dict(os.environ, AIRFLOW_HOME=home))
 
 
 def torch_version():
@@ -91,9 +107,9 @@ def install_project():
         file.write(wanted)
 
 
-def run(command):
+def run(command, env=None):
     try:
-        subprocess.run(command, check=True, cwd=ROOT)
+        subprocess.run(command, check=True, cwd=ROOT, env=env)
     except subprocess.CalledProcessError as error:
         check_disk()
         stop("`%s` failed with exit code %d; the lines above say why." % (" ".join(command[:6]), error.returncode))
