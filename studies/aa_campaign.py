@@ -33,7 +33,7 @@ from bench_image.contract.result import RunResult, Status  # noqa: E402
 from bench_image.contract.spec import RunSpec  # noqa: E402
 from bench_image.telemetry.nvml import NvmlError, connect  # noqa: E402
 from trainbench.params.campaign_kind import CampaignKind  # noqa: E402
-from trainbench.planning.nodes import Fleet, named  # noqa: E402
+from trainbench.planning.nodes import Fleet, named_nodes  # noqa: E402
 from trainbench.planning.planners import PLANNERS  # noqa: E402
 
 NODE = "aa-1"
@@ -116,7 +116,7 @@ def _specs(form: dict[str, Any], number: int) -> tuple[RunSpec, ...]:
     """As the nightly check's form would plan them, with `form` filled in."""
     planner = PLANNERS[CampaignKind.NODES]
     params = planner.params({"nodes": [NODE]} | form, locally=False)
-    return planner.make(params, Fleet(nodes=named([NODE])), f"aa-{number}").specs
+    return planner.make(params, Fleet(nodes=named_nodes([NODE])), f"aa-{number}").specs
 
 
 class Campaign:

@@ -37,7 +37,7 @@ from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
-from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.pods.result_text import ResultTextError, decode_result
 from trainbench.prices.price_import import as_toml, import_prices
 from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
@@ -241,7 +241,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         "result": Reader(text, parse_result, (ContractError,)),
         "payload": Reader(text, parse_payload, (ContractError,)),
         "spec": Reader(result.spec.model_dump_json().encode(), parse_spec, (ContractError,)),
-        "text of a pod": Reader(text, lambda raw: decoded(raw.decode(errors="replace")), (ResultTextError,)),
+        "text of a pod": Reader(text, lambda raw: decode_result(raw.decode(errors="replace")), (ResultTextError,)),
         "submission": Reader(published, parse_submission, (SubmissionError,)),
         "bench file": Reader((GOLDEN / "bench-encoder-decoder.json").read_bytes(), parse_bench_file, (BenchFileError,)),
         "verdict": Reader(

@@ -13,7 +13,7 @@ from typing import Any
 from bench_image.contract.options import SINGLE_GPU, Strategy
 from bench_image.contract.spec import RunSpec
 from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet, named
+from trainbench.planning.nodes import Fleet, named_nodes
 from trainbench.planning.plan import make_plan
 
 NODE = "h200-4"
@@ -45,7 +45,7 @@ def planned(campaign_id: str) -> Iterator[RunSpec]:
 
 
 def _specs(form: dict[str, Any], campaign_id: str) -> tuple[RunSpec, ...]:
-    return make_plan(parse_params(form), Fleet(nodes=named([NODE])), campaign_id).specs
+    return make_plan(parse_params(form), Fleet(nodes=named_nodes([NODE])), campaign_id).specs
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ Node = dict[str, Any]  # step of a path -> Node; END where a reason covers every
 END = ""
 
 
-def unexplained(sections: Mapping[str, object], reasons: Iterable[str]) -> Iterator[str]:
+def unexplained_nulls(sections: Mapping[str, object], reasons: Iterable[str]) -> Iterator[str]:
     """Yields the paths of all nulls within `sections` that no reason covers.
 
     Linear in the size of both: the reasons become a tree, which is walked together with the sections. A part that a

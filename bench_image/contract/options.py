@@ -61,7 +61,7 @@ FLOAT8_MULTIPLE = 16  # all dimensions of an 8-bit product are multiples of it
 FLOAT8_FAMILIES = ("llama", "mistral")  # their layers multiply with torch.nn.Linear only
 
 
-def unsupported(strategy: Strategy, recipe: Recipe, precision: Precision, family: str | None) -> str | None:
+def unsupported_reason(strategy: Strategy, recipe: Recipe, precision: Precision, family: str | None) -> str | None:
     """Why this combination cannot run, with its remedy; None if it can. `family` None: not checked."""
     if strategy in DEEPSPEED and precision is Precision.FP16:
         return (

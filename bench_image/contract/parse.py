@@ -75,7 +75,7 @@ def explain(error: ValidationError) -> str:
     return "; ".join(parts) + more
 
 
-def implausible(model: type[Frozen] | type[Slotted], name: str, value: object) -> str | None:
+def implausible_reason(model: type[Frozen] | type[Slotted], name: str, value: object) -> str | None:
     """Why this field takes no such value: "4294967.0: Input should be less than ..."; None when it does."""
     try:
         _adapter(model, name).validate_python(value)  # type: ignore[arg-type]

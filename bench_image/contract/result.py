@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from bench_image.contract.consistency import contradictions, sum_of
 from bench_image.contract.frozen import Frozen, Slotted, slotted
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
 from bench_image.contract.result_sections import (
@@ -123,7 +123,7 @@ class RunResult(Frozen):
             raise ValueError("status 'ok' needs performance.samples_per_second")
         if self.finished_at < self.started_at:
             raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
-        for path in unexplained({name: getattr(self, name) for name in SECTIONS}, self.missing):
+        for path in unexplained_nulls({name: getattr(self, name) for name in SECTIONS}, self.missing):
             raise ValueError(f"{path} is null without a reason: add it to `missing`")
         return self
 
@@ -145,7 +145,7 @@ class RunResult(Frozen):
     @property
     def effective_spec(self) -> RunSpec:
         """The spec with what the program chose in place of 'auto'; the spec itself where it never came to choose."""
-        return resolved(self.spec, self.chosen)
+        return resolve_spec(self.spec, self.chosen)
 
 
 SECTIONS = (
@@ -154,7 +154,7 @@ SECTIONS = (
 )  # fmt: skip
 
 
-def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
+def resolve_spec(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
     """`spec` with what the program chose in place of 'auto'."""
     if chosen is None:
         return spec

@@ -27,7 +27,7 @@ from bench_image.contract.options import (
     Precision,
     Recipe,
     Strategy,
-    unsupported,
+    unsupported_reason,
 )
 from bench_image.contract.result_bounds import MAX_COUNT
 from bench_image.contract.setting import setting
@@ -214,7 +214,7 @@ class WorkSettings(Frozen):
                 f"{FLOAT8_MULTIPLE}: choose a multiple of {FLOAT8_MULTIPLE}, or bf16"
             )
         family = self.known_shape.family if self.known_shape else None
-        return unsupported(strategy, self.recipe, self.precision, family)
+        return unsupported_reason(strategy, self.recipe, self.precision, family)
 
     def _no_such_attention(self, attention: Attention) -> str | None:
         """Why the model cannot compute its attention so, with its remedy; None if it can."""

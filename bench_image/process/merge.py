@@ -10,7 +10,7 @@ from typing import Any
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.gpu_specs import peak_tflops
-from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolved
+from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolve_spec
 from bench_image.contract.result_sections import (
     Clock,
     Communication,
@@ -51,7 +51,7 @@ def merge(
     first = reports[0] if reports else None
     missing = _known_reasons(spec, status, error, first)
     windows = first.windows if first else ()
-    work = resolved(spec, first.chosen if first else None)
+    work = resolve_spec(spec, first.chosen if first else None)
     performance = performance_of(work, first, windows, missing)
     return RunResult(
         spec=spec,

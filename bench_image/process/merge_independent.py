@@ -12,9 +12,18 @@ from typing import NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from bench_image.contract.flops import tokens_per_sample
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.parse import explain
-from bench_image.contract.result import Chosen, Phase, RankSummary, RunError, RunResult, Status, failed_result, resolved
+from bench_image.contract.result import (
+    Chosen,
+    Phase,
+    RankSummary,
+    RunError,
+    RunResult,
+    Status,
+    failed_result,
+    resolve_spec,
+)
 from bench_image.contract.result_sections import (
     Clock,
     Communication,
@@ -83,7 +92,7 @@ def merge_independent(
         or ParameterCount(total=None, trainable=None),
         "ranks": tuple(_summary(part) for part in parts),
     }
-    missing |= dict.fromkeys(unexplained(sections, missing), "not known of every GPU")
+    missing |= dict.fromkeys(unexplained_nulls(sections, missing), "not known of every GPU")
     fields = {"spec": spec, "status": status, "error": error, "started_at": started_at, "finished_at": finished_at}
     return RunResult(**fields, **sections, cost=parts[0].result.cost, missing=missing)
 
@@ -217,7 +226,7 @@ def _over(spec: RunSpec, part: RankPart, num_windows: int) -> Performance:
     """The rank's figures over its first `num_windows` windows."""
     if len(part.result.performance.windows) == num_windows or part.report is None:
         return part.result.performance
-    work = resolved(spec.of_one_rank, part.report.chosen)
+    work = resolve_spec(spec.of_one_rank, part.report.chosen)
     return performance_of(work, part.report, part.report.windows[:num_windows], {})
 
 

@@ -14,7 +14,7 @@ from bench_image.contract.pod_io import NO_TEMPLATE, TEMPLATE_ENV
 from bench_image.contract.result_sections import Context, Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
-from bench_image.telemetry.unmeasured_gpus import TorchGpu, described, unmeasured
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, described, unmeasurable_reason
 
 POD_ENV = "TRAINBENCH_POD"
 IMAGE_ENV = "TRAINBENCH_IMAGE"
@@ -85,7 +85,7 @@ def _read_gpus(
     if device is Device.CPU:
         missing |= dict.fromkeys(("driver", "cuda"), "the run uses no GPU")
         return (), None, None
-    if reason := unmeasured(torch_gpus):
+    if reason := unmeasurable_reason(torch_gpus):
         missing |= dict.fromkeys(("driver", "cuda"), reason)
         return described(torch_gpus, reason, missing), None, None
     try:

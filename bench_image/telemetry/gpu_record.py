@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from bench_image.contract.parse import implausible
+from bench_image.contract.parse import implausible_reason
 from bench_image.contract.result_sections import GpuTelemetry
 from bench_image.telemetry import nvml as nvml_api
 
@@ -70,7 +70,7 @@ class GpuRecord:
             fields[field] = combine(values) if values else None
             if not values:
                 missing[f"gpus.{self._index}.{field}"] = self._reasons.get(reading, "no measured window")
-            elif reason := implausible(GpuTelemetry, field, fields[field]):
+            elif reason := implausible_reason(GpuTelemetry, field, fields[field]):
                 fields[field] = None
                 missing[f"gpus.{self._index}.{field}"] = f"the driver returned an impossible value: {reason}"
         return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=self._num_samples, **fields)

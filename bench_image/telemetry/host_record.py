@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench_image.contract.parse import implausible
+from bench_image.contract.parse import implausible_reason
 from bench_image.contract.result_sections import HostTelemetry
 
 
@@ -69,7 +69,7 @@ class HostRecord:
             if value is None
         }
         for name, value in fields.items():
-            if value is not None and (reason := implausible(HostTelemetry, name, value)):
+            if value is not None and (reason := implausible_reason(HostTelemetry, name, value)):
                 fields[name] = None
                 missing[f"host.{name}"] = f"the system returned an impossible value: {reason}"
         return HostTelemetry(**fields)

@@ -11,7 +11,7 @@ from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 from bench_image.telemetry.gpu_record import GpuRecord
 from bench_image.telemetry.host_record import HostRecord
-from bench_image.telemetry.unmeasured_gpus import TorchGpu, unmeasured
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, unmeasurable_reason
 
 
 class Sampler:
@@ -35,7 +35,7 @@ class Sampler:
         if device is Device.CPU:
             self._missing["gpus"] = "the run uses no GPU"
             return
-        if reason := unmeasured(torch_gpus):
+        if reason := unmeasurable_reason(torch_gpus):
             self._missing["gpus"] = reason
             return
         try:

@@ -35,7 +35,7 @@ def torch_gpus(torch: Any, num_gpus: int) -> tuple[TorchGpu, ...]:
     return tuple(gpus)
 
 
-def unmeasured(gpus: Sequence[TorchGpu]) -> str | None:
+def unmeasurable_reason(gpus: Sequence[TorchGpu]) -> str | None:
     """Why NVML cannot measure these GPUs; None: it can."""
     return next((reason for gpu in gpus for prefix, reason in REASONS.items() if gpu.uuid.startswith(prefix)), None)
 

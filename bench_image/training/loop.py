@@ -14,7 +14,7 @@ from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.stopwatch import seconds, stopwatch, synchronize
+from bench_image.training.stopwatch import clock_seconds, stopwatch, synchronize
 from bench_image.training.train_step import TrainStep
 
 CHECK_EVERY = 10  # steps between two checks of the mean step time's half-width
@@ -52,10 +52,10 @@ def warm_up(
     """
     step_times_s = []
     for done in range(1, num_steps + 1):
-        begin = seconds(group.device)
+        begin = clock_seconds(group.device)
         step()
         synchronize(group.device)
-        step_times_s.append(seconds(group.device) - begin)
+        step_times_s.append(clock_seconds(group.device) - begin)
         log(done, step_times_s[-1])
         if done == min(num_steps, STEPS_BEFORE_CAPTURE + 1):  # compiled, and the CUDA graph captured
             group.wait_for_neighbours()

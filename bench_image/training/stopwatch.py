@@ -12,7 +12,7 @@ from bench_image.contract.result_sections import Clock
 from bench_image.contract.work import Device
 
 
-def seconds(device: torch.device) -> float:
+def clock_seconds(device: torch.device) -> float:
     """The time in seconds of the clock by which this device's runs are measured (Performance.clock)."""
     on_cpu = Clock.of(Device(device.type)) is Clock.PROCESS_CPU
     return time.process_time() if on_cpu else time.perf_counter()
@@ -39,7 +39,7 @@ class CpuStopwatch:
         self._marks: list[float] = []
 
     def mark(self) -> None:
-        self._marks.append(seconds(torch.device("cpu")))
+        self._marks.append(clock_seconds(torch.device("cpu")))
 
     def intervals(self) -> list[float]:
         return [end - begin for begin, end in pairwise(self._marks)]

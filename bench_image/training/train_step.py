@@ -17,7 +17,7 @@ from bench_image.data.batches import batches
 from bench_image.model.build import BuiltModel
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.cuda_graph import CudaGraphStep, HangGuard, on_stream
-from bench_image.training.stopwatch import seconds, synchronize
+from bench_image.training.stopwatch import clock_seconds, synchronize
 
 
 class TrainStep:
@@ -50,7 +50,7 @@ class TrainStep:
         return self.optimizer_step.model
 
     def __call__(self) -> torch.Tensor:
-        begin = seconds(self.group.device)
+        begin = clock_seconds(self.group.device)
         if uses_cuda_graph(self.spec) and self.steps_done >= steps_before_capture(self.spec):
             loss = self._replay_graph()
         else:
@@ -120,7 +120,7 @@ class TrainStep:
     def _inject_slowdown(self, begin: float, slowdown_pct: float) -> None:
         device = self.group.device
         synchronize(device)
-        wait_on_clock(device, drill_delay_s(seconds(device) - begin, slowdown_pct))
+        wait_on_clock(device, drill_delay_s(clock_seconds(device) - begin, slowdown_pct))
 
 
 def wait_on_clock(device: torch.device, delay_s: float) -> None:
@@ -128,8 +128,8 @@ def wait_on_clock(device: torch.device, delay_s: float) -> None:
     if Clock.of(Device(device.type)) is Clock.WALL:
         time.sleep(delay_s)
         return
-    end = seconds(device) + delay_s
-    while seconds(device) < end:
+    end = clock_seconds(device) + delay_s
+    while clock_seconds(device) < end:
         pass
 
 

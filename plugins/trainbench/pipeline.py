@@ -194,7 +194,7 @@ def price(night: Night) -> Campaign:
     """Make the campaign: each run with its cost, and the findings, errors first."""
     measured, plan, parts = night.measured, night.measured.plan, FaultIsolation()
     priced = price_runs(night.runs, plan.params.usd_per_gpu_hour, parts)
-    stale = lambda: (*priced.problems, *price_tables.stale(priced.used, measured.finished_at.date()))  # noqa: E731
+    stale = lambda: (*priced.problems, *price_tables.stale_price_findings(priced.used, measured.finished_at.date()))  # noqa: E731
     night = _with_findings(night, [("reading prices", stale)], parts)
     return Campaign(
         campaign_id=plan.campaign_id,

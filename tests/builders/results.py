@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
     SECTIONS,
@@ -25,7 +25,7 @@ from bench_image.contract.result import (
     RunResult,
     Status,
     failed_result,
-    resolved,
+    resolve_spec,
 )
 from bench_image.contract.result_sections import (
     Clock,
@@ -106,7 +106,7 @@ def make_result(
             pod_template=pod_template,
             gpus=tuple(_gpu(i, uuid, gpu_name, vbios, memory_total_gb) for i, uuid in enumerate(uuids)),
         ),
-        "performance": _performance(resolved(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=38.0),
+        "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=38.0),
         "memory": _memory("cuda_allocated" if memory_gb is not None else None, memory_gb, alloc_retries),
         "telemetry": Telemetry(
             gpus=tuple(
@@ -161,7 +161,7 @@ def make_cpu_result(
     fields: dict[str, Any] = {
         "chosen": chosen,
         "context": _context(spec, driver=None, cuda=None, libraries=LIBRARIES, gpus=()),
-        "performance": _performance(resolved(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
+        "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
         "memory": _memory("process_rss", memory_gb, None),
         "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
         "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
@@ -276,7 +276,7 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
         ),
     } | fields
     sections = {name: everything[name] for name in SECTIONS if name != "cost"}
-    nulls = (re.sub(r"^ranks\.\d+", "ranks.*", path) for path in unexplained(sections, ()))
+    nulls = (re.sub(r"^ranks\.\d+", "ranks.*", path) for path in unexplained_nulls(sections, ()))
     reasons = dict.fromkeys(nulls, "not reported here")
     everything.setdefault("missing", reasons | {"cost": "prices are added when the result is collected"})
     return RunResult(**everything)

@@ -13,7 +13,7 @@ from trainbench.cluster.kubernetes_api import Refused
 from trainbench.orchestration import node_discovery, plan_tasks
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet, named
+from trainbench.planning.nodes import Fleet, named_nodes
 from trainbench.settings.environment import read_settings
 
 SETTINGS = read_settings({})
@@ -29,7 +29,9 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forbidden")
 def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert node_discovery.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet(nodes=named(["gpu-a"]))
+    assert node_discovery.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet(
+        nodes=named_nodes(["gpu-a"])
+    )
     assert "no run is skipped for them: GET /api/v1/nodes: nodes is forbidden" in capsys.readouterr().out
 
 
@@ -62,7 +64,7 @@ def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
     monkeypatch.setenv("TRAINBENCH_POD_TEMPLATE", str(template))
     context = {"params": {"nodes": ["gpu-a"]}, "dag": Mock(dag_id="node_consistency"), "run_id": "manual", "ti": ti}
     monkeypatch.setattr(plan_tasks, "get_current_context", lambda: context)
-    monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named(["gpu-a"])))
+    monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named_nodes(["gpu-a"])))
     monkeypatch.setattr(plan_tasks, "max_map_length", lambda: 1024)
     with pytest.raises(AirflowFailException, match=r"spec.restartPolicy: a failed benchmark is repeated by its task"):
         plan_tasks._planned(CampaignKind.NODES)

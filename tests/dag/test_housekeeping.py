@@ -13,7 +13,7 @@ from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.cluster.kubernetes_api import Unreachable
 from trainbench.cluster.leaked_pods import Liveness
 from trainbench.orchestration.housekeeping_dag import _liveness, _mode, build_housekeeping
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
 from trainbench.results.artefacts import Store
 from trainbench.settings.environment import Housekeeping
 
@@ -39,7 +39,7 @@ def pod(name: str, owner: Owner | None, hours_old: float = 48) -> dict[str, Any]
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "labels": ours(PodSettings()),
+            "labels": installation_labels(PodSettings()),
             "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
             "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         },

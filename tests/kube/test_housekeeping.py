@@ -16,7 +16,7 @@ from tests.kube.shell_pods import SMALL
 from trainbench.cluster.housekeeping import document, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.cluster.leaked_pods import Liveness, Rules
-from trainbench.pods.manifests import Owner, manifests, ours
+from trainbench.pods.manifests import Owner, installation_labels, manifests
 from trainbench.settings.environment import Housekeeping, Settings
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
@@ -60,7 +60,7 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
 
 
 def sweep(api: Cluster, settings: Settings, mode: Housekeeping, rules: Rules = AT_ONCE) -> dict[str, Any]:
-    return document(sweep_pods(api, ours(settings), liveness, rules, mode, datetime.now(UTC)))
+    return document(sweep_pods(api, installation_labels(settings), liveness, rules, mode, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:

@@ -13,7 +13,7 @@ from tests.kube.e2e import INSTANCE
 from tests.kube.shell_pods import pod
 from trainbench.cli.app import app
 from trainbench.cluster.kubernetes_api import open_cluster
-from trainbench.pods.manifests import PodSettings, ours
+from trainbench.pods.manifests import PodSettings, installation_labels
 from trainbench.settings.environment import read_settings
 
 PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"
@@ -24,7 +24,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TRAINBENCH_NAMESPACE", cluster.namespace)
     monkeypatch.setenv("TRAINBENCH_INSTANCE", INSTANCE)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    labels = {**ours(PodSettings(instance=INSTANCE)), "trainbench.io/node": "node-1"}
+    labels = {**installation_labels(PodSettings(instance=INSTANCE)), "trainbench.io/node": "node-1"}
     cluster.nodes(1)
     reached = open_cluster(read_settings(), str(cluster.kubeconfig))
     for made in (

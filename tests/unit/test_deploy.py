@@ -18,7 +18,7 @@ from trainbench import __version__
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK
 from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
+from trainbench.pods.manifests import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, installation_labels, manifests
 from trainbench.settings.environment import Launcher, read_settings
 from try_bench_image import container_arguments
 
@@ -229,7 +229,7 @@ def test_a_pod_that_is_not_restricted_is_noticed() -> None:
 
 
 def test_network_policies_shut_everything_but_names_and_gang_peers() -> None:
-    single = ours(PodSettings())
+    single = installation_labels(PodSettings())
     gang = next(pod for _, pod in PODS if RENDEZVOUS in pod["metadata"]["labels"])["metadata"]["labels"]
     stranger = {"app": "other"}
 

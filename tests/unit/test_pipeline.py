@@ -28,7 +28,7 @@ from trainbench.judging.over_time.node_history import records_of
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import assess, judged_before, report
-from trainbench.planning.nodes import Fleet, GpuNode, named
+from trainbench.planning.nodes import Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.reporting import verdict_text
@@ -187,7 +187,7 @@ def test_own_history_is_that_of_the_same_strategy() -> None:
 
 
 def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
-    nodes = (*named(NODES), GpuNode(name="node-5", num_gpus=1))
+    nodes = (*named_nodes(NODES), GpuNode(name="node-5", num_gpus=1))
     planned = make_plan(
         parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), Fleet(nodes=nodes), "campaign-1"
     )

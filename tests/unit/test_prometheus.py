@@ -23,7 +23,7 @@ from debian import NoPackage
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.otel_bridge import Bridge, bridge
 from tests.builders.prometheus import Prometheus, program, prometheus, wait_until
-from trainbench.alerting.gauges import CODES, Client, Point, gauges, points
+from trainbench.alerting.gauges import CODES, Client, GaugePoint, client_points, gauges
 from trainbench.core.verdicts import State
 from trainbench.history.history import History, open_history
 from trainbench.judging.node_condition import FRESH
@@ -98,9 +98,9 @@ def promtool() -> str:
         pytest.skip(str(error))
 
 
-def state_points(fed: Fed, *, has_labels: bool) -> tuple[Point, ...]:
+def state_points(fed: Fed, *, has_labels: bool) -> tuple[GaugePoint, ...]:
     now = datetime.now(UTC)
-    return points(gauges(fed.history.fleet_state(now, FRESH), now), Client(has_labels)).points
+    return client_points(gauges(fed.history.fleet_state(now, FRESH), now), Client(has_labels)).points
 
 
 def expression(panel: str) -> str:

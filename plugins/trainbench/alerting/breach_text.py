@@ -14,7 +14,7 @@ _STATES: Mapping[State | None, str] = {
 }
 
 
-def phrase(breach: Breach) -> str:
+def breach_phrase(breach: Breach) -> str:
     """The node's deviation from its peers, else its finding's summary."""
     if breach.deviation:
         return f"{breach.deviation} against its peers"

@@ -43,7 +43,7 @@ class Gauge(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class Point(NamedTuple):
+class GaugePoint(NamedTuple):
     """A gauge as the client gets it; `labels` None: they stand in the name, or there are none."""
 
     name: str
@@ -68,7 +68,7 @@ class Client(NamedTuple):
 class Points(NamedTuple):
     """`left_out`: one phrase for each reason why a gauge is not among `points`."""
 
-    points: tuple[Point, ...]
+    points: tuple[GaugePoint, ...]
     left_out: tuple[str, ...]
 
 
@@ -114,12 +114,12 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def points(made: Sequence[Gauge], client: Client) -> Points:
+def client_points(made: Sequence[Gauge], client: Client) -> Points:
     """What the client can take of these, in their order."""
     pairs = [(gauge, _labelled(gauge) if client.has_labels else _plain(gauge)) for gauge in made]
     num_alike = Counter(point.series for _, point in pairs)
     num_of_name: Counter[str] = Counter()
-    kept: list[Point] = []
+    kept: list[GaugePoint] = []
     left_out: dict[str, list[Gauge]] = {}
     for gauge, point in pairs:
         why = _refusal(point, num_alike[point.series], client)
@@ -133,7 +133,7 @@ def points(made: Sequence[Gauge], client: Client) -> Points:
     return Points(tuple(kept), tuple(_phrase(why, of) for why, of in left_out.items()))
 
 
-def _refusal(point: Point, num_alike: int, client: Client) -> str | None:
+def _refusal(point: GaugePoint, num_alike: int, client: Client) -> str | None:
     if not math.isfinite(point.value):
         return "the value is no finite number"
     if num_alike > 1:  # two nodes in one series would show each other's figures
@@ -144,14 +144,14 @@ def _refusal(point: Point, num_alike: int, client: Client) -> str | None:
     return None
 
 
-def _labelled(gauge: Gauge) -> Point:
-    return Point(gauge.name, gauge.value, {key: _clean(value) for key, value in gauge.labels.items()} or None)
+def _labelled(gauge: Gauge) -> GaugePoint:
+    return GaugePoint(gauge.name, gauge.value, {key: _clean(value) for key, value in gauge.labels.items()} or None)
 
 
-def _plain(gauge: Gauge) -> Point:
+def _plain(gauge: Gauge) -> GaugePoint:
     """A dot begins a new part of a name, so one within a part becomes two underscores, as in Airflow's own names."""
     parts = [_clean(gauge.labels[key]).replace(".", "__") for key in IN_NAME if key in gauge.labels]
-    return Point(".".join([gauge.name, *parts]), gauge.value, None)
+    return GaugePoint(".".join([gauge.name, *parts]), gauge.value, None)
 
 
 def _clean(text: str) -> str:

@@ -38,6 +38,6 @@ def prefix_of(base_url: str | None) -> str:
     return urlsplit(base_url or "").path.rstrip("/")
 
 
-def absolute(base_url: str | None, relative: str) -> str | None:
+def absolute_url(base_url: str | None, relative: str) -> str | None:
     """The absolute address; None where Airflow does not know its own address (`[api] base_url`)."""
     return f"{base_url.rstrip('/')}/{relative}" if base_url else None

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.alerting.breach_text import phrase
-from trainbench.alerting.links import absolute, benchmarks_page, breach_page, prefix_of, report_tab
+from trainbench.alerting.breach_text import breach_phrase
+from trainbench.alerting.links import absolute_url, benchmarks_page, breach_page, prefix_of, report_tab
 from trainbench.core.formats import listing, one_line, sentence
 from trainbench.history.breach import Breach, BreachKind
 from trainbench.reporting.html import environment
@@ -54,7 +54,7 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
     links = [_links(same[0][0], base_url) for same in named]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
     lines = [_lines(same) for same in named]
-    page = absolute(base_url, benchmarks_page(prefix_of(base_url)))
+    page = absolute_url(base_url, benchmarks_page(prefix_of(base_url)))
     return Message(
         subject=subject,
         text=_text(subject, lines, links, more),
@@ -94,9 +94,9 @@ def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
 def _payload(same: Sequence[Notice]) -> dict[str, Any]:
     """Of nodes that share the finding, and of what else is open of the node, the ids are kept in the history."""
     first, *others = same[0]
-    also = [{"id": _id(other), "level": other.level.value, "what": phrase(other)} for other in others]
+    also = [{"id": _id(other), "level": other.level.value, "what": breach_phrase(other)} for other in others]
     own = first.model_dump(mode="json", exclude={"acknowledgement", "closed_by_campaign_id"})
-    event = {"id": _id(first), "event": event_of(first).value, "level": first.level.value, "what": phrase(first)}
+    event = {"id": _id(first), "event": event_of(first).value, "level": first.level.value, "what": breach_phrase(first)}
     return {**own, **event, "nodes": [notice[0].node for notice in same], "also": also}
 
 
@@ -107,7 +107,7 @@ def _names(same: Sequence[Notice]) -> str:
 def _what(breach: Breach, num_named: int = 1) -> str:
     """The phrase after the node's name. It names all nodes of the finding where only one of them precedes it."""
     is_shared = num_named == 1 and len(breach.finding.nodes) > 1
-    return f"{breach.finding.subject} {phrase(breach)}" if is_shared else phrase(breach)
+    return f"{breach.finding.subject} {breach_phrase(breach)}" if is_shared else breach_phrase(breach)
 
 
 def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> str:
@@ -162,8 +162,8 @@ def _links(breach: Breach, base_url: str | None) -> tuple[tuple[str, str], ...]:
     page = breach_page(breach.id, prefix_of(base_url)) if breach.kind is BreachKind.BREACH else None
     report = report_tab(breach.dag_id, breach.dag_run_id) if breach.dag_run_id else None
     links = [
-        ("report", absolute(base_url, report) if report else None),
-        ("breach", absolute(base_url, page) if page else None),
+        ("report", absolute_url(base_url, report) if report else None),
+        ("breach", absolute_url(base_url, page) if page else None),
     ]
     return tuple((name, address) for name, address in links if address)
 

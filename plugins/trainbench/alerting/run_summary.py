@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainbench.alerting.links import absolute, benchmarks_page, prefix_of, report_tab, run_page
+from trainbench.alerting.links import absolute_url, benchmarks_page, prefix_of, report_tab, run_page
 from trainbench.alerting.run_note import HEAD
 from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
@@ -84,7 +84,7 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "verdict": _short(verdict_text.in_full(campaign)),
         "is_drill": campaign.is_drill,
         "nodes": _nodes(campaign),
-        "links": {name: absolute(base_url, link) or link for name, link in links.items()},
+        "links": {name: absolute_url(base_url, link) or link for name, link in links.items()},
     }
 
 

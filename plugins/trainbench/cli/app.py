@@ -245,7 +245,11 @@ def _print_answer(campaign: Campaign) -> None:
     from trainbench.reporting import verdict_text
     from trainbench.reporting.terminal import plain
 
-    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign), *verdict_text.dated(campaign)):
+    for line in (
+        verdict_text.verdict(campaign),
+        *verdict_text.recommended(campaign),
+        *verdict_text.slowdown_sentences(campaign),
+    ):
         console(stderr=True).print(plain(line))
 
 

@@ -129,13 +129,13 @@ def _cluster_opener(settings: Settings, kubeconfig: str | None, context: str | N
 def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, delete: bool) -> tuple[Swept, ...]:
     from trainbench.cluster.housekeeping import sweep_pods
     from trainbench.cluster.leaked_pods import Liveness, Rules
-    from trainbench.pods.manifests import ours
+    from trainbench.pods.manifests import installation_labels
     from trainbench.settings.environment import Housekeeping
 
     # Only a task may ask Airflow for its DAG runs.
     rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
     mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
-    return sweep_pods(opened(), ours(settings), liveness, rules, mode, datetime.now(UTC))
+    return sweep_pods(opened(), installation_labels(settings), liveness, rules, mode, datetime.now(UTC))
 
 
 def _print_swept(

@@ -56,12 +56,12 @@ def cost(
 
 def _print_report(report: SpendReport, *, all_tables: bool) -> None:
     """Print the answer, then a table that fits a screen, or all tables."""
-    from trainbench.cost.monthly_tables import screen_table, tables
+    from trainbench.cost.monthly_tables import screen_table, spend_tables
     from trainbench.reporting.terminal import plain, titled
 
     shown = console()
     shown.print(*map(plain, report.summary), sep="\n")
-    every = tables(report)
+    every = spend_tables(report)
     first = screen_table(report)
     for content in every if all_tables else (first,) if first.rows else ():
         shown.print(titled(content))

@@ -19,7 +19,7 @@ from trainbench.cost.monthly_report import SpendReport
 from trainbench.cost.plan_estimate import PlanEstimate
 from trainbench.judging.node_marks import Mark
 from trainbench.planning.plan import Plan
-from trainbench.prices.price_import import Imported
+from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import Price
 from trainbench.results.campaign import Campaign
 
@@ -180,7 +180,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "compare": ComparisonDocument,
     "estimate": EstimatesDocument,
     "prices": PricesDocument,
-    "prices import": Imported,
+    "prices import": ImportedPrices,
     "cost": CostDocument,
     "watch": PodsDocument,
     "export": ExportDocument,

@@ -25,7 +25,7 @@ from trainbench.cli.base import (
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
     from trainbench.exchange.comparison_rows import ComparisonRow
-    from trainbench.prices.price_import import Imported
+    from trainbench.prices.price_import import ImportedPrices
 
 app = typer.Typer()
 prices_app = typer.Typer(invoke_without_command=True)
@@ -210,26 +210,26 @@ def _print_estimates(estimates: Sequence[Estimate]) -> None:
 
 def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
     from trainbench.cost.job_estimates import EstimateError
-    from trainbench.exchange.result_files import find, gather
+    from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.results.artefacts import open_store
 
-    gathered = gather(find(sources, open_store(store_url)))
+    gathered = read_result_files(find_result_files(sources, open_store(store_url)))
     print_broken(gathered.broken)
     if not gathered.rows:
         raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
     return gathered.rows
 
 
-def _print_imported(imported: Imported) -> None:
+def _print_imported(imported: ImportedPrices) -> None:
     """Print on standard error: standard output may be the table itself."""
     from trainbench.cost.estimate_tables import skipped_table
-    from trainbench.prices.price_import import tally
+    from trainbench.prices.price_import import import_summary
     from trainbench.reporting.terminal import plain, rich_table
 
     shown = console(stderr=True)
     if imported.skipped:
         shown.print(rich_table(skipped_table(imported)))
-    shown.print(plain(f"{tally(imported)}."))
+    shown.print(plain(f"{import_summary(imported)}."))
 
 
 def _write_new(path: Path, text: str) -> None:

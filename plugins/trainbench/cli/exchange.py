@@ -74,15 +74,15 @@ def compare(
 ) -> None:
     """Compare results of different machines on equal work: speed, memory and cost."""
     from trainbench.exchange import compare as comparing
-    from trainbench.exchange.result_files import find, gather
+    from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import load_prices
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
     with user_errors():
-        files = find(sources, open_store(store_url))
+        files = find_result_files(sources, open_store(store_url))
         with _progress("files read", len(files)) as advance:
-            gathered = gather(files, advance)
+            gathered = read_result_files(files, advance)
         jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
         if html:
             from trainbench.exchange.compare_page import comparison_html
@@ -153,11 +153,11 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write one result for publication: JSON, and Markdown for people."""
-    from trainbench.exchange.export import choose, export_files
+    from trainbench.exchange.export import choose_result, export_files
     from trainbench.results.artefacts import open_store
 
     with user_errors():
-        result = choose(source, run_id, open_store(store_url))
+        result = choose_result(source, run_id, open_store(store_url))
         files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
         paths = {name: output / name for name in files}
         for name, text in files.items():
@@ -177,7 +177,7 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare` and `report`."""
     from upath import UPath
 
-    from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported, parse_submission
+    from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile
@@ -188,7 +188,7 @@ def import_(
         store = open_store(store_url)
         for path in files:
             try:
-                result = imported(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
+                result = imported_result(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
             except (SubmissionError, StoreError) as error:
                 broken.append(BrokenFile(str(path), str(error)))
             else:

@@ -17,7 +17,7 @@ from trainbench.core.formats import count, duration
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalPod
-from trainbench.pods.manifests import manifest, title
+from trainbench.pods.manifests import manifest, pod_title
 from trainbench.results.arrivals import store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
@@ -112,7 +112,7 @@ def _run_pods(
 
     results = []
     for number, spec in enumerate(specs, start=1):
-        name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.identity.group_id))}"
+        name = f"{number}/{len(specs)} {pod_title(spec, what=labels.get(spec.identity.group_id))}"
         kept.running = name
         result = _run_pod(spec, settings, name, store, console)
         store.write_result(result)

@@ -63,7 +63,7 @@ def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tu
     """The running pods, and why the cluster could not be queried."""
     from trainbench.cluster.kubernetes_api import ClusterError, open_cluster
     from trainbench.cluster.running_pods import cluster_pods, local_pods
-    from trainbench.pods.manifests import ours
+    from trainbench.pods.manifests import installation_labels
     from trainbench.settings.environment import Launcher
 
     now = datetime.now(UTC)
@@ -72,7 +72,7 @@ def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tu
         return local, None
     try:
         cluster = open_cluster(settings, kubeconfig, context)
-        return (*cluster_pods(cluster, ours(settings), now), *local), None
+        return (*cluster_pods(cluster, installation_labels(settings), now), *local), None
     except ClusterError as error:
         return local, f"{error}; TRAINBENCH_LAUNCHER=local looks at this machine only"
 
@@ -80,13 +80,13 @@ def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tu
 def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
     from rich.console import Group
 
-    from trainbench.cluster.running_pods import table
+    from trainbench.cluster.running_pods import running_pods_table
     from trainbench.core.formats import count
     from trainbench.reporting.terminal import plain, rich_table
 
     running = sum(pod.state == "Running" for pod in pods)
     head = f"{count(len(pods), 'pod')} of ours, {running} running" if pods else "No pod of ours runs."
     parts: list[RenderableType] = [plain(f"{head} ({datetime.now():%H:%M:%S})", style="bold")]
-    parts += [rich_table(table(pods))] if pods else []
+    parts += [rich_table(running_pods_table(pods))] if pods else []
     parts += [plain(problem, style="yellow")] if problem else []
     return Group(*parts)

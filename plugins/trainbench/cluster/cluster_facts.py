@@ -12,7 +12,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
 from trainbench.cluster.mark_checks import MarkFacts, mark_facts
-from trainbench.planning.nodes import HOSTNAME, Fleet, fleet, is_gpu_resource
+from trainbench.planning.nodes import HOSTNAME, Fleet, fleet_of, is_gpu_resource
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
 from trainbench.pods.node_rules import refused_by
 from trainbench.pods.pod_requests import never_fits
@@ -84,7 +84,7 @@ def gather_cluster(
     """The cluster's facts. `manifests`: makes the pods to try for the ready GPU nodes. Raises Unreachable."""
     version = cluster.version()  # first, to stop early where no server answers
     nodes = _or_refusal(cluster.nodes)
-    gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine, settings.gpu_resources)
+    gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet_of(nodes, settings.quarantine, settings.gpu_resources)
     known = Fleet() if isinstance(gpu_fleet, Refusal) else gpu_fleet
     pods = {kind: _as_sent(pod, sidecar) for kind, pod in _one_of_each_kind(manifests(known), settings).items()}
     missing = _or_refusal(lambda: _missing(cluster))

@@ -10,7 +10,7 @@ from functools import partial
 
 from trainbench.cluster.cluster_checks import GPUS, cluster_checks
 from trainbench.cluster.doctor_check import Check, CheckState
-from trainbench.cluster.doctor_facts import Facts, Manifests, gather, probed
+from trainbench.cluster.doctor_facts import Facts, Manifests, gather_facts, with_probe_facts
 from trainbench.cluster.installation_checks import airflow_checks, site_checks
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.formats import count, one_line, sentence
@@ -37,8 +37,8 @@ def examine(
     """
     try:
         way = opened or partial(open_cluster, settings)
-        facts = gather(settings, manifests, way, asks_airflow=opened is None)
-        return checks(probed(facts, way) if with_probe else facts)
+        facts = gather_facts(settings, manifests, way, asks_airflow=opened is None)
+        return checks(with_probe_facts(facts, way) if with_probe else facts)
     except Exception as error:  # a broken doctor must not stop a benchmark that could run
         summary = f"the examination itself failed: {type(error).__name__}: {one_line(str(error))}"
         return (Check(name="doctor", state=CheckState.UNKNOWN, summary=summary, resolution="please report this"),)

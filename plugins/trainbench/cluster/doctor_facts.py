@@ -63,7 +63,7 @@ class Facts(Frozen):
     unsent: UnsentFacts | Unknown | None = None
 
 
-def gather(
+def gather_facts(
     settings: Settings,
     planned: Manifests,
     opened: Callable[[], Cluster],
@@ -100,7 +100,7 @@ def gather(
     )
 
 
-def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
+def with_probe_facts(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
     """The facts with those of a real probe pod; unchanged without a cluster or a usable template."""
     if not isinstance(facts.cluster, ClusterFacts) or facts.template_fault:
         return facts

@@ -147,12 +147,12 @@ def store_facts(settings: Settings) -> StoreFacts:
 
 def history_facts(settings: Settings) -> HistoryFacts:
     """Open the database and compare its schema with ours; change nothing. Raises HistoryError or SQLAlchemyError."""
-    from trainbench.history.database import connect, shown
+    from trainbench.history.database import connect, without_secrets
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store))
     revision = _revision(engine)
     return HistoryFacts(
-        where=shown(engine.url),
+        where=without_secrets(engine.url),
         revision=revision,
         is_known=revision in (None, _schema()),
     )

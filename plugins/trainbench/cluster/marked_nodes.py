@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused
 from trainbench.judging.node_marks import ListedNode, Mark
-from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet
+from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet_of
 from trainbench.pods.manifests import label_value
 from trainbench.settings.environment import KeepAway, Settings
 
@@ -39,7 +39,7 @@ def name_of(node: Node) -> str:
 
 def gpu_nodes(nodes: Sequence[Node], settings: Settings) -> dict[str, Node]:
     """Name -> node of the GPU nodes, usable or not, without names of several nodes."""
-    of_fleet = fleet(nodes, settings.quarantine, settings.gpu_resources)
+    of_fleet = fleet_of(nodes, settings.quarantine, settings.gpu_resources)
     names = {each.name for each in of_fleet.nodes} | {each.name for each in of_fleet.absent}
     times = Counter(map(name_of, nodes))
     return {name: node for node in nodes if (name := name_of(node)) in names and times[name] == 1}

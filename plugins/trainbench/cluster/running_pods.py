@@ -82,7 +82,7 @@ def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]
     return _ordered(pod for path in files if (pod := _local(path, now)))
 
 
-def table(pods: Sequence[LivePod]) -> Table:
+def running_pods_table(pods: Sequence[LivePod]) -> Table:
     return make_table(
         pods,
         (

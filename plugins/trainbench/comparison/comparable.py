@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import PRESET_SETTINGS, Preset
 from trainbench.core.grouping import grouped
-from trainbench.results.readings import gpu_name, hardware, is_measured
+from trainbench.results.readings import gpu_name, hardware_name, is_measured
 
 # What a preset decides, at the values of one of them: jobs that are equal with these differ by their presets alone.
 DECIDED_BY_PRESET: Mapping[str, Any] = {"preset": Preset.AS_USERS_RUN, **PRESET_SETTINGS[Preset.AS_USERS_RUN]}
@@ -28,7 +28,7 @@ class WorkGroup:
 
     @property
     def hardware(self) -> str:
-        return hardware(self.spec, self.gpu_name)
+        return hardware_name(self.spec, self.gpu_name)
 
 
 def by_work(spec: RunSpec) -> str:

@@ -30,7 +30,7 @@ from bench_image.contract.result import RunResult
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Metric, gpu_title
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, measured
+from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, run_figure
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
@@ -188,7 +188,7 @@ def _nodes_sd_pct(rates: Sequence[Sequence[Run]], between: Noise | None) -> floa
 
 
 def _largest(members: Sequence[NodeRuns], metric: Metric) -> float | None:
-    values = [value for member in members for run in member.valid if (value := measured(run, metric)) is not None]
+    values = [value for member in members for run in member.valid if (value := run_figure(run, metric)) is not None]
     if len(values) < 2:
         return None
     middle = statistics.median(values)

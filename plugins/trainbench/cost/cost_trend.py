@@ -38,7 +38,7 @@ class WorkMonth(Frozen):
     last_run: str  # "campaign/run", the address of an example's raw result
 
 
-class Change(Frozen):
+class CostChange(Frozen):
     """The change of the cost of 1K samples; `usd` = `by_price_usd` + `by_throughput_usd`."""
 
     usd: float
@@ -56,7 +56,7 @@ class WorkCost(Frozen):
     num_gpus: int
     this: WorkMonth | None
     last: WorkMonth | None
-    change: Change | None
+    change: CostChange | None
     why: str
 
 
@@ -82,14 +82,14 @@ def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]
     return tuple(sorted(costs, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
 
 
-def change(this: WorkMonth | None, last: WorkMonth | None) -> Change | None:
+def change(this: WorkMonth | None, last: WorkMonth | None) -> CostChange | None:
     """The change between both months; None unless both have a price and a throughput."""
     if not (this and last and this.usd_per_1000_samples and last.usd_per_1000_samples):
         return None
     new_price, old_price = this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0
     new_use, old_use = this.usd_per_1000_samples / new_price, last.usd_per_1000_samples / old_price
     apart = this.usd_per_1000_samples - last.usd_per_1000_samples
-    return Change(
+    return CostChange(
         usd=apart,
         pct=100 * apart / last.usd_per_1000_samples,
         by_price_usd=(new_price - old_price) * (old_use + new_use) / 2,

@@ -16,7 +16,7 @@ from trainbench.core.number_checks import QuantityError, positive
 from trainbench.cost.job_memory import MemoryFit
 from trainbench.cost.job_throughput import Rate
 from trainbench.prices.ownership import owned_usd_per_gpu_hour
-from trainbench.prices.price_tables import Price, exact, given
+from trainbench.prices.price_tables import Price, exact_prices, given_price
 from trainbench.prices.run_cost import quote, usd_per_1000_samples
 from trainbench.prices.spot import usd_per_useful_gpu_hour, useful_share, useful_time_share
 
@@ -58,7 +58,7 @@ class Pricing(Frozen):
     ownership: Ownership | None = None
 
 
-class Job(Frozen):
+class TrainingJob(Frozen):
     """A training job. `gpu`: its NVML name; None: unknown. `num_samples`: of one epoch."""
 
     work: str
@@ -103,7 +103,7 @@ class Estimate(Frozen):
 
 
 def estimate(
-    job: Job,
+    job: TrainingJob,
     rate: Rate | None,
     prices: Sequence[Price],
     pricing: Pricing,
@@ -135,12 +135,14 @@ def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tu
         case Basis.GIVEN:
             if pricing.usd_per_gpu_hour is None:
                 raise QuantityError("basis given: give the price of a GPU-hour")
-            return (given(positive(pricing.usd_per_gpu_hour, "USD per GPU-hour"), gpu_name),)
+            return (given_price(positive(pricing.usd_per_gpu_hour, "USD per GPU-hour"), gpu_name),)
         case Basis.OWNED:
             return (
-                given(_owned_usd(pricing.ownership), gpu_name).model_copy(update={"source": "by the purchase price"}),
+                given_price(_owned_usd(pricing.ownership), gpu_name).model_copy(
+                    update={"source": "by the purchase price"}
+                ),
             )
-    rows = exact(gpu_name, prices)
+    rows = exact_prices(gpu_name, prices)
     return rows if pricing.basis is Basis.ON_DEMAND else tuple(price for price in rows if price.spot_usd_per_hour)
 
 
@@ -195,7 +197,7 @@ def _useful(interruptions: Interruptions | None, instances: int) -> tuple[float,
     return useful_share(*of_all), useful_time_share(*of_all)
 
 
-def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence[Offer]) -> tuple[str, ...]:
+def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: Sequence[Offer]) -> tuple[str, ...]:
     notes = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
     if rate:
         notes.append(

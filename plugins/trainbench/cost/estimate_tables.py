@@ -11,7 +11,7 @@ from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.cost.estimate import Basis, Estimate
 from trainbench.figure_catalogue.run_figures import RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
-from trainbench.prices.price_import import Imported
+from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price
 
 MAX_OFFERS = 30  # of one table; --json has all
@@ -57,7 +57,7 @@ def price_row(price: Price, today: date) -> dict[str, Any]:
     }
 
 
-def skipped_table(imported: Imported) -> Table:
+def skipped_table(imported: ImportedPrices) -> Table:
     return make_table(
         imported.skipped,
         (

@@ -15,14 +15,14 @@ from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.number_checks import positive
 from trainbench.core.user_error import UserError
-from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
+from trainbench.cost.estimate import Basis, Estimate, Interruptions, Ownership, Pricing, TrainingJob, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
-from trainbench.planning.work import impossible, spec_of
+from trainbench.planning.work import impossible_reason, spec_of
 from trainbench.prices.price_tables import Price, name_parts
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
@@ -113,9 +113,9 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
     return estimate(job, rate, prices, pricing, today, fit if request.gpu else memory_fit(spec, gpu))
 
 
-def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) -> Job:
+def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) -> TrainingJob:
     epochs = positive(request.epochs, "epochs")
-    return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=request.num_samples, epochs=epochs)
+    return TrainingJob(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=request.num_samples, epochs=epochs)
 
 
 def _on(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
@@ -161,7 +161,7 @@ def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
 def _spec(request: EstimateRequest, num_gpus: int) -> RunSpec:
     params = parse_params(request.changes)
     strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
-    if reason := impossible(strategy, params):
+    if reason := impossible_reason(strategy, params):
         raise ParamsError(f"strategy {strategy}: {reason}")
     per_node = max(n for n in range(1, MAX_GPUS_PER_NODE + 1) if num_gpus % n == 0)
     nodes = [f"node-{number}" for number in range(1, num_gpus // per_node + 1)]

@@ -9,7 +9,7 @@ from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.formats import moment, sentence
 from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_report import SpendReport
-from trainbench.cost.monthly_tables import tables
+from trainbench.cost.monthly_tables import spend_tables
 from trainbench.reporting.html import environment
 
 TITLE = "Cost report"
@@ -32,7 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
+def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
     """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
     links = _links(report, campaign_ids)
     return {
@@ -45,7 +45,7 @@ def files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
 
 def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
     parts = [f"# {TITLE}: {report.month}", markdown.bullets(report.summary)]
-    parts += [markdown.section(content, links) for content in tables(report)]
+    parts += [markdown.section(content, links) for content in spend_tables(report)]
     if doubts := _doubts(report):
         parts.append(f"## Doubts about prices\n\n{markdown.bullets(doubts)}")
     parts.append(f"## How it is computed\n\n{markdown.bullets(FORMULAS)}")
@@ -60,7 +60,7 @@ def as_page(report: SpendReport, links: Mapping[str, str]) -> str:
         head=report.summary[0],
         rest=report.summary[1:],
         facts=(report.report_id, f"made {moment(report.made_at)}", "months in UTC"),
-        tables=tables(report),
+        tables=spend_tables(report),
         links=links,
         doubts=_doubts(report),
         formulas=FORMULAS,

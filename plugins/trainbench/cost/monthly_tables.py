@@ -46,7 +46,7 @@ MAX_PRICES = 12  # of one kind of GPU
 FILES = "costs.csv and costs.json have all of them."
 
 
-def tables(report: SpendReport) -> tuple[Table, ...]:
+def spend_tables(report: SpendReport) -> tuple[Table, ...]:
     """The tables with rows, in the report's order."""
     every = (_months, _nodes, _works, _trend, _prices, _what_if, _energy)
     return tuple(made for make in every if (made := make(report)).rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench_image.contract.frozen import Frozen
 from trainbench.cost.cost_trend import WorkCost
 from trainbench.params.cost_params import PriceBasis, SpendParams
-from trainbench.prices.price_tables import Price, exact
+from trainbench.prices.price_tables import Price, exact_prices
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 from trainbench.prices.spot import usd_per_useful_gpu_hour
 
@@ -96,7 +96,7 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
         owned = params.owned_usd_per_gpu_hour
         return [*candidates, ("owned", PriceBasis.OWNED, None, owned)] if owned else candidates
     wanted = (params.provider or "").lower()
-    for price in exact(gpu_name, table):
+    for price in exact_prices(gpu_name, table):
         usd = price.usd_per_gpu_hour
         if params.price_basis is PriceBasis.SPOT:
             if price.spot_usd_per_gpu_hour is None:

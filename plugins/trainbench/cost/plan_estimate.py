@@ -19,7 +19,7 @@ from trainbench.cost.job_memory import memory_fit
 from trainbench.cost.job_throughput import rate_by_mfu
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Plan
-from trainbench.prices.price_tables import Price, exact, price_for
+from trainbench.prices.price_tables import Price, exact_prices, price_for
 
 START_S = 25.0  # launch, imports, model, probes, compilation and profile: the median of the committed results is 25 s
 ASSUMED_MFU_PCT = 40.0
@@ -151,7 +151,7 @@ def _kind(
 
 def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None:
     """Of the prices that name the GPU best the cheapest one on spot; None where none has a spot price."""
-    rows = [price for price in exact(gpu_name, prices) if price.spot_usd_per_gpu_hour]
+    rows = [price for price in exact_prices(gpu_name, prices) if price.spot_usd_per_gpu_hour]
     return min(rows, key=lambda price: price.spot_usd_per_gpu_hour or 0.0, default=None)
 
 
@@ -204,7 +204,7 @@ def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:
         return f"No price of {gpu}: give one by --set usd_per_gpu_hour=2.50, or a table by TRAINBENCH_PRICES."
     spot_text = (
         f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}), the cheapest of "
-        f"{count(sum(bool(price.spot_usd_per_hour) for price in exact(gpu, prices)), 'offer')}"
+        f"{count(sum(bool(price.spot_usd_per_hour) for price in exact_prices(gpu, prices)), 'offer')}"
         if spot
         else "; no spot price is known"
     )

@@ -27,7 +27,7 @@ from trainbench.figure_catalogue.run_figures import (
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
 )
-from trainbench.results.readings import gpu_name, hardware
+from trainbench.results.readings import gpu_name, hardware_name
 from trainbench.results.setups import setup_of
 
 OLD_PROGRAM = "benchmark.py"
@@ -158,7 +158,7 @@ def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
         num_parameters=num_parameters(work.shape),
         job=_job(work),
         strategy=spec.placement.strategy.value,
-        hardware=hardware(spec, gpu_name(result)),
+        hardware=hardware_name(spec, gpu_name(result)),
         num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
         num_ranks=spec.placement.world_size,
         batch_per_rank=work.samples_per_micro_step * work.gradient_accumulation_steps,

@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import bench_name
 from trainbench.core.formats import listing
 from trainbench.exchange.anonymise import anonymised
-from trainbench.exchange.seq2seq_files import exported
+from trainbench.exchange.seq2seq_files import bench_file_content
 from trainbench.exchange.submission import SubmissionError, file_name, submission
 from trainbench.exchange.submission_page import markdown
 from trainbench.results.artefacts import Store
@@ -23,7 +23,7 @@ from trainbench.results.stored_results import read_results
 MAX_TOLD = 8
 
 
-def choose(source: str, run_id: str | None, store: Store) -> RunResult:
+def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     """The one result of `source`, or that of `run_id`. Raises StoreError and SubmissionError."""
     results = _results(source, store)
     wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
@@ -40,7 +40,7 @@ def choose(source: str, run_id: str | None, store: Store) -> RunResult:
 def export_files(result: RunResult, at: datetime, *, with_names: bool, as_bench_file: bool) -> dict[str, str]:
     """File name -> content. Raises SubmissionError and BenchFileError."""
     if as_bench_file:
-        return {f"{bench_name(result)}.json": _json(exported(result if with_names else anonymised(result)))}
+        return {f"{bench_name(result)}.json": _json(bench_file_content(result if with_names else anonymised(result)))}
     content = submission(result, at, with_names)
     name = file_name(content)
     return {

@@ -54,7 +54,7 @@ class ResultFile:
     root: UPath | None = None  # the folder below which no link is followed; None: a person named the file
 
 
-def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
+def find_result_files(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
     """The files of each source: a file, a folder with files at any depth, or the id of a campaign in `store`. Raises
     StoreError for another source or one without results.
     """
@@ -102,7 +102,7 @@ def _resolved(source: str) -> Path:
     return Path(source).resolve()
 
 
-def gather(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
+def read_result_files(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
     """Read every file once and call `on_read` after each."""
     reader = _Reader()
     for item in files:

@@ -139,7 +139,7 @@ def _own(document: Mapping[str, Any]) -> OwnFile:
     )
 
 
-def exported(result: RunResult) -> dict[str, Any]:
+def bench_file_content(result: RunResult) -> dict[str, Any]:
     """A run of the encoder-decoder model in the format of its own program, each window as an epoch. Figures that the
     result lacks are null, with the reason in `not_known`. Raises BenchFileError for another model's run.
     """

@@ -105,7 +105,7 @@ def parse_submission(content: bytes) -> Submission:
     return submission
 
 
-def imported(content: Submission) -> RunResult:
+def imported_result(content: Submission) -> RunResult:
     """The result in a campaign of its own, whose id depends on the document alone."""
     result = content.result
     text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})

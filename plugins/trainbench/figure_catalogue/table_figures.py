@@ -95,7 +95,7 @@ PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
     "samples / (samples/s); x GPUs x price per GPU-hour / 3600",
-    "trainbench.reporting.more_gpus.points", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
+    "trainbench.reporting.more_gpus.points_of_work", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
     also=("they cost",))
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples",

@@ -37,10 +37,10 @@ class HistoryError(StoreError):
     def of(cls, url: URL, error: Exception) -> HistoryError:
         cause = getattr(error, "orig", None) or error
         reason = _without_secrets(url, " ".join(str(cause).split()))[:400]
-        return cls(f"history {shown(url)}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
+        return cls(f"history {without_secrets(url)}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
 
 
-def shown(url: URL) -> str:
+def without_secrets(url: URL) -> str:
     """The address without secrets: kind, host, port and database. A password with a "/" or without its "@" would be
     read as host or database, so any text that cannot be one of these becomes "...".
     """
@@ -58,7 +58,7 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
     try:
         engine = create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
     except ImportError as error:
-        raise HistoryError(f"history {shown(parsed)}: {error}; install its driver, e.g. psycopg") from None
+        raise HistoryError(f"history {without_secrets(parsed)}: {error}; install its driver, e.g. psycopg") from None
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -87,7 +87,7 @@ def migrate(engine: Engine) -> None:
             command.upgrade(config, "head")
     except CommandError as error:
         raise HistoryError(
-            f"history {shown(engine.url)} was written by another version of trainbench: {error}; set "
+            f"history {without_secrets(engine.url)} was written by another version of trainbench: {error}; set "
             f"{HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the artefacts"
         ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error) as error:
@@ -142,7 +142,7 @@ def _inside(store: Store) -> str:
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise HistoryError(
-            f"history URL '{shown(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite"
+            f"history URL '{without_secrets(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite"
         )
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
 

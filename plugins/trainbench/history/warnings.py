@@ -21,7 +21,7 @@ from trainbench.judging.warning_findings import (
     ENDED,
     OVER,
     WarningKind,
-    alarms,
+    alarm_findings,
     changes_of,
     red_or_drilled,
     warnings_of,
@@ -43,7 +43,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     """
     if is_old(connection, campaign):
         return
-    tonight = {**alarms(campaign), **(warnings_of(campaign) if campaign.judges_nodes else {})}
+    tonight = {**alarm_findings(campaign), **(warnings_of(campaign) if campaign.judges_nodes else {})}
     records = records_of(campaign.results, campaign.started_at)
     rates = {(record.node, record.fingerprint): record.samples_per_second for record in records}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)

@@ -94,7 +94,7 @@ class NodeRuns:
 
     def value(self, metric: Metric) -> float | None:
         """The metric's median over the valid runs; None when no run has it."""
-        return known_median(measured(run, metric) for run in self.valid)
+        return known_median(run_figure(run, metric) for run in self.valid)
 
 
 def judged_rate(result: RunResult) -> float | None:
@@ -126,7 +126,7 @@ def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
     return typical
 
 
-def measured(result: RunResult, metric: Metric) -> float | None:
+def run_figure(result: RunResult, metric: Metric) -> float | None:
     """The figure of one run. Temperature: mean over the measured windows, of the hottest GPU."""
     if metric is Metric.SAMPLES_PER_SECOND:
         return result.performance.samples_per_second
@@ -163,7 +163,7 @@ def gpu_name(result: RunResult) -> str | None:
     return " + ".join(sorted(names)) or None
 
 
-def latest(results: Iterable[RunResult]) -> list[RunResult]:
+def latest_results(results: Iterable[RunResult]) -> list[RunResult]:
     """Each run once: the result that finished last, at the place of the first.
 
     Two results of one run would count twice in its node's median and in the noise's degrees of freedom.
@@ -190,7 +190,7 @@ def by_group(
     of its own without a GPU name. Two results of one run count once. Raises ValueError for runs over several nodes.
     """
     runs: dict[str, dict[str, list[RunResult]]] = {}
-    for result in latest(results):
+    for result in latest_results(results):
         if result.spec.placement.nodes != 1:
             raise ValueError(
                 f"run '{result.spec.identity.run_id}' spans {result.spec.placement.nodes} nodes: ranks of one "

@@ -84,7 +84,7 @@ def warnings_of(campaign: Campaign) -> Mapping[tuple[str, WarningKind], Finding]
     return warnings
 
 
-def alarms(campaign: Campaign) -> Mapping[tuple[str, WarningKind], Finding]:
+def alarm_findings(campaign: Campaign) -> Mapping[tuple[str, WarningKind], Finding]:
     """("", kind) -> the finding that turns the whole run red, the first of several."""
     return {("", KIND_OF[finding.category]): finding for finding in reversed(campaign.alarms)}
 

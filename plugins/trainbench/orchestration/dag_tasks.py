@@ -28,7 +28,7 @@ from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
 from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import ScalingCell
-from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifests, ours
+from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _release(label: str, value: str) -> None:
         from trainbench.orchestration.pod_deletion import delete_pods
 
         client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
-        deleted = delete_pods(client, settings.namespace, ours(settings) | {label: value})
+        deleted = delete_pods(client, settings.namespace, installation_labels(settings) | {label: value})
         log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
@@ -297,9 +297,9 @@ def _base_url() -> str | None:
 
 
 def _gang_result(spec: RunSpec) -> RunResult:
-    from trainbench.pods.gangs import combine
+    from trainbench.pods.gangs import combine_ranks
 
-    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes))
+    return combine_ranks(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes))
 
 
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
@@ -308,7 +308,7 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
-    from trainbench.results.arrivals import completed
+    from trainbench.results.arrivals import complete_payloads
     from trainbench.results.artefacts import open_store
 
     ti = get_current_context()["ti"]
@@ -321,5 +321,5 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     bad = [index for index in indexes if states[index] != "success"]
     end_of = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(end_of[index]) if end_of.get(index) else None for index in indexes]
-    arrived = completed(open_store(read_settings().store), specs, payloads, ends)
+    arrived = complete_payloads(open_store(read_settings().store), specs, payloads, ends)
     return pipeline.collect(specs, arrived, datetime.now(UTC), states, ends)

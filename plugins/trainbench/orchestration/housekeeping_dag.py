@@ -106,7 +106,7 @@ def leaked_pods() -> dict[str, Any]:
     from trainbench.cluster.housekeeping import pods_table, sweep_pods
     from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
     from trainbench.cluster.leaked_pods import Rules
-    from trainbench.pods.manifests import ours
+    from trainbench.pods.manifests import installation_labels
 
     context, settings = get_current_context(), read_settings()
     if settings.launcher is Launcher.LOCAL:
@@ -116,7 +116,7 @@ def leaked_pods() -> dict[str, Any]:
     rules = Rules(min_age_s=params["min_age_min"] * 60.0, keep_ended_s=params["keep_ended_days"] * 86_400.0)
     try:
         cluster = open_cluster(settings)
-        labels, liveness = ours(settings), _liveness(context["ti"])
+        labels, liveness = installation_labels(settings), _liveness(context["ti"])
         swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), datetime.now(UTC))
     except Unreachable as error:
         raise AirflowException(str(error)) from None

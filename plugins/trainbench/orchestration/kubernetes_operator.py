@@ -34,7 +34,7 @@ from trainbench.planning.nodes import not_ready_s
 from trainbench.pods.manifests import GANG, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
 from trainbench.pods.pod_log import LogTail, shown_line
-from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.pods.result_text import ResultTextError, decode_result
 from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
 
 # Requests for a result that the node does not serve go on for as long as `release` waits for an API server.
@@ -195,7 +195,7 @@ class BenchPodOperator(KubernetesPodOperator):
         if text.rstrip() == EMPTY_XCOM_RESULT:
             return None
         try:
-            self._handed_over = decoded(text)
+            self._handed_over = decode_result(text)
         except ResultTextError as error:
             self.unreadable = str(error)
             raise AirflowException(self.unreadable) from None

@@ -11,7 +11,7 @@ from trainbench.orchestration.kept_results import keep_log, keep_result
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.pod_end import END, EndKind, PodEnd
 from trainbench.pods.pod_log import shown_line
-from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.pods.result_text import ResultTextError, decode_result
 from trainbench.settings.environment import read_settings
 
 
@@ -33,7 +33,7 @@ class LocalPodOperator(BaseOperator):
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             raise AirflowFailException(f"the pod left no result: {cause}")
         try:
-            result = decoded(outcome.result_text)
+            result = decode_result(outcome.result_text)
         except ResultTextError as error:
             end = PodEnd(kind=EndKind.INVALID_RESULT, message=str(error))
             context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))

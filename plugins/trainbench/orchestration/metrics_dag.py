@@ -18,7 +18,7 @@ from trainbench.orchestration.dag_tasks import BREACHES
 from trainbench.settings.environment import Settings, read_settings
 
 if TYPE_CHECKING:
-    from trainbench.alerting.gauges import Client, Point
+    from trainbench.alerting.gauges import Client, GaugePoint
 
 HOURLY = "20 * * * *"
 OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise; it folds the rest into one series
@@ -72,7 +72,7 @@ def _schedule(settings: Settings, name: str) -> Any:
 @task(task_id="send")
 def send_gauges() -> int:
     """Reads the history, sends each gauge, returns how many were sent. Fails only where the history cannot be read."""
-    from trainbench.alerting.gauges import gauges, points
+    from trainbench.alerting.gauges import client_points, gauges
     from trainbench.history.database import HistoryError
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
@@ -83,7 +83,7 @@ def send_gauges() -> int:
         state = open_history(settings.history_url, open_store(settings.store)).fleet_state(now, settings.fresh)
     except (HistoryError, StoreError) as error:
         raise AirflowFailException(str(error)) from None
-    made = points(gauges(state, now), client())
+    made = client_points(gauges(state, now), client())
     return send(made.points, made.left_out)
 
 
@@ -98,7 +98,7 @@ def client() -> Client:
     return Client(has_labels=True, max_series=OTEL_SERIES)
 
 
-def send(points: Iterable[Point], left_out: Iterable[str] = ()) -> int:
+def send(points: Iterable[GaugePoint], left_out: Iterable[str] = ()) -> int:
     """Returns how many were sent. What could not be sent is one warning."""
     num_sent, problems = 0, list(left_out)
     try:

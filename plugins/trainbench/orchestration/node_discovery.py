@@ -6,7 +6,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.cluster.local_nodes import local_fleet
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.nodes import Fleet, GpuNode, fleet
+from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.settings.environment import Launcher, Settings
 
 
@@ -28,7 +28,7 @@ def discover_fleet(settings: Settings) -> Fleet:
     """The cluster's nodes with their GPUs."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
-    return fleet(open_cluster(settings).nodes(), settings.quarantine, settings.gpu_resources)
+    return fleet_of(open_cluster(settings).nodes(), settings.quarantine, settings.gpu_resources)
 
 
 def _fleet_by_name(settings: Settings, params: BenchmarkParams, reason: str) -> Fleet:

@@ -132,7 +132,7 @@ def _store_plan(plan: Plan, planned_at: datetime) -> None:
     try:
         open_store(read_settings().store).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
     except StoreError as error:
-        log(f"the plan is not stored, its pods run all the same: {error}")
+        log(f"the plan is not stored, its pods run nevertheless: {error}")
 
 
 def _refuse(reason: str) -> NoReturn:

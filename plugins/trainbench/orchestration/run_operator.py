@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseTrigger
 
 from trainbench.orchestration.plan_tasks import owner
 from trainbench.orchestration.planned_runs import PlannedRun, own_run
-from trainbench.pods.manifests import manifest, title
+from trainbench.pods.manifests import manifest, pod_title
 from trainbench.pods.time_limits import task_limit_s
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -45,7 +45,7 @@ class RunOperator(BaseOperator):
 
     @property
     def title(self) -> str:
-        return title(self.planned.spec, what=self.planned.what) if self.planned else "no run"
+        return pod_title(self.planned.spec, what=self.planned.what) if self.planned else "no run"
 
     @cached_property
     def pod(self) -> dict[str, Any]:

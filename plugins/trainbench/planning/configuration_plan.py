@@ -15,7 +15,7 @@ from trainbench.params.variants import BASELINE, DISK, VARIANTS
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on, refuse_several_kinds
 from trainbench.planning.skipped import Skipped
-from trainbench.planning.work import impossible, spec_of
+from trainbench.planning.work import impossible_reason, spec_of
 
 # The baseline of the published benchmarking guide.
 DEFAULTS: Mapping[str, Any] = {
@@ -86,7 +86,7 @@ def _possible(
     labels: dict[str, str] = {}
     skipped: list[Skipped] = []
     for name, changed in _configurations(params).items():
-        if reason := impossible(Strategy.SINGLE, changed):
+        if reason := impossible_reason(Strategy.SINGLE, changed):
             skipped.append(Skipped(what=name, reason=reason, label=name))
             continue
         spec = _spec(changed, nodes[0], campaign_id)

@@ -58,7 +58,7 @@ class Fleet(Frozen):
     absent: tuple[AbsentNode, ...] = ()
 
 
-def fleet(
+def fleet_of(
     nodes: Iterable[Mapping[str, Any]],
     quarantine: Collection[str] = (),
     gpu_resources: Sequence[str] = (WHOLE_GPU,),
@@ -84,13 +84,13 @@ def fleet(
     )
 
 
-def named(names: Iterable[str], known: Iterable[GpuNode] = ()) -> tuple[GpuNode, ...]:
+def named_nodes(names: Iterable[str], known: Iterable[GpuNode] = ()) -> tuple[GpuNode, ...]:
     """One node for each name, in this order, with the facts of `known`."""
     by_name = {node.name: node for node in known}
     return tuple(by_name.get(name, GpuNode(name=name)) for name in names)
 
 
-def alike(nodes: Sequence[GpuNode]) -> tuple[GpuNode, ...]:
+def nodes_with_commonest_gpu(nodes: Sequence[GpuNode]) -> tuple[GpuNode, ...]:
     """The nodes with the most common GPU, in order: a gang of different GPUs is as fast as the slowest."""
     kinds = Counter(node.gpu_product for node in nodes)
     most = max(kinds, key=lambda kind: (kinds[kind], kind or ""), default=None)

@@ -14,9 +14,9 @@ from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.memory_fit import does_not_fit
-from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
 from trainbench.planning.skipped import Skipped
-from trainbench.planning.work import identifier, impossible, run_id, spec_of
+from trainbench.planning.work import identifier, impossible_reason, run_id, spec_of
 
 # The nightly check: work bounded by the GPU, not the host, on every GPU by itself and on all of a node together. ddp
 # launches each kernel from the host, which limits it at 512 tokens (standard deviation 6 %; at 1,024 0.05 %).
@@ -135,7 +135,7 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
     """The nodes that `params` name, else those of the fleet. Raises PlanError for none."""
     if params.nodes:
         absent = (GpuNode(name=node.name, gpu_resource=node.gpu_resource) for node in fleet.absent)
-        return named(params.nodes, (*fleet.nodes, *absent))
+        return named_nodes(params.nodes, (*fleet.nodes, *absent))
     if fleet.nodes:
         return fleet.nodes
     if fleet.absent:
@@ -195,7 +195,7 @@ def _possible(
     able: dict[Strategy, list[tuple[GpuNode, int]]] = {}
     skipped: list[Skipped] = []
     for strategy in dict.fromkeys(params.strategies):
-        if nowhere := impossible(strategy, params):
+        if nowhere := impossible_reason(strategy, params):
             skipped.append(_skip(strategy, None, nowhere, nodes, nodes))
             continue
         drafts: dict[tuple[int, str], RunSpec] = {}

@@ -12,10 +12,10 @@ from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.nodes import Fleet, GpuNode, alike
+from trainbench.planning.nodes import Fleet, GpuNode, nodes_with_commonest_gpu
 from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on, refuse_several_kinds
 from trainbench.planning.skipped import Skipped
-from trainbench.planning.work import impossible, spec_of
+from trainbench.planning.work import impossible_reason, spec_of
 
 DEFAULTS: Mapping[str, Any] = {
     "model": "tier-a",
@@ -64,7 +64,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     nodes. Impossible gangs are skipped with the reason. Raises PlanError when none is left.
     """
     chosen = chosen_nodes(params, fleet)
-    nodes = chosen if params.nodes else alike(chosen)
+    nodes = chosen if params.nodes else nodes_with_commonest_gpu(chosen)
     refuse_several_kinds(nodes)
     there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
     most = min([*filter(None, [params.gpus_per_node]), *there], default=1)
@@ -102,7 +102,7 @@ def _spec_or_reason(
     if cell.world_size // gpus > len(nodes):
         needed = f"needs {cell.world_size // gpus} nodes with {count(gpus, 'GPU')} each"
         return f"{needed}, there are {len(nodes)} of one kind: raise gpus_per_node, or choose a smaller world size"
-    if reason := impossible(cell.strategy, params):
+    if reason := impossible_reason(cell.strategy, params):
         return reason
     used = nodes[: cell.world_size // gpus]
     spec = spec_of(

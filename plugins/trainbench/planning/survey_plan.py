@@ -15,7 +15,7 @@ from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
 from trainbench.planning.skipped import Skipped
-from trainbench.planning.work import impossible, spec_of
+from trainbench.planning.work import impossible_reason, spec_of
 
 DEFAULTS: Mapping[str, Any] = {"micro_batch_size": "auto", "seq_length": 1024}
 # About one minute on two CPU cores.
@@ -44,7 +44,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
     works = [(model, recipe) for model in params.models for recipe in recipes_of(model, params.recipes)]
     for model, recipe in works:
         label, of_work = f"{model} {recipe}", params.changed(model=model, dimensions=None, recipe=recipe)
-        if reason := impossible(Strategy.SINGLE, of_work):
+        if reason := impossible_reason(Strategy.SINGLE, of_work):
             skipped.append(Skipped(what=label, reason=reason, label=label, model=model, recipe=recipe))
             continue
         for kind, of_kind in nodes.items():

@@ -52,7 +52,7 @@ def spec_of(
     )
 
 
-def impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
+def impossible_reason(strategy: Strategy, params: BenchmarkParams) -> str | None:
     """Why this strategy cannot run anywhere with these params."""
     job, seq_length = params.work, _seq_length(params, strategy)
     if seq_length > job.shape.max_positions:

@@ -29,7 +29,7 @@ def nodes_of(spec: RunSpec) -> tuple[str, ...]:
     return (spec.identity.node, *spec.identity.peers)
 
 
-def combine(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
+def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     """The results of a gang's pods, in the order of their ranks, as the one result of the run.
 
     Throughput is the same in all of them, for it is counted over all ranks; it is taken from node rank 0. Memory is the
@@ -48,7 +48,7 @@ def combine(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
 
 
 def failed_rank(result: RunResult) -> int | None:
-    """Node rank whose failure `combine` made the run's; None: the run has one pod, or failed without a cause of one."""
+    """Node rank of the failure that `combine_ranks` gave the run; None: one pod, or no cause in a single pod."""
     message = result.error.message if result.error else ""
     nodes = nodes_of(result.spec)
     return next((rank for rank, node in enumerate(nodes) if len(nodes) > 1 and message.startswith(f"{node}: ")), None)

@@ -132,7 +132,7 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             "labels": _labels(spec, settings, node_rank),
             "annotations": {
                 "trainbench.io/run-id": spec.identity.run_id,
-                TITLE: title(spec, node_rank, what),
+                TITLE: pod_title(spec, node_rank, what),
                 WORK: work_title(spec, node_rank, what),
                 **({DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}),
                 "sidecar.istio.io/inject": "false",
@@ -194,7 +194,7 @@ def node_of(pod: Mapping[str, Any]) -> str | None:
     return next((str(rule["values"][0]) for term in terms for rule in term.get("matchExpressions", ())), None)
 
 
-def ours(settings: PodSettings) -> dict[str, str]:
+def installation_labels(settings: PodSettings) -> dict[str, str]:
     """The labels of this installation's pods; no other pod is listed or deleted."""
     return {
         "app.kubernetes.io/name": "trainbench",
@@ -212,7 +212,7 @@ def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
     return identifier(name, 63).replace("_", "-")
 
 
-def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
+def pod_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
     """Name of the pod in Airflow's grid: "node-3 / ddp on 4 GPUs · round 2"."""
     return f"{nodes_of(spec)[node_rank]} / {work_title(spec, node_rank, what)}"
 
@@ -288,7 +288,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
 def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, str]:
     rendezvous = {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
     values = {
-        **ours(settings),
+        **installation_labels(settings),
         CAMPAIGN: spec.identity.campaign_id,
         GANG: gang_id(spec),
         "trainbench.io/node": nodes_of(spec)[node_rank],

@@ -16,7 +16,7 @@ from bench_image.contract.pod_io import NO_TEMPLATE
 from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
 from trainbench.pods.pod_schema import schema_faults
-from trainbench.pods.template_refusals import refusals
+from trainbench.pods.template_refusals import template_refusals
 
 VARIABLE = "TRAINBENCH_POD_TEMPLATE"
 MOST_FAULTS = 5  # in one sentence
@@ -44,7 +44,7 @@ class _StrictLoader(yaml.SafeLoader):
 def with_template(pod: Mapping[str, Any], path: Path, num_pods: int = 1) -> dict[str, Any]:
     """`pod` with what the template at `path` adds. `num_pods`: of its run. Raises PodTemplateError."""
     template = read_template(path)
-    if reasons := list(refusals(template, pod)):
+    if reasons := list(template_refusals(template, pod)):
         raise PodTemplateError(f"{VARIABLE} {path} sets what a benchmark sets itself: {_listed(reasons)}")
     return _reconciled(template, _combined(template, pod, num_pods))
 

@@ -16,7 +16,7 @@ class ResultTextError(ValueError):
     """The text is not passed on. The message says why, and holds nothing of the text."""
 
 
-def decoded(text: str) -> Any:
+def decode_result(text: str) -> Any:
     """Raises ResultTextError. Airflow stores what this returns in its database, before anything checks its fields."""
     if len(text) > MAX_RESULT_BYTES or len(text.encode(errors="replace")) > MAX_RESULT_BYTES:
         raise ResultTextError(

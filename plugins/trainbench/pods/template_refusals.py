@@ -80,7 +80,7 @@ DATA_VOLUME = re.compile(r"^data-\d+$")  # of TRAINBENCH_VOLUMES
 GPU_RESOURCE = re.compile(r"^((requests|limits)\.)?(nvidia\.com/(gpu.*|mig-.*)|amd\.com/.*|gpu\.intel\.com/.*)$")
 
 
-def refusals(template: Fields, pod: Fields) -> Iterator[str]:
+def template_refusals(template: Fields, pod: Fields) -> Iterator[str]:
     """One clause for each field that the template must not set: "spec.hostPID: <reason>". `pod`: as it is without."""
     yield from (
         f"metadata.{name}: only labels and annotations" for name in template["metadata"] if name not in METADATA

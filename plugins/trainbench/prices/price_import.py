@@ -34,7 +34,7 @@ class Skip(ValueError):
     """Why a row of the file is no row of the table."""
 
 
-class Skipped(Frozen):
+class SkippedRows(Frozen):
     """`rows` are line numbers of the file (of a JSON list: places), the first few of `count`."""
 
     reason: str
@@ -42,12 +42,12 @@ class Skipped(Frozen):
     rows: tuple[int, ...]
 
 
-class Imported(Frozen):
+class ImportedPrices(Frozen):
     """`num_rows` of the file became `prices`, but for those that `skipped` counts; zones of one region are one row."""
 
     prices: tuple[Price, ...]
     num_rows: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRows, ...]
 
 
 class Offer(NamedTuple):
@@ -64,7 +64,7 @@ class Offer(NamedTuple):
     source: str | None = None
 
 
-def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> Imported:
+def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> ImportedPrices:
     """Provider, date and source come from the file, else from the arguments. Raises PriceError."""
     rows = _rows(path)
     read = _reader(rows, path)
@@ -84,8 +84,8 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
             prices.append(_price(of_provider, [offer for _, offer in members], as_of, source))
         except Skip as reason:
             skipped.setdefault(str(reason), []).extend(number for number, _ in members)
-    reasons = (Skipped(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
-    return Imported(
+    reasons = (SkippedRows(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
+    return ImportedPrices(
         prices=tuple(prices),
         num_rows=len(rows),
         skipped=tuple(sorted(reasons, key=lambda skip: (-skip.count, skip.reason))),
@@ -283,7 +283,7 @@ def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:
     return tuple(sorted(in_gb | {size // num_gpus for size in in_gb}))
 
 
-def tally(imported: Imported) -> str:
+def import_summary(imported: ImportedPrices) -> str:
     """ "4 prices of 2 GPUs from 9 rows; 3 left out"."""
     left = sum(skip.count for skip in imported.skipped)
     gpus = count(len({price.gpu for price in imported.prices}), "GPU")

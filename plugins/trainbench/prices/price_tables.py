@@ -117,11 +117,11 @@ def price_for(
 ) -> Price | None:
     """The price of a GPU by its NVML name; None when no row fits. A price given for the run wins over the table."""
     if override_usd_per_gpu_hour is not None:
-        return given(override_usd_per_gpu_hour, gpu_name)
-    return next(iter(fitting(gpu_name, prices)), None)
+        return given_price(override_usd_per_gpu_hour, gpu_name)
+    return next(iter(fitting_prices(gpu_name, prices)), None)
 
 
-def given(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
+def given_price(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
     """A price given for this run; it has no date."""
     return Price(
         provider="own",
@@ -135,7 +135,7 @@ def given(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
     )
 
 
-def fitting(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
+def fitting_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     """All rows that fit a GPU by its NVML name: the cluster's own first, then those with the most words in common.
 
     A row fits when all of its words occur in the name as whole words (`A10` is neither `A10G` nor `A100`) and the rest
@@ -146,18 +146,18 @@ def fitting(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     return tuple(sorted(fit, key=lambda price: (not price.own, -len(name_parts(price.gpu)))))
 
 
-def exact(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
+def exact_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     """Of all rows that fit the cluster's own, and those that name the GPU as exactly as any does: a PCIe card is not
     sold at the price of the SXM one.
     """
-    fit = fitting(gpu_name, prices)
+    fit = fitting_prices(gpu_name, prices)
     most = max((len(name_parts(price.gpu)) for price in fit), default=0)
     return tuple(price for price in fit if price.own or len(name_parts(price.gpu)) == most)
 
 
-def spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
+def price_spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
     """Between the cheapest and the dearest of the exact() rows, on demand; None where there are fewer than two."""
-    rows = sorted(exact(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
+    rows = sorted(exact_prices(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
     if len(rows) < 2:
         return None
     return Spread(
@@ -169,7 +169,7 @@ def spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
     )
 
 
-def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
+def stale_price_findings(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
     """One warning for each price older than STALE_AFTER_DAYS, or of a day that is yet to come."""
     return tuple(
         Finding(

@@ -24,7 +24,7 @@ from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TI
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import more_gpus
-from trainbench.reporting.verdict_text import drill
+from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, is_measured
@@ -47,7 +47,7 @@ def cost_report(campaign: Campaign) -> str:
         runs_table(campaign),
     )
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
-    if slowed := drill(campaign):
+    if slowed := drill_sentence(campaign):
         head.append(
             f"**{markdown.escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless."
         )

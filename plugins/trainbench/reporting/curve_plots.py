@@ -37,7 +37,7 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class CurvePoint:
     """A point of a curve. `noise_pct`: its half-width by chance; None: unknown."""
 
     value: float
@@ -53,7 +53,7 @@ class Facet:
     """One work's curves: strategy -> number of GPUs -> median of its runs."""
 
     title: str
-    points: Mapping[str, Mapping[int, Point]]
+    points: Mapping[str, Mapping[int, CurvePoint]]
     ideal: Mapping[int, float] = field(default_factory=dict)  # number of GPUs -> value of linear scaling
 
     @property
@@ -98,14 +98,14 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
     scaling = entry_scaling(measured)
     facets, bases, is_elsewhere = [], set[int](), False
     for name, group in named_work_groups(measured):
-        points: dict[str, dict[int, Point]] = {}
+        points: dict[str, dict[int, CurvePoint]] = {}
         for entry in all_entries(group):
             if scaled := scaling(entry):
                 base = scaled.efficiency
                 bases.add(base.base_world_size)
                 is_elsewhere = is_elsewhere or base.elsewhere is not None
-                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: Point(value=100.0)})
-                by_size[entry.world_size] = Point(value=scaled.pct, noise_pct=scaled.noise_pct)
+                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: CurvePoint(value=100.0)})
+                by_size[entry.world_size] = CurvePoint(value=scaled.pct, noise_pct=scaled.noise_pct)
         facets.append(Facet(title=name, points=points))
     base_sizes = f"{listing(map(str, sorted(bases)))} GPU{'' if bases == {1} else 's'}"
     if is_elsewhere:
@@ -124,17 +124,19 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
     if not curve.depends_on_work:
         groups = [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
     for name, group in groups:
-        points: dict[str, dict[int, Point]] = {}
+        points: dict[str, dict[int, CurvePoint]] = {}
         for entry in all_entries(group):
             if (number := entry.median(curve.value)) is not None:
                 # the noise of the throughput does not apply to a probe
                 noise_pct = entry.noise_pct if curve.depends_on_work else None
-                points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
+                points.setdefault(entry.strategy.value, {})[entry.world_size] = CurvePoint(
+                    value=number, noise_pct=noise_pct
+                )
         facets.append(Facet(title=name, points=points, ideal=linear(points) if curve.grows else {}))
     return _facets(facets, curve.title, curve.label)
 
 
-def linear(points: Mapping[str, Mapping[int, Point]]) -> dict[int, float]:
+def linear(points: Mapping[str, Mapping[int, CurvePoint]]) -> dict[int, float]:
     """Linear scaling: number of GPUs -> GPUs x the best value per GPU at the smallest size. Empty for one size."""
     sizes = sorted({size for by_size in points.values() for size in by_size})
     if len(sizes) < 2:

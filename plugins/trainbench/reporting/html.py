@@ -47,8 +47,8 @@ def report_html(
         tone=tone,
         word=_word(campaign, tone),
         verdict=verdict_text.verdict(campaign),
-        more=(*verdict_text.recommended(campaign), *verdict_text.dated(campaign)),
-        drill=verdict_text.drill(campaign),
+        more=(*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign)),
+        drill=verdict_text.drill_sentence(campaign),
         facts=_facts(campaign),
         groups=[_group(campaign, group) for group in verdict_text.shown_groups(campaign)],
         lone=verdict_text.lone_line(campaign),
@@ -105,8 +105,8 @@ def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:
 
 
 def _lines(group: GroupVerdict) -> tuple[str, ...]:
-    applied = f"Limits: {', '.join(verdict_text.limits(group)) or 'none applied'}."
-    return (*verdict_text.reasons(group), *verdict_text.fleet_lines(group), applied)
+    applied = f"Limits: {', '.join(verdict_text.limit_texts(group)) or 'none applied'}."
+    return (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group), applied)
 
 
 def _facts(campaign: Campaign) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from trainbench.core.formats import duration, figure, percent
 from trainbench.core.tables import short_names
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, NodeVerdict
 from trainbench.figure_catalogue.run_figures import STARTUP_FIGURES
-from trainbench.reporting.run_tables import OTHER, measured, phases
-from trainbench.reporting.verdict_text import REFERENCES, rates, state_text
+from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
+from trainbench.reporting.verdict_text import REFERENCES, rates_by_node, state_text
 from trainbench.results.campaign import Campaign
 
 MAX_ROWS = 40
@@ -88,7 +88,7 @@ class Scale:
 
 def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
     """A chart of each node's runs, median, noise and limits on one scale; None when no node has a figure."""
-    runs = rates(campaign)
+    runs = rates_by_node(campaign)
     nodes = sorted(group.nodes, key=lambda node: node.state not in RED)[:MAX_ROWS]
     numbers = [number for node in nodes for number in _extent(node)]
     numbers += [rate for node in nodes for rate, _ in runs.get((group.group_id, node.node), ())]
@@ -106,19 +106,19 @@ def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
 
 def startup_chart(campaign: Campaign) -> BarChart | None:
     """A chart of each run's seconds by phase, on one scale; None when no run has phases."""
-    results = [result for result in measured(campaign) if phases(result)]
+    results = [result for result in ended_well(campaign) if phase_seconds(result)]
     if not results:
         return None
-    longest = max(sum(seconds for _, seconds in phases(result)) for result in results)
+    longest = max(sum(seconds for _, seconds in phase_seconds(result)) for result in results)
     names = short_names(campaign.results, campaign.labels)
     rows = []
     for result in results[:MAX_ROWS]:
         parts, at = [], 0.0
-        for kind, seconds in phases(result):
+        for kind, seconds in phase_seconds(result):
             width = round(100 * seconds / longest, 2)
             parts.append(Span(x=round(at, 2), width=width, kind=kind, text=f"{kind}: {duration(seconds)}"))
             at += width
-        total = duration(sum(seconds for _, seconds in phases(result)))
+        total = duration(sum(seconds for _, seconds in phase_seconds(result)))
         rows.append(BarRow(name=names[result.spec.identity.run_id], text=total, parts=tuple(parts)))
     used = {part.kind for row in rows for part in row.parts}
     return BarChart(

@@ -39,10 +39,12 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
-    return tuple(_table(name, points(campaign, group), scaling) for name, group in named if len(world_sizes(group)) > 1)
+    return tuple(
+        _table(name, points_of_work(campaign, group), scaling) for name, group in named if len(world_sizes(group)) > 1
+    )
 
 
-def points(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
+def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
     """Points of all strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
     return comparable_points(

@@ -12,7 +12,7 @@ from trainbench.core.formats import listing, percent
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
 from trainbench.reporting.curve_plots import CURVES, INK, SOFT, add_legend, curves, plain, scaling_efficiency
-from trainbench.reporting.verdict_text import REFERENCES, rates, shown_groups
+from trainbench.reporting.verdict_text import REFERENCES, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured
@@ -59,7 +59,7 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     if sizes and sizes[0] > 1:
         one_size = one_size.replace("GPU per", "GPUs per")
     absent = {}
-    with_rates = rates(campaign)
+    with_rates = rates_by_node(campaign)
     if not with_rates or not campaign.nodes:
         absent["node_variance"] = "no node has a measured throughput"
     elif not _compared(campaign, with_rates):
@@ -90,7 +90,7 @@ def _figure(name: str, campaign: Campaign) -> Figure:
 def _node_variance(campaign: Campaign) -> Figure:
     from matplotlib.figure import Figure
 
-    measured = rates(campaign)
+    measured = rates_by_node(campaign)
     groups = _compared(campaign, measured)[:MAX_GROUPS]
     shown = [(group, _furthest(group, min(MAX_NODES, MAX_ROWS // len(groups)))) for group in groups]
     heights = [1.0 + 0.34 * len(nodes) for _, nodes in shown]

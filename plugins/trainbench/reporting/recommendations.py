@@ -12,7 +12,7 @@ from trainbench.comparison.scaling_cost import ScalingPoint, scaling_step, worth
 from trainbench.core.formats import figure, listing, percent, usd
 from trainbench.core.grouping import grouped
 from trainbench.prices.run_cost import usd_per_1m_tokens
-from trainbench.reporting.more_gpus import SAMPLES, points
+from trainbench.reporting.more_gpus import SAMPLES, points_of_work
 from trainbench.results.campaign import Campaign
 
 MAX_LINES = 10
@@ -43,7 +43,7 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     choices = []
     for name, group in named:
-        of_work = [point for point in points(campaign, group) if point.entry.tokens_per_s > 0]
+        of_work = [point for point in points_of_work(campaign, group) if point.entry.tokens_per_s > 0]
         if len(of_work) > 1 and (choice := _recommendation(name, of_work, scaling)):
             choices.append(choice)
     return tuple(choices)

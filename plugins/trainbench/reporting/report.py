@@ -58,9 +58,9 @@ def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
 
 def _head(campaign: Campaign) -> str:
     lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
-    if more := (*verdict_text.recommended(campaign), *verdict_text.dated(campaign)):
+    if more := (*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign)):
         lines.append(bullets(more).rstrip("\n"))
-    if drill_text := verdict_text.drill(campaign):
+    if drill_text := verdict_text.drill_sentence(campaign):
         lines.append(f"> **{escape(drill_text)}**")
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())
     lines.append(
@@ -82,8 +82,8 @@ def _verdicts(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
 
 def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) -> str:
     content = verdict_text.verdict_table(campaign, group)
-    lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
-    if allowed := verdict_text.limits(group):
+    lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
+    if allowed := verdict_text.limit_texts(group):
         lines = (*lines, f"Limits: {', '.join(allowed)}, against the {verdict_text.REFERENCES[group.reference]}.")
     return f"### {escape(content.title)}\n\n{table(content, links)}\n{bullets(lines)}"
 

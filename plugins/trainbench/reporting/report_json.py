@@ -42,9 +42,9 @@ def report_json(
     verdict = {
         "sentence": verdict_text.verdict(campaign),
         "tone": verdict_text.tone(campaign),
-        "drill": verdict_text.drill(campaign),
+        "drill": verdict_text.drill_sentence(campaign),
         "recommended": verdict_text.recommended(campaign),
-        "dated": verdict_text.dated(campaign),
+        "dated": verdict_text.slowdown_sentences(campaign),
     }
     judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})
     before = {"format": FORMAT, "format_version": FORMAT_VERSION, **head, "verdict": verdict, **judged, "runs": []}

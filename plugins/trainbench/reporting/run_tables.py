@@ -49,7 +49,7 @@ OTHER = "other"  # seconds outside of all phases
 PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
-def measured(campaign: Campaign) -> tuple[RunResult, ...]:
+def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
     """The runs that ended well, drills included; `failures` has the others."""
     return tuple(r for r in campaign.results if r.error is None)
 
@@ -58,7 +58,7 @@ def runs_table(campaign: Campaign, section: str) -> Table:
     """One row for each run that ended well. Columns that no run filled are left out; the notes name them with the
     reason.
     """
-    results, figures = measured(campaign), of_section(section)
+    results, figures = ended_well(campaign), of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
     more = len(results) - MAX_ROWS
@@ -243,7 +243,7 @@ def _setting(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def phases(result: RunResult) -> Sequence[tuple[str, float]]:
+def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:
     """The run's seconds by phase, in order; the rest is "other"."""
     known = [
         (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))

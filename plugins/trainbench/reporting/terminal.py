@@ -34,7 +34,7 @@ def verdict_table(campaign: Campaign) -> Group:
     """Print each group's table with spread and noise, then the cost, and the verdict last."""
     parts: list[RenderableType] = []
     for group in verdict_text.shown_groups(campaign):
-        lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
+        lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
         parts.append(titled(replace(verdict_text.verdict_table(campaign, group), notes=lines)))
     compared = (
         *configuration_tables.verdicts(campaign),
@@ -47,9 +47,9 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(plain(alone))
     parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
-    if drill_text := verdict_text.drill(campaign):
+    if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))
-    parts += [plain(line) for line in (*verdict_text.recommended(campaign), *verdict_text.dated(campaign))]
+    parts += [plain(line) for line in (*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign))]
     parts.append(plain(verdict_text.verdict(campaign), style=STYLES[verdict_text.tone(campaign)]))
     return Group(*parts)
 

@@ -88,7 +88,7 @@ def tone(campaign: Campaign) -> Tone:
 
 def verdict(campaign: Campaign) -> str:
     """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes or the comparison.
-    `dated` continues it.
+    `slowdown_sentences` continues it.
     """
     parts = [*drill_outcomes(campaign)]
     if campaign.judges_nodes and no_figures.is_among(campaign.findings):
@@ -134,7 +134,7 @@ def _others(campaign: Campaign) -> list[NodeCondition]:
     return [node for node in conditions(campaign) if node.node not in drilled]
 
 
-def dated(campaign: Campaign) -> tuple[str, ...]:
+def slowdown_sentences(campaign: Campaign) -> tuple[str, ...]:
     """A sentence for each dated slowdown; of many, for the first."""
     findings = _dated(campaign)
     more = (f"And {len(findings) - MAX_DATED} more: see the findings.",) if len(findings) > MAX_DATED else ()
@@ -143,7 +143,7 @@ def dated(campaign: Campaign) -> tuple[str, ...]:
 
 def in_full(campaign: Campaign) -> str:
     """The verdict and the dated slowdowns as one text, for places without lists."""
-    return " ".join((verdict(campaign), *dated(campaign)))
+    return " ".join((verdict(campaign), *slowdown_sentences(campaign)))
 
 
 def _dated(campaign: Campaign) -> Sequence[Finding]:
@@ -215,7 +215,7 @@ def _failed(campaign: Campaign) -> list[str]:
     return [f"No figure from {listing(bad)}."] if bad else []
 
 
-def drill(campaign: Campaign) -> str | None:
+def drill_sentence(campaign: Campaign) -> str | None:
     """A sentence on the nodes that a drill slowed, or None without a drill."""
     drills = {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
     if not drills:
@@ -299,7 +299,7 @@ def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
     )
 
 
-def reasons(group: GroupVerdict) -> tuple[str, ...]:
+def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:
     """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): too few nodes."."""
     nodes_by_reason: dict[tuple[State, str], list[str]] = {}
     for node in group.nodes:
@@ -311,7 +311,7 @@ def reasons(group: GroupVerdict) -> tuple[str, ...]:
     )
 
 
-def limits(group: GroupVerdict) -> tuple[str, ...]:
+def limit_texts(group: GroupVerdict) -> tuple[str, ...]:
     """The limits that were applied: "samples/s ±5.0 %"."""
     used = {m.metric: m.limit for node in group.nodes for m in node.metrics}
     return tuple(
@@ -352,7 +352,7 @@ def is_rerun(campaign: Campaign, result: RunResult) -> bool:
     return isinstance(rounds, int) and result.spec.identity.round > rounds
 
 
-def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
+def rates_by_node(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
     """(group id, node) -> (samples/s, is re-run) of each run."""
     by_node: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for result in campaign.results:

@@ -86,7 +86,7 @@ def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> 
     return text if context and context.pod == pod_name else None
 
 
-def completed(
+def complete_payloads(
     store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
 ) -> list[object | None]:
     """The payloads; where Airflow has neither a pod's result nor its end, the stored result. Of a gang, whose pods are

@@ -36,7 +36,7 @@ from trainbench.results.store_files import (
     LOCAL_PROTOCOLS,
     StoreError,
     address,
-    explained,
+    as_store_errors,
     opened,
     read_bounded,
     too_large,
@@ -115,7 +115,7 @@ class Store:
     def log_names(self, campaign_id: str, run_id: str) -> tuple[str, ...]:
         """Sorted file names of the kept logs of a run's pods. Raises StoreError."""
         folder = self._campaign(campaign_id) / "runs" / _identifier(run_id)
-        with explained(folder, "read"):
+        with as_store_errors(folder, "read"):
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return tuple(sorted((name for name in names if LOG_FILE.fullmatch(name)), key=natural))
 
@@ -187,20 +187,20 @@ class Store:
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""
         path = self._summary_file(campaign_id, name)
-        with explained(path, "read"), opened(path, self.root) as file:
+        with as_store_errors(path, "read"), opened(path, self.root) as file:
             return file.read(num_bytes)
 
     def campaign_stamp(self, campaign_id: str) -> tuple[float, int]:
         """Time of the last change, and size in bytes, of the campaign's verdict. Raises StoreError."""
         path = self._summary_file(campaign_id, CAMPAIGN_FILE)
-        with explained(path, "read"):
+        with as_store_errors(path, "read"):
             status = path.stat()
         return status.st_mtime, status.st_size
 
     def has_verdict(self, campaign_id: str) -> bool:
         """Whether the campaign was published. Raises StoreError."""
         path = self._summary_file(campaign_id, CAMPAIGN_FILE)
-        with explained(path, "read"):
+        with as_store_errors(path, "read"):
             return bool(path.is_file())
 
     def summary_address(self, campaign_id: str, name: str) -> str:
@@ -214,14 +214,14 @@ class Store:
     def names(self, shelf: Shelf) -> tuple[str, ...]:
         """Sorted names of the shelf's folders."""
         folder = self.root / shelf
-        with explained(folder, "read"):
+        with as_store_errors(folder, "read"):
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
 
     def usage(self, shelf: Shelf, name: str) -> Usage:
         """The usage of each folder, from file status only."""
         folder = self.root / shelf / _identifier(name)
-        with explained(folder, "read"):
+        with as_store_errors(folder, "read"):
             files: Mapping[str, StatResultType]
             if self.is_local:
                 files = local_files.sizes_and_times(Path(folder.path))
@@ -245,7 +245,7 @@ class Store:
         if usage.foreign:
             foreign = ", ".join(usage.foreign[:3])
             raise StoreError(f"{address(folder)} is not deleted: {foreign} is not of a {NOUNS[shelf]}; move it away")
-        with explained(folder, "deleted"):
+        with as_store_errors(folder, "deleted"):
             if self.is_local:
                 local_files.delete_tree(Path(folder.path), Path(self.root.path))
             else:
@@ -259,7 +259,7 @@ class Store:
         try:
             is_same = self._read(path, len(content)) == content
         finally:
-            with explained(path, "deleted"):
+            with as_store_errors(path, "deleted"):
                 path.unlink()
         if not is_same:
             raise StoreError(f"{address(path)} was read with other content than was written: check the store")
@@ -269,7 +269,7 @@ class Store:
         return read_bounded(path, max_bytes, self.root)
 
     def _read_if_there(self, path: UPath) -> bytes | None:
-        with explained(path, "read"):
+        with as_store_errors(path, "read"):
             is_there = path.is_file()
         return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
 
@@ -286,7 +286,7 @@ class Store:
         return self._write_pieces(path, (content,))
 
     def _write_pieces(self, path: UPath, pieces: Iterable[bytes]) -> str:
-        with explained(path, "written"):
+        with as_store_errors(path, "written"):
             if self.is_local:
                 local_files.write_file(Path(path.path), pieces, Path(self.root.path))
             else:  # one put of a whole file: object stores show an object only when it is complete
@@ -302,7 +302,7 @@ def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = Tru
     when it is missing, too large or no campaign.
     """
     try:
-        with explained(path, "read"), opened(path, root) as file:
+        with as_store_errors(path, "read"), opened(path, root) as file:
             if file.seek(0, os.SEEK_END) > MAX_CAMPAIGN_BYTES:
                 raise too_large(path, MAX_CAMPAIGN_BYTES)
             file.seek(0)

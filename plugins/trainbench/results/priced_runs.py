@@ -30,7 +30,7 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
     """The cost of each run. `usd_per_gpu_hour`: a given price for all. A run without a price has no cost."""
     table, problems = price_tables.usable_prices(read_settings().prices)
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
-    spread_of = cache(lambda gpu: price_tables.spread(gpu, table) if usd_per_gpu_hour is None else None)
+    spread_of = cache(lambda gpu: price_tables.price_spread(gpu, table) if usd_per_gpu_hour is None else None)
 
     shared = SharedParts()
 

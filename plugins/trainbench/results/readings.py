@@ -46,6 +46,6 @@ def gpu_name(result: RunResult) -> str | None:
     return result.context.gpus[0].name if result.context and result.context.gpus else None
 
 
-def hardware(spec: RunSpec, gpu_name: str | None) -> str:
+def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:
     """ "CPU", the GPU's name, or "GPU unknown"."""
     return "CPU" if spec.work.device is Device.CPU else gpu_name or "GPU unknown"

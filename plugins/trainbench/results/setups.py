@@ -50,7 +50,7 @@ def versions(setup: Setup) -> dict[str, str]:
     return {name: value for name, value in own.items() if value is not None} | dict(setup.libraries or {})
 
 
-def changes(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
+def change_phrases(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
     """Phrases on the changes: "the driver went from 575.1 to 580.95". `before`: newest last; of each item the last
     recorded value counts, so that a run without it hides no change.
     """

@@ -31,7 +31,7 @@ def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> byte
     """The content of a regular file. `root`: the folder below which no link is followed; None for a file that a person
     named. Raises StoreError, also for more than `max_bytes`.
     """
-    with explained(path, "read"), opened(path, root) as file:
+    with as_store_errors(path, "read"), opened(path, root) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise too_large(path, max_bytes)
@@ -64,7 +64,7 @@ REASONS = {
 
 
 @contextmanager
-def explained(path: UPath, done: str) -> Iterator[None]:
+def as_store_errors(path: UPath, done: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

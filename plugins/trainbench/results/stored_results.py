@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
-from trainbench.pods.gangs import combine
+from trainbench.pods.gangs import combine_ranks
 from trainbench.results.collect import collect, parse_payload
 from trainbench.results.shared_parts import SharedParts, without_steps
-from trainbench.results.store_files import StoreError, address, explained, read_bounded
+from trainbench.results.store_files import StoreError, address, as_store_errors, read_bounded
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -55,7 +55,7 @@ def read_results(
     `folder`, no link is followed. Without `with_steps` the times of single steps are left out, which no verdict reads.
     """
     root = root if root is not None else folder
-    with explained(folder, "read"):
+    with as_store_errors(folder, "read"):
         files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
     paths = [path for path in files if path.name == RESULT_FILE]
     results: list[RunResult] = []
@@ -106,4 +106,4 @@ def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
     spec = results[0].spec
     payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.placement.nodes)]
     at = max(result.finished_at for result in results)
-    return combine(spec, collect((spec,) * spec.placement.nodes, payloads, at))
+    return combine_ranks(spec, collect((spec,) * spec.placement.nodes, payloads, at))

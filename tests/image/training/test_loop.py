@@ -20,7 +20,7 @@ from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.loop import Timing, measure_window, settled_step_s, steps_to_do, warm_up
-from bench_image.training.stopwatch import CpuStopwatch, seconds, stopwatch
+from bench_image.training.stopwatch import CpuStopwatch, clock_seconds, stopwatch
 from bench_image.training.train_step import TrainStep, drill_delay_s, wait_on_clock
 from tests.builders.image_processes import make_spec
 
@@ -206,7 +206,7 @@ def test_on_the_cpu_a_step_does_not_count_other_processes_turns(monkeypatch: pyt
 def test_a_gpu_is_timed_by_the_wall_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeClocks(monkeypatch)
 
-    assert [seconds(torch.device("cuda", 1)), seconds(CPU)] == [10, 0.25]
+    assert [clock_seconds(torch.device("cuda", 1)), clock_seconds(CPU)] == [10, 0.25]
     assert [Clock.of(device) for device in (Device.CUDA, Device.CPU)] == [Clock.WALL, Clock.PROCESS_CPU]
 
 

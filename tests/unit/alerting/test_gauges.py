@@ -11,7 +11,7 @@ import pytest
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import three_nights
 from tests.conftest import Golden
-from trainbench.alerting.gauges import CODES, Client, Gauge, Points, gauges, points
+from trainbench.alerting.gauges import CODES, Client, Gauge, Points, client_points, gauges
 from trainbench.core.verdicts import State
 from trainbench.history.fleet_state import FleetState
 from trainbench.history.history import History, open_history
@@ -47,11 +47,11 @@ def named(name: str, node: str) -> Gauge:
 
 
 def test_all_gauges_of_a_night_with_labels(history: History, golden: Golden) -> None:
-    golden("gauges-labels.txt", text(points(of_fleet(three_nights(history)), LABELS)))
+    golden("gauges-labels.txt", text(client_points(of_fleet(three_nights(history)), LABELS)))
 
 
 def test_all_gauges_of_a_night_without_labels(history: History, golden: Golden) -> None:
-    golden("gauges-names.txt", text(points(of_fleet(three_nights(history)), PLAIN)))
+    golden("gauges-names.txt", text(client_points(of_fleet(three_nights(history)), PLAIN)))
 
 
 def test_times_are_unix_seconds(history: History) -> None:
@@ -106,7 +106,7 @@ def test_a_code_says_how_far_the_news_goes(reach: Reach, codes: range) -> None:
 
 
 def test_the_worst_nodes_come_first_so_that_a_full_client_lacks_good_ones(history: History) -> None:
-    made = points(of_fleet(three_nights(history)), Client(has_labels=True, max_series=2))
+    made = client_points(of_fleet(three_nights(history)), Client(has_labels=True, max_series=2))
     sent = [point.labels["node"] for point in made.points if point.labels and point.name.endswith("node.condition")]
 
     assert sent == ["node-2", "node-9"]
@@ -118,15 +118,15 @@ def test_the_worst_nodes_come_first_so_that_a_full_client_lacks_good_ones(histor
 def test_ten_thousand_nodes_are_sent_or_counted() -> None:
     made = [named("condition", f"node-{number}") for number in range(10_000)]
 
-    assert len(points(made, PLAIN).points) == 10_000
-    sent, left_out = points(made, Client(has_labels=True, max_series=2000))
+    assert len(client_points(made, PLAIN).points) == 10_000
+    sent, left_out = client_points(made, Client(has_labels=True, max_series=2000))
     assert len(sent) == 2000
     assert [why.split(" of ")[0] for why in left_out] == ["8,000 gauges"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_no_number_is_not_sent(value: float) -> None:
-    sent, left_out = points(
+    sent, left_out = client_points(
         [Gauge("trainbench.node.deviation_pct", value, {"node": "a"}), named("condition", "a")], PLAIN
     )
 
@@ -143,21 +143,21 @@ def test_a_value_that_is_no_number_is_not_sent(value: float) -> None:
     ],
 )
 def test_a_strange_name_becomes_one_that_every_client_takes(node: str, label: str, part: str) -> None:
-    (labelled,), (plain,) = (points([named("condition", node)], client).points for client in (LABELS, PLAIN))
+    (labelled,), (plain,) = (client_points([named("condition", node)], client).points for client in (LABELS, PLAIN))
 
     assert labelled.labels == {"node": label}
     assert plain.name == f"trainbench.node.condition.{part}"
 
 
 def test_nodes_that_would_share_a_series_are_both_left_out() -> None:
-    sent, left_out = points([named("condition", node) for node in ("a b", "a_b", "c")], LABELS)
+    sent, left_out = client_points([named("condition", node) for node in ("a b", "a_b", "c")], LABELS)
 
     assert [point.labels for point in sent] == [{"node": "c"}]
     assert left_out == ("2 gauges of a b and a_b: another one has the same name and labels",)
 
 
 def test_a_name_that_airflow_would_drop_is_counted() -> None:
-    sent, left_out = points([named("condition", "n" * 253)], Client(has_labels=False, max_chars=250))
+    sent, left_out = client_points([named("condition", "n" * 253)], Client(has_labels=False, max_chars=250))
 
     assert sent == ()
     assert left_out[0].endswith("name and labels have more than 250 characters")

@@ -13,7 +13,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 from tests.builders.pipelines import judged
-from trainbench.alerting.breach_text import phrase
+from trainbench.alerting.breach_text import breach_phrase
 from trainbench.alerting.notice_text import Event, Notice, event_of
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.tables import Tone
@@ -83,7 +83,7 @@ class Nights:
 
 
 def _text(notice: Notice) -> str:
-    return "; ".join(breach.ended or phrase(breach) for breach in notice)
+    return "; ".join(breach.ended or breach_phrase(breach) for breach in notice)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from tests.builders.breaches import make_breach
 from tests.builders.verdicts import make_metric
 from tests.conftest import Golden
-from trainbench.alerting.breach_text import phrase
+from trainbench.alerting.breach_text import breach_phrase
 from trainbench.alerting.notice_text import Notice, message
 from trainbench.core.verdicts import Level, Metric, State
 from trainbench.history.breach import BreachKind
@@ -43,7 +43,7 @@ WARNING: dict[str, Any] = {
 
 def test_the_phrase_of_a_breach() -> None:
     def said(**changes: Any) -> str:
-        return phrase(notice(**changes)[0])
+        return breach_phrase(notice(**changes)[0])
 
     assert said() == "samples/s −9.7 % against its peers"
     hot = make_metric(72.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, deviation=12.0)

@@ -13,7 +13,7 @@ from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.unit.cluster.test_doctor_facts import FakeCluster
 from trainbench.cluster import kubernetes_api as cluster_module
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, ours
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, installation_labels
 from trainbench.results.artefacts import open_store
 
 OLD = "2026-01-01T00:00:00Z"
@@ -25,7 +25,7 @@ def pod(name: str, owned: bool = True, **metadata: Any) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "labels": ours(PodSettings()),
+            "labels": installation_labels(PodSettings()),
             "annotations": annotations,
             "creationTimestamp": OLD,
             **metadata,

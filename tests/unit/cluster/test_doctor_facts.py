@@ -18,7 +18,7 @@ from trainbench.cluster import doctor_facts as facts
 from trainbench.cluster import installation_facts as site_facts
 from trainbench.cluster.cluster_facts import ClusterFacts, Refusal, gather_cluster
 from trainbench.cluster.doctor_check import CheckState
-from trainbench.cluster.doctor_facts import gather, probed, sample_pods
+from trainbench.cluster.doctor_facts import gather_facts, sample_pods, with_probe_facts
 from trainbench.cluster.installation_facts import (
     HistoryFacts,
     Unknown,
@@ -123,7 +123,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def ask(settings: Settings, cluster: Cluster, planned: Any = ()) -> Any:
-    return gather(settings, planned, lambda: cluster, asks_airflow=False)
+    return gather_facts(settings, planned, lambda: cluster, asks_airflow=False)
 
 
 def test_a_ready_cluster(settings: Settings) -> None:
@@ -245,14 +245,14 @@ def test_who_does_not_answer_in_time_does_not_hold_up_the_others(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(facts, "history_facts", lambda _: released.wait(60))
-    gathered = gather(settings, (), FakeCluster, asks_airflow=False, deadline_s=1.0)
+    gathered = gather_facts(settings, (), FakeCluster, asks_airflow=False, deadline_s=1.0)
     released.set()
     assert gathered.history == Unknown(reason="no answer within 1 s")
     assert isinstance(gathered.store, site_facts.StoreFacts)
 
 
 def test_the_doctor_never_raises(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "gather", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(doctor, "gather_facts", lambda *_, **__: 1 / 0)
     (check,) = doctor.examine(settings, opened=FakeCluster)
     assert check.state is CheckState.UNKNOWN
     assert "ZeroDivisionError" in check.summary
@@ -294,12 +294,12 @@ def test_the_probe_runs_anywhere_and_is_found_by_the_service(settings: Settings)
 
 def test_the_probe_is_deleted_whatever_it_said(settings: Settings) -> None:
     good = FakeCluster()
-    probe = probed(ask(settings, good), lambda: good)
+    probe = with_probe_facts(ask(settings, good), lambda: good)
     assert (probe.probe.node, probe.probe.resolves, probe.probe.gpus) == ("gpu-0", True, ("GPU 0: H200",))
     assert good.deleted == ["uid-1"]
 
     silent = FakeCluster(phase="Pending")
-    probe = probed(ask(settings, silent), lambda: silent, wait_s=0)
+    probe = with_probe_facts(ask(settings, silent), lambda: silent, wait_s=0)
     assert isinstance(probe.probe, Unknown)
     assert silent.deleted == ["uid-1"]
 

@@ -10,11 +10,11 @@ import pytest
 from trainbench.cluster.housekeeping import document, faults, sweep_pods
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.cluster.leaked_pods import Liveness, Rules
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
 from trainbench.settings.environment import Housekeeping, SettingsError, read_settings
 
 NOW = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
-OURS = ours(PodSettings())
+OURS = installation_labels(PodSettings())
 OVER, LIVE = Owner(dag_id="d", dag_run_id="over"), Owner(dag_id="d", dag_run_id="live")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules, pod_verdicts
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-OURS = ours(PodSettings())
+OURS = installation_labels(PodSettings())
 RULES = Rules(min_age_s=900, keep_ended_s=86_400)
 RUN = Owner(dag_id="node_consistency", dag_run_id="scheduled__2026-11-21T02:00:00+00:00")
 

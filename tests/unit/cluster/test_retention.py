@@ -11,7 +11,7 @@ import pytest
 from tests.builders import make_result
 from trainbench.cluster.housekeeping import artefacts_table, document, summary, sweep_artefacts
 from trainbench.cluster.retention import expiries
-from trainbench.cost.monthly_files import files
+from trainbench.cost.monthly_files import report_files
 from trainbench.cost.monthly_report import make_report
 from trainbench.cost.paid_runs import run_table
 from trainbench.params.cost_params import SpendParams
@@ -163,7 +163,7 @@ def test_cost_reports_expire_like_campaigns(store: Store) -> None:
     """All files of a real report are known as ours; what somebody else put beside one keeps it."""
     report = make_report(run_table([]), SpendParams(), "2026-11", report_id="night", made_at=NOW, table=())
     for report_id in ("cost-1", "cost-2"):
-        store.write_cost_report(report_id, files(report, ()))
+        store.write_cost_report(report_id, report_files(report, ()))
     (store.root / "cost" / "cost-2" / "notes.txt").write_text("ours to keep")
     store.write_result(make_result(campaign_id="night-1"))
     later = datetime.now(UTC) + timedelta(days=200)

@@ -22,9 +22,16 @@ from tests.unit.cluster.test_doctor_facts import FakeCluster
 from trainbench.cli.app import app
 from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.cluster.running_pods import LivePod, Progress, cluster_pods, local_pods, parse_progress, table
+from trainbench.cluster.running_pods import (
+    LivePod,
+    Progress,
+    cluster_pods,
+    local_pods,
+    parse_progress,
+    running_pods_table,
+)
 from trainbench.pods.local_pods import LocalImage, LocalPod
-from trainbench.pods.manifests import PodSettings, manifest, ours
+from trainbench.pods.manifests import PodSettings, installation_labels, manifest
 
 NOW = datetime(2026, 11, 21, 2, 1, tzinfo=UTC)
 
@@ -40,7 +47,7 @@ phase=measure window=2/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c
 
 
 def pod(name: str, phase: str, log: str = "", **status: Any) -> dict[str, Any]:
-    labels = {**ours(PodSettings()), "trainbench.io/node": name}
+    labels = {**installation_labels(PodSettings()), "trainbench.io/node": name}
     metadata = {
         "name": f"tb-{name}",
         "labels": labels,
@@ -54,7 +61,7 @@ class Pods(FakeCluster):
     """Answers with the pods it holds and the log that stands in their annotations."""
 
     def pods(self, labels: Mapping[str, str]) -> Any:
-        assert labels == ours(PodSettings())
+        assert labels == installation_labels(PodSettings())
         return tuple(self.sent)
 
     def log(self, name: str, container: str, last_lines: int | None = None) -> str:
@@ -91,14 +98,14 @@ def test_pods_of_a_cluster_in_the_order_of_their_nodes() -> None:
         pod("gpu-10", "Running", LOG), pod("gpu-2", "Pending", **waiting), pod("gpu-1", "Pending", **full),
         pod("gpu-3", "Failed"),
     ])  # fmt: skip
-    seen = cluster_pods(fake, ours(PodSettings()), NOW)
+    seen = cluster_pods(fake, installation_labels(PodSettings()), NOW)
     assert [(pod.node, pod.state, pod.why) for pod in seen] == [
         ("gpu-1", "Pending", "0/4 nodes: Insufficient nvidia.com/gpu"),
         ("gpu-2", "Pending", "ImagePullBackOff: no such tag"),
         ("gpu-3", "Failed", None),
         ("gpu-10", "Running", None),
     ]
-    assert table(seen).rows[3].texts == (
+    assert running_pods_table(seen).rows[3].texts == (
         "gpu-10", "single · round 1", "Running", "measure", "window 2/3", "9.500", "99 %", "64 °C", "60.0 s", "",
     )  # fmt: skip
 
@@ -106,19 +113,19 @@ def test_pods_of_a_cluster_in_the_order_of_their_nodes() -> None:
 def test_a_log_that_cannot_be_read_is_told_and_the_pod_stays() -> None:
     refusal = Refused("GET log", 403, "Forbidden", "no logs for you")
     fake = Pods(sent=[pod("gpu-1", "Running")], refusals={"log": refusal})
-    (seen,) = cluster_pods(fake, ours(PodSettings()), NOW)
+    (seen,) = cluster_pods(fake, installation_labels(PodSettings()), NOW)
     assert seen.why == "its log cannot be read: GET log: no logs for you (403 Forbidden)"
 
 
 def test_a_cluster_whose_clock_is_ahead_gives_no_negative_age() -> None:
     early = datetime(2026, 11, 21, 1, 0, tzinfo=UTC)
-    (seen,) = cluster_pods(Pods(sent=[pod("gpu-1", "Succeeded")]), ours(PodSettings()), early)
+    (seen,) = cluster_pods(Pods(sent=[pod("gpu-1", "Succeeded")]), installation_labels(PodSettings()), early)
     assert seen.age_s == 0.0
 
 
 def test_pods_without_anything_are_shown_all_the_same() -> None:
     fake = Pods(sent=[{"metadata": {"name": "bare"}}])
-    (seen,) = cluster_pods(fake, ours(PodSettings()), NOW)
+    (seen,) = cluster_pods(fake, installation_labels(PodSettings()), NOW)
     assert (seen.pod, seen.node, seen.state) == ("bare", "n/a", "Unknown")
 
 

@@ -25,7 +25,7 @@ from trainbench.comparison.speedups import noise_of_one_run
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode
-from trainbench.prices.price_tables import Price, spread
+from trainbench.prices.price_tables import Price, price_spread
 from trainbench.reporting import survey_tables
 from trainbench.results.campaign import Campaign
 
@@ -254,7 +254,7 @@ def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
 
 def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
     """Three offers of an A10 at $0.60, $0.75 and $2.00; the A100's price was the only one; nobody sells an X1."""
-    span = spread(
+    span = price_spread(
         "NVIDIA A10", [price(0.75, "P"), price(2.00, "Dear"), price(0.60, "Cheap"), price(9.0, "P", gpu="A100")]
     )
     costs = [

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
+from trainbench.cost.estimate import Basis, Interruptions, Ownership, Pricing, TrainingJob, estimate
 from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
 from trainbench.cost.job_throughput import Rate
 from trainbench.prices.price_tables import Price
 
 TODAY = date(2026, 11, 21)
-JOB = Job(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
+JOB = TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
 RATE = Rate(samples_per_s=5.5, num_gpus=4, source="given")
 
 
@@ -186,7 +186,7 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
     """
     cut = Interruptions(per_day=1, checkpoint_every_minutes=0, restart_minutes=180)
     job, rate = (
-        Job(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
+        TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
         RATE.model_copy(update={"samples_per_s": 10.0}),
     )
     result = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)

@@ -14,9 +14,16 @@ import pytest
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
-from trainbench.cost.monthly_files import files
+from trainbench.cost.monthly_files import report_files
 from trainbench.cost.monthly_report import SpendReport, make_report
-from trainbench.cost.monthly_tables import MAX_NODES, MAX_ON_SCREEN, MAX_WORKS, _first_prices, screen_table, tables
+from trainbench.cost.monthly_tables import (
+    MAX_NODES,
+    MAX_ON_SCREEN,
+    MAX_WORKS,
+    _first_prices,
+    screen_table,
+    spend_tables,
+)
 from trainbench.cost.other_prices import OtherPrice
 from trainbench.cost.paid_runs import run_table
 from trainbench.cost.publish import publish
@@ -51,14 +58,14 @@ def two_months() -> list[dict[str, Any]]:
 
 
 def test_the_files(golden: Callable[[str, str], None]) -> None:
-    made = files(report(two_months(), usd_per_gpu_hour=0.5, usd_per_kwh=0.2, pue=1.3), {"night-2"})
+    made = report_files(report(two_months(), usd_per_gpu_hour=0.5, usd_per_kwh=0.2, pue=1.3), {"night-2"})
     for name in ("COST_REPORT.md", "costs.csv"):
         golden(f"spend-{name}", made[name])
     golden("spend-cost_report.outline.txt", Page(made["cost_report.html"]).outline)
 
 
 def test_only_results_that_are_still_there_are_linked() -> None:
-    text = files(report(two_months()), {"night-2"})["COST_REPORT.md"]
+    text = report_files(report(two_months()), {"night-2"})["COST_REPORT.md"]
     assert "../../campaigns/night-2/runs/nov-1.52/result.json" in text
     assert "campaigns/night-1/" not in text
 
@@ -69,8 +76,8 @@ def test_an_empty_history_is_told_in_words() -> None:
         "No run was recorded from 2026-06 to 2026-11: there is nothing to report yet. A run is recorded when its "
         "benchmark publishes; trainbench reindex records the campaigns of the store.",
     )
-    assert tables(empty) == ()
-    assert files(empty, ())["cost_report.html"].startswith("<!doctype html>")
+    assert spend_tables(empty) == ()
+    assert report_files(empty, ())["cost_report.html"].startswith("<!doctype html>")
 
 
 def test_a_month_without_runs_beside_one_with() -> None:
@@ -94,13 +101,15 @@ def test_unknown_prices_are_never_free() -> None:
 
 def test_the_same_work_on_two_kinds_of_gpu_is_compared() -> None:
     """$0.60 at 1.46 is $0.1142 per 1K, $10 at 9.6 is $0.2894: 253 % of the cheaper."""
-    (works,) = [t for t in tables(report([paid_run(), paid_run(9.6, 10.0, **H100)])) if "the work costs" in t.title]
+    (works,) = [
+        t for t in spend_tables(report([paid_run(), paid_run(9.6, 10.0, **H100)])) if "the work costs" in t.title
+    ]
     assert [row.texts[-1] for row in works.rows] == ["100 %", "253 %"]
 
 
 def test_hostile_names_are_shown_and_not_run() -> None:
     evil = {"nodes": ("<script>alert(1)</script>|\n# x",), "work": "=cmd|'/c calc'!A0", "suite": "[x](javascript:1)"}
-    made = files(report([paid_run(**evil)]), ())
+    made = report_files(report([paid_run(**evil)]), ())
 
     assert "<script>" not in made["cost_report.html"] + made["COST_REPORT.md"]
     assert "](javascript" not in made["COST_REPORT.md"].replace("\\]", "")
@@ -114,12 +123,12 @@ def test_many_runs_make_a_page_that_can_be_read() -> None:
         for i in range(20_000)
     ]
     actual = report(runs)
-    by_title = {table.title: table for table in tables(actual)}
+    by_title = {table.title: table for table in spend_tables(actual)}
 
     assert actual.spend[-1].total.num_runs == 20_000
     assert len(by_title["Each node in 2026-11"].rows) == MAX_NODES
     assert "The 50 most expensive of 1,000 nodes" in by_title["Each node in 2026-11"].notes[1]
-    assert len(files(actual, ())["cost_report.html"]) < 100_000
+    assert len(report_files(actual, ())["cost_report.html"]) < 100_000
 
 
 def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:
@@ -158,27 +167,27 @@ def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None
     made = report([paid_run()], price_basis="spot", spot_useful_share=0.8)
     assert "NVIDIA A10 at $1.50 per GPU-hour, Dear x, here (the cheapest spot price of the table): the month's " \
         "GPU-hours would have cost $0.150." in made.summary  # fmt: skip
-    (table,) = [table for table in tables(made) if table.title == "What if: other prices"]
+    (table,) = [table for table in spend_tables(made) if table.title == "What if: other prices"]
     assert "Spot: 80 % of the paid hours count as useful." in table.notes
 
 
 def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
     """Works stand by name; the first of them ran in October only."""
     runs = [paid_run(started_at=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
-    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    table = next(t for t in spend_tables(report(runs)) if t.title.startswith("What the work costs"))
     assert [row.texts[0] for row in table.rows] == ["b work"]
 
 
 def test_two_prices_in_a_month_are_told() -> None:
     two = [paid_run(price_source="OCI"), paid_run(price_source="AWS")]
-    table = next(t for t in tables(report(two)) if t.title.startswith("What the work costs"))
+    table = next(t for t in spend_tables(report(two)) if t.title.startswith("What the work costs"))
     assert table.notes[-1].startswith("Where several prices were paid in the month")
 
 
 @pytest.mark.parametrize(("num_works", "is_cut"), [(MAX_WORKS, False), (MAX_WORKS + 1, True)])
 def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> None:
     runs = [paid_run(work=f"work {i:03}", fingerprint=f"{i:012}") for i in range(num_works)]
-    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    table = next(t for t in spend_tables(report(runs)) if t.title.startswith("What the work costs"))
     assert len(table.rows) == MAX_WORKS
     assert (len(table.notes) > 1) is is_cut
 

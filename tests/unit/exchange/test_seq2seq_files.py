@@ -15,7 +15,7 @@ from trainbench.exchange.seq2seq_files import (
     BenchFileError,
     OldFile,
     OwnFile,
-    exported,
+    bench_file_content,
     parse_bench_file,
 )
 
@@ -81,7 +81,7 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
     """
     before = own()
     result = parse_result(json.dumps(before["result"]))
-    after = json.loads(json.dumps(exported(result)))
+    after = json.loads(json.dumps(bench_file_content(result)))
 
     assert set(after) == {*before, "not_known"}
     for part in ("hardware", "software", "configuration", "summary"):
@@ -100,7 +100,7 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
 
 def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
     with pytest.raises(BenchFileError, match=r"is of mistral-7b: the bench_ format is the encoder-decoder's own"):
-        exported(make_result())
+        bench_file_content(make_result())
     failed = make_failed(
         model="encoder-decoder",
         recipe="full",
@@ -109,7 +109,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
         optimizer="adamw_torch",
     )
     with pytest.raises(BenchFileError, match="ended as oom"):
-        exported(failed)
+        bench_file_content(failed)
 
 
 @pytest.mark.parametrize(

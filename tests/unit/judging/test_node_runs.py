@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.verdicts import Metric, Tolerances
-from trainbench.judging.node_runs import NodeRuns, measured
+from trainbench.judging.node_runs import NodeRuns, run_figure
 from trainbench.judging.peers.node_verdicts import judge_groups
 
 
@@ -18,7 +18,7 @@ def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
         for gpu, celsius in zip(result.telemetry.gpus, (60.0, 80.0, 64.0), strict=True)
     ]
     telemetry = result.telemetry.model_copy(update={"gpus": tuple(gpus)})
-    assert measured(result.model_copy(update={"telemetry": telemetry}), Metric.TEMPERATURE_C) == 80.0
+    assert run_figure(result.model_copy(update={"telemetry": telemetry}), Metric.TEMPERATURE_C) == 80.0
 
 
 def test_a_node_is_on_gpu_when_any_of_its_runs_was() -> None:

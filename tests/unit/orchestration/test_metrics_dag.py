@@ -17,14 +17,14 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from tests.builders.three_nights import three_nights
-from trainbench.alerting.gauges import Client, Point
+from trainbench.alerting.gauges import Client, GaugePoint
 from trainbench.history.history import open_history
 from trainbench.orchestration import metrics_dag
 from trainbench.orchestration.metrics_dag import BURST, HOURLY, _schedule, client, metrics_are_on, send
 from trainbench.settings.environment import read_settings
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
-NODE = Point("trainbench.node.condition", 20, {"node": "node-3"})
+NODE = GaugePoint("trainbench.node.condition", 20, {"node": "node-3"})
 
 
 class Received:

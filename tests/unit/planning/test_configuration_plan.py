@@ -13,10 +13,10 @@ from trainbench.params.campaign_params import FIELDS
 from trainbench.params.refusals import ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
-from trainbench.planning.nodes import Fleet, GpuNode, named
+from trainbench.planning.nodes import Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, PlanError
 from trainbench.planning.planners import PLANNERS
-from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
+from trainbench.pods.manifests import PodSettings, manifest, pod_name, pod_title
 
 PLANNER = PLANNERS[CampaignKind.CONFIGURATIONS]
 A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
@@ -24,7 +24,7 @@ H100 = {"gpu_product": "NVIDIA-H100", "gpu_memory_bytes": 80 * 10**9}
 
 
 def plan(*nodes: GpuNode, locally: bool = False, **asked: Any) -> Plan:
-    fleet = Fleet(nodes=nodes or named(["gpu-1", "gpu-2"]))
+    fleet = Fleet(nodes=nodes or named_nodes(["gpu-1", "gpu-2"]))
     return PLANNER.make(PLANNER.params(asked, locally=locally), fleet, "campaign-1")
 
 
@@ -121,7 +121,7 @@ def test_no_or_wrong_configurations_are_refused(variants: list[str]) -> None:
 
 def test_pods_are_named_by_node_and_configuration_and_none_like_another() -> None:
     planned = plan(rounds=2)
-    titles = [title(spec, what=planned.labels[spec.identity.group_id]) for spec in planned.specs]
+    titles = [pod_title(spec, what=planned.labels[spec.identity.group_id]) for spec in planned.specs]
 
     assert "gpu-1 / seq 512 · round 1" in titles
     assert len({pod_name(spec) for spec in planned.specs}) == len(planned.specs)

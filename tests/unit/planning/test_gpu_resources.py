@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.spec import Placement
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet, GpuNode, alike, fleet
+from trainbench.planning.nodes import Fleet, GpuNode, fleet_of, nodes_with_commonest_gpu
 from trainbench.planning.plan import PlanError, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import PodSettings, manifest
@@ -34,7 +34,7 @@ AMD = node("amd", {"amd.com/gpu": 8}, **{"amd.com/gpu.product-name": "AMD_Instin
 
 def test_nodes_of_every_listed_resource_are_found_with_their_own_labels() -> None:
     """9,984 MiB are 10,468,982,784 bytes: the slice's memory, not the GPU's."""
-    by_name = {n.name: n for n in fleet([WHOLE, SLICED, AMD], (), EVERY).nodes}
+    by_name = {n.name: n for n in fleet_of([WHOLE, SLICED, AMD], (), EVERY).nodes}
 
     assert {n.name: (n.gpu_resource, n.num_gpus, n.gpu_product) for n in by_name.values()} == {
         "whole": ("nvidia.com/gpu", 8, "NVIDIA-H100"),
@@ -45,14 +45,14 @@ def test_nodes_of_every_listed_resource_are_found_with_their_own_labels() -> Non
 
 
 def test_only_listed_resources_count_as_gpus() -> None:
-    assert [n.name for n in fleet([WHOLE, SLICED, AMD]).nodes] == ["whole"]
-    assert [n.name for n in fleet([WHOLE, SLICED, AMD], (), ("amd.com/gpu",)).nodes] == ["amd"]
+    assert [n.name for n in fleet_of([WHOLE, SLICED, AMD]).nodes] == ["whole"]
+    assert [n.name for n in fleet_of([WHOLE, SLICED, AMD], (), ("amd.com/gpu",)).nodes] == ["amd"]
 
 
 def test_of_several_resources_of_a_node_the_preferred_is_used_and_the_others_are_named() -> None:
     mixed = node("mixed", {"nvidia.com/gpu": 4, SMALL: 7, LARGE: 2})
-    (as_listed,) = fleet([mixed], (), EVERY).nodes
-    (slices,) = fleet([mixed], (), ("nvidia.com/mig-*",)).nodes
+    (as_listed,) = fleet_of([mixed], (), EVERY).nodes
+    (slices,) = fleet_of([mixed], (), ("nvidia.com/mig-*",)).nodes
 
     assert (as_listed.gpu_resource, as_listed.other_gpu_resources) == ("nvidia.com/gpu", (LARGE, SMALL))
     assert (slices.gpu_resource, slices.num_gpus, slices.other_gpu_resources) == (LARGE, 2, (SMALL,))
@@ -60,16 +60,16 @@ def test_of_several_resources_of_a_node_the_preferred_is_used_and_the_others_are
 
 def test_without_a_label_the_resource_tells_kinds_apart() -> None:
     bare = [node("a", {SMALL: 1}), node("b", {LARGE: 1}), node("c", {LARGE: 1})]
-    nodes = fleet(bare, (), EVERY).nodes
+    nodes = fleet_of(bare, (), EVERY).nodes
 
     assert [n.gpu_product for n in nodes] == [SMALL, LARGE, LARGE]
-    assert [n.name for n in alike(nodes)] == ["b", "c"]
+    assert [n.name for n in nodes_with_commonest_gpu(nodes)] == ["b", "c"]
 
 
 def test_gpus_that_several_pods_share_are_not_measured() -> None:
     shared = node("shared", {"nvidia.com/gpu": 32}, **{"nvidia.com/gpu.replicas": "4"})
     whole = node("whole", {"nvidia.com/gpu": 8}, **{"nvidia.com/gpu.replicas": "1"})
-    actual = fleet([shared, whole])
+    actual = fleet_of([shared, whole])
 
     assert [n.name for n in actual.nodes] == ["whole"]
     (absent,) = actual.absent
@@ -80,7 +80,7 @@ def test_gpus_that_several_pods_share_are_not_measured() -> None:
 def test_a_node_that_lost_its_slices_is_absent_with_the_resources_that_were_looked_for() -> None:
     lost = node("lost", {SMALL: 0}) | {}
     lost["status"]["capacity"] = {SMALL: "7"}
-    (absent,) = fleet([lost], (), ("nvidia.com/mig-*", "amd.com/gpu")).absent
+    (absent,) = fleet_of([lost], (), ("nvidia.com/mig-*", "amd.com/gpu")).absent
 
     assert absent.reason.startswith("it has no allocatable nvidia.com/mig-* or amd.com/gpu: look at its device plugin")
     assert (absent.expected, absent.gpu_resource) == (True, SMALL)
@@ -88,7 +88,7 @@ def test_a_node_that_lost_its_slices_is_absent_with_the_resources_that_were_look
 
 def test_a_night_gives_each_kind_its_own_resource_and_its_own_group() -> None:
     """So that nodes are judged against nodes of the same resource only."""
-    actual = fleet([WHOLE, SLICED, AMD], (), EVERY)
+    actual = fleet_of([WHOLE, SLICED, AMD], (), EVERY)
     params = parse_params({"strategies": ["independent"], "rounds": 1, "force": True, "model": "tier-a"})
     specs = make_plan(params, actual, "campaign-1").specs
     limits = {
@@ -107,7 +107,7 @@ def test_a_night_gives_each_kind_its_own_resource_and_its_own_group() -> None:
 
 
 def test_slices_are_not_joined_and_the_plan_says_why() -> None:
-    actual = fleet([SLICED], (), EVERY)
+    actual = fleet_of([SLICED], (), EVERY)
     params = parse_params({"strategies": ["ddp", "single"], "rounds": 1, "force": True, "model": "tier-a"})
     (skipped,) = make_plan(params, actual, "campaign-1").skipped
     assert skipped.reason.endswith(f"a run takes one {SMALL}: CUDA and NCCL join no MIG slices")
@@ -123,13 +123,13 @@ def test_a_gang_of_two_resources_is_refused() -> None:
     planner = PLANNERS[CampaignKind.STRATEGIES]
     params = planner.params({"nodes": ["whole", "amd"], "force": True}, locally=False)
     with pytest.raises(PlanError, match=r"different kinds of GPU \(amd.com/gpu and nvidia.com/gpu\)"):
-        planner.make(params, fleet([WHOLE, AMD], (), EVERY), "campaign-1")
+        planner.make(params, fleet_of([WHOLE, AMD], (), EVERY), "campaign-1")
 
 
 def test_a_named_node_keeps_its_resource_even_if_it_is_cordoned() -> None:
     cordoned = AMD | {"spec": {"unschedulable": True}}
     params = parse_params({"nodes": ["amd"], "strategies": ["single"], "rounds": 1, "force": True})
-    (spec,) = make_plan(params, fleet([cordoned], (), EVERY), "campaign-1").specs
+    (spec,) = make_plan(params, fleet_of([cordoned], (), EVERY), "campaign-1").specs
     assert spec.placement.gpu_resource == "amd.com/gpu"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainbench.planning.nodes import AbsentNode, GpuNode, alike, fleet, named, not_ready_s
+from trainbench.planning.nodes import AbsentNode, GpuNode, fleet_of, named_nodes, nodes_with_commonest_gpu, not_ready_s
 
 
 def node(name: str, gpus: int = 8, *, ready: str = "True", cordoned: bool = False, **labels: str) -> dict[str, Any]:
@@ -29,18 +29,18 @@ def test_ready_schedulable_nodes_with_gpus_count() -> None:
         node("cordoned", cordoned=True),
     ]
 
-    assert [(n.name, n.num_gpus) for n in fleet(nodes).nodes] == [("gpu-a", 8), ("gpu-b", 8), ("small", 1)]
+    assert [(n.name, n.num_gpus) for n in fleet_of(nodes).nodes] == [("gpu-a", 8), ("gpu-b", 8), ("small", 1)]
 
 
 def test_a_node_that_other_work_is_kept_away_from_stays_in_the_fleet() -> None:
     kept_away = node("gpu-a", **{"trainbench.io/breach": "night-1"})
     kept_away["spec"]["taints"] = [{"key": "trainbench.io/breach", "value": "night-1", "effect": "NoSchedule"}]
 
-    assert [usable.name for usable in fleet([kept_away]).nodes] == ["gpu-a"]
+    assert [usable.name for usable in fleet_of([kept_away]).nodes] == ["gpu-a"]
 
 
 def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
-    (result,) = fleet([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
+    (result,) = fleet_of([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
 
     assert result.name == "gpu-7"
 
@@ -48,9 +48,9 @@ def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
 def test_the_labels_tell_product_and_memory_of_a_gpu() -> None:
     """24,576 MiB are 25,769,803,776 bytes."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": "24576"}
-    (known,) = fleet([node("a", **labels)]).nodes
-    (unlabelled,) = fleet([node("b")]).nodes
-    (odd,) = fleet([node("c", **{"nvidia.com/gpu.memory": "much"})]).nodes
+    (known,) = fleet_of([node("a", **labels)]).nodes
+    (unlabelled,) = fleet_of([node("b")]).nodes
+    (odd,) = fleet_of([node("c", **{"nvidia.com/gpu.memory": "much"})]).nodes
 
     assert (known.gpu_product, known.gpu_memory_bytes) == ("NVIDIA-A10", 25_769_803_776)
     assert (unlabelled.gpu_product, unlabelled.gpu_memory_bytes) == (None, None)
@@ -58,9 +58,9 @@ def test_the_labels_tell_product_and_memory_of_a_gpu() -> None:
 
 
 def test_named_nodes_keep_their_order_and_what_is_known_of_them() -> None:
-    known = fleet([node("a", 4), node("b", 8)]).nodes
+    known = fleet_of([node("a", 4), node("b", 8)]).nodes
 
-    assert named(["b", "c"], known) == (known[1], GpuNode(name="c"))
+    assert named_nodes(["b", "c"], known) == (known[1], GpuNode(name="c"))
 
 
 def test_a_gpu_node_that_is_not_used_is_told_with_the_reason_and_whether_it_should_be() -> None:
@@ -72,7 +72,7 @@ def test_a_gpu_node_that_is_not_used_is_told_with_the_reason_and_whether_it_shou
         node("gpu-4", 0, **{"nvidia.com/gpu.present": "true"}),
         node("web-1", 0),
     ]
-    result = fleet(nodes, quarantine=["gpu-3"])
+    result = fleet_of(nodes, quarantine=["gpu-3"])
 
     assert result.nodes == ()
     assert result.absent == (
@@ -92,14 +92,14 @@ def test_unhealthy_gpus_are_the_difference_to_the_capacity() -> None:
     one = node("a", 7)
     one["status"]["capacity"] = {"nvidia.com/gpu": "8"}
 
-    assert (fleet([one]).nodes[0].num_gpus, fleet([one]).nodes[0].num_gpus_lost) == (7, 1)
+    assert (fleet_of([one]).nodes[0].num_gpus, fleet_of([one]).nodes[0].num_gpus_lost) == (7, 1)
 
 
 def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
     nodes = [GpuNode(name=name, gpu_product=product) for name, product in (("a", "A10"), ("b", "H200"), ("c", "H200"))]
 
-    assert [node.name for node in alike(nodes)] == ["b", "c"]
-    assert alike([]) == ()
+    assert [node.name for node in nodes_with_commonest_gpu(nodes)] == ["b", "c"]
+    assert nodes_with_commonest_gpu([]) == ()
 
 
 def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
@@ -111,10 +111,10 @@ def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
         {"type": "NetworkingReady", "status": "True"},
         {"type": "KernelDeadlock", "status": "Unknown"},
     ]
-    (known,) = fleet([item]).nodes
+    (known,) = fleet_of([item]).nodes
 
     assert known.troubles == ("XidError (Xid 63)", "not AcceleratedHardwareReady (NvidiaNVLinkError)")
-    assert fleet([node("gpu-2")]).nodes[0].troubles == ()
+    assert fleet_of([node("gpu-2")]).nodes[0].troubles == ()
 
 
 def test_a_node_says_for_how_long_it_has_not_been_ready() -> None:

@@ -12,7 +12,7 @@ from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS, form, parse_params
-from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import (
     Plan,
     PlanError,
@@ -30,7 +30,7 @@ NODES = ("node-1", "node-2", "node-3")
 
 
 def plan(**params: Any) -> Plan:
-    return make_plan(parse_params(params), Fleet(nodes=named(NODES)), "campaign-1")
+    return make_plan(parse_params(params), Fleet(nodes=named_nodes(NODES)), "campaign-1")
 
 
 def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
@@ -210,7 +210,7 @@ def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() ->
     forced = make_plan(
         parse_params(FULL_7B | {"force": True}), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1"
     )
-    unknown = make_plan(parse_params(FULL_7B), Fleet(nodes=named(["somewhere"])), "campaign-1")
+    unknown = make_plan(parse_params(FULL_7B), Fleet(nodes=named_nodes(["somewhere"])), "campaign-1")
 
     assert [(len(p.specs), p.skipped) for p in (forced, unknown)] == [(1, ()), (1, ())]
 
@@ -306,7 +306,7 @@ def test_the_guide_s_configuration_is_one_choice_and_a_field_may_still_differ() 
 
 def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
     params = PLANNERS[CampaignKind.NODES].params({}, locally=True)
-    planned = make_plan(params, Fleet(nodes=named(NODES)), "campaign-1")
+    planned = make_plan(params, Fleet(nodes=named_nodes(NODES)), "campaign-1")
 
     assert {
         (spec.placement.strategy.value, spec.placement.gpus_per_node, spec.work.device.value) for spec in planned.specs
@@ -345,7 +345,7 @@ def test_quick_overrides_the_steps() -> None:
 
 def test_a_thousand_nodes() -> None:
     nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
-    specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named(nodes)), "campaign-1").specs
+    specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named_nodes(nodes)), "campaign-1").specs
 
     assert len({spec.identity.run_id for spec in specs}) == 2000
 

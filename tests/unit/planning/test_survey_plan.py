@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.options import Recipe
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.refusals import ParamsError
-from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, PlanError
 from trainbench.planning.planners import PLANNERS
 from trainbench.planning.survey_plan import recipes_of
@@ -107,7 +107,7 @@ def test_nothing_that_fits_is_an_error() -> None:
 
 
 def test_a_trial_on_a_cpu_is_one_kind() -> None:
-    planned = plan(Fleet(nodes=named(["node-1", "node-2"])), locally=True)
+    planned = plan(Fleet(nodes=named_nodes(["node-1", "node-2"])), locally=True)
 
     assert planned.nodes == ("node-1",)
     assert set(planned.labels.values()) == {"tiny full", "tiny lora", "tiny qlora", "encoder-decoder full"}

@@ -13,7 +13,7 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
-from trainbench.pods.gangs import combine, gang_id, nodes_of
+from trainbench.pods.gangs import combine_ranks, gang_id, nodes_of
 
 SPEC = make_spec(
     node="gpu-1", peers=("gpu-2",), nodes=2, gpus_per_node=2, strategy=Strategy.DDP, recipe=Recipe.FULL, lora=None
@@ -39,7 +39,7 @@ def pair(**changes: Any) -> tuple[RunResult, RunResult]:
 
 def test_the_gang_has_the_throughput_of_all_the_largest_memory_and_every_gpu() -> None:
     first, second = pair()
-    whole = combine(SPEC, (first, second))
+    whole = combine_ranks(SPEC, (first, second))
 
     assert parse_result(whole.model_dump_json()) == whole  # still of the contract
     assert whole.performance == first.performance  # counted over all ranks in both
@@ -64,7 +64,7 @@ def without(result: RunResult, index: int, field: str) -> RunResult:
 def test_a_figure_that_a_gpu_of_the_second_pod_lacks_is_explained_in_the_whole() -> None:
     """Its reason named the first pod's GPU, so that the stored campaign broke the contract and nobody could read it."""
     first, second = pair()
-    whole = combine(SPEC, (first, without(second, 1, "power_mean_w")))
+    whole = combine_ranks(SPEC, (first, without(second, 1, "power_mean_w")))
 
     assert whole.missing["telemetry.gpus.3.power_mean_w"] == "NVML: Not Supported"
     assert parse_result(whole.model_dump_json()) == whole
@@ -73,8 +73,8 @@ def test_a_figure_that_a_gpu_of_the_second_pod_lacks_is_explained_in_the_whole()
 def test_a_pod_that_does_not_tell_where_it_ran_loses_nobody_the_result() -> None:
     first, second = pair()
     unknown = {"context": None, "missing": first.missing | {"context": "not read"}}
-    whole = combine(SPEC, (first.model_copy(update=unknown), second))
-    neither = combine(SPEC, (first.model_copy(update=unknown), second.model_copy(update=unknown)))
+    whole = combine_ranks(SPEC, (first.model_copy(update=unknown), second))
+    neither = combine_ranks(SPEC, (first.model_copy(update=unknown), second.model_copy(update=unknown)))
 
     assert whole.context is not None
     assert neither.context is None
@@ -88,13 +88,13 @@ def test_energy_is_the_mean_over_pods_with_equal_shares_of_the_samples() -> None
         for result, joules in zip(pair(), (3.0, 5.0), strict=True)
     ]
 
-    assert combine(SPEC, results).telemetry.energy_per_sample_j == 4.0
+    assert combine_ranks(SPEC, results).telemetry.energy_per_sample_j == 4.0
 
 
 def test_the_slowest_copy_counts() -> None:
     first, second = pair(h2d_gb_per_s=20.0)
 
-    assert combine(SPEC, (first, second)).probes.h2d_gb_per_s == 20.0
+    assert combine_ranks(SPEC, (first, second)).probes.h2d_gb_per_s == 20.0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_slowest_copy_counts() -> None:
     ],
 )
 def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expected: str) -> None:
-    whole = combine(SPEC, [failed(kind, status, after) for kind, status, after in kinds])
+    whole = combine_ranks(SPEC, [failed(kind, status, after) for kind, status, after in kinds])
     node = "gpu-1" if kinds[0][0] == expected else "gpu-2"
 
     assert whole.error is not None
@@ -121,7 +121,7 @@ def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expec
 
 
 def test_one_failed_pod_fails_the_gang() -> None:
-    whole = combine(SPEC, (pair()[0], failed("XidError")))
+    whole = combine_ranks(SPEC, (pair()[0], failed("XidError")))
 
     assert whole.status is Status.ERROR
 

@@ -12,7 +12,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
+from trainbench.pods.manifests import PodSettings, manifest, pod_name, pod_title
 from trainbench.pods.node_rules import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
@@ -87,7 +87,7 @@ def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
 
 
 def test_the_title_names_node_and_strategy() -> None:
-    assert title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
+    assert pod_title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from bench_image.contract.pod_io import TEMPLATE_ENV
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_spec
 from trainbench.cluster.leaked_pods import owner_of
-from trainbench.pods.manifests import Owner, PodSettings, manifest, manifests, node_of, ours
+from trainbench.pods.manifests import Owner, PodSettings, installation_labels, manifest, manifests, node_of
 from trainbench.pods.pod_template import PodTemplateError, digest, read_template
 
 Template = Callable[[dict[str, Any] | str], PodSettings]
@@ -135,7 +135,7 @@ def test_pods_are_found_again_whatever_the_template_says(template: Template) -> 
     settings = template({"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "x"}}})
     owner = Owner(dag_id="node_consistency", dag_run_id="manual__1")
     for pod in manifests(GANG, settings, owner):
-        assert ours(settings).items() <= pod["metadata"]["labels"].items()
+        assert installation_labels(settings).items() <= pod["metadata"]["labels"].items()
         assert owner_of(pod) == owner
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.prices.price_import import Imported, as_toml, import_prices, tally
+from trainbench.prices.price_import import ImportedPrices, as_toml, import_prices, import_summary
 from trainbench.prices.price_tables import Price, PriceError, read_prices
 
 DAY = date(2026, 11, 20)
@@ -34,29 +34,29 @@ tpu.8,tpu-v5p-8,1,4,16,,9.0,,east,east-a
 """
 
 
-def _import(path: Path, text: str, provider: str | None = "P", as_of: date | None = DAY) -> Imported:
+def _import(path: Path, text: str, provider: str | None = "P", as_of: date | None = DAY) -> ImportedPrices:
     path.write_text(text)
     return import_prices(path, provider, as_of, "the catalogue@1234567")
 
 
 class TestSkypilotCatalogue:
     @pytest.fixture
-    def imported(self, tmp_path: Path) -> Imported:
+    def imported(self, tmp_path: Path) -> ImportedPrices:
         return _import(tmp_path / "vms.csv", SKYPILOT)
 
-    def test_zones_of_a_region_are_one_row_with_the_median_of_their_spot_prices(self, imported: Imported) -> None:
+    def test_zones_of_a_region_are_one_row_with_the_median_of_their_spot_prices(self, imported: ImportedPrices) -> None:
         east = next(price for price in imported.prices if (price.instance, price.region) == ("gpu.8x", "east"))
         assert (east.gpu, east.gpus_per_instance, east.usd_per_gpu_hour) == ("A100 80GB", 8, 4.0)
         assert east.spot_usd_per_hour == 12.0
         assert (east.provider, east.as_of, east.source) == ("P", DAY, "the catalogue@1234567")
 
-    def test_regions_are_rows_of_their_own_and_spot_may_be_missing_or_0(self, imported: Imported) -> None:
+    def test_regions_are_rows_of_their_own_and_spot_may_be_missing_or_0(self, imported: ImportedPrices) -> None:
         prices = {(price.instance, price.region): price for price in imported.prices}
         assert set(prices) == {("gpu.8x", "east"), ("gpu.8x", "west"), ("small.1x", "any")}
         assert prices["gpu.8x", "west"].spot_usd_per_hour is None
         assert prices["small.1x", "any"].spot_usd_per_hour is None
 
-    def test_what_is_left_out_is_counted_with_its_reason_and_line(self, imported: Imported) -> None:
+    def test_what_is_left_out_is_counted_with_its_reason_and_line(self, imported: ImportedPrices) -> None:
         assert {skip.reason: (skip.count, skip.rows) for skip in imported.skipped} == {
             "several prices for one instance in one region": (2, (17, 18)),
             "a machine without a GPU": (1, (2,)),
@@ -71,9 +71,9 @@ class TestSkypilotCatalogue:
             "SpotPrice is negative": (1, (16,)),
             "not an NVIDIA GPU": (1, (19,)),
         }
-        assert tally(imported) == "3 prices of 2 GPUs from 18 rows; 13 left out"
+        assert import_summary(imported) == "3 prices of 2 GPUs from 18 rows; 13 left out"
 
-    def test_every_row_is_a_price_or_left_out(self, imported: Imported) -> None:
+    def test_every_row_is_a_price_or_left_out(self, imported: ImportedPrices) -> None:
         """18 rows: 13 left out, 3 zones in one price, 2 prices of one row each."""
         assert imported.num_rows == sum(skip.count for skip in imported.skipped) + 3 + 2
 

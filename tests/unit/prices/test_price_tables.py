@@ -10,13 +10,13 @@ from trainbench.prices.price_tables import (
     PRICES_FILE,
     Price,
     PriceError,
-    exact,
-    fitting,
+    exact_prices,
+    fitting_prices,
     load_prices,
     price_for,
+    price_spread,
     read_prices,
-    spread,
-    stale,
+    stale_price_findings,
     usable_prices,
 )
 from trainbench.settings.environment import read_settings
@@ -124,15 +124,15 @@ def test_the_clusters_own_price_wins_and_needs_no_gpu() -> None:
 
 def test_a_price_older_than_90_days_warns() -> None:
     (guide,) = (price for price in TABLE if price.provider == "OCI (benchmarking guide)")
-    assert stale([guide], date(2026, 4, 4)) == ()
-    (finding,) = stale([guide], date(2026, 4, 5))
+    assert stale_price_findings([guide], date(2026, 4, 4)) == ()
+    (finding,) = stale_price_findings([guide], date(2026, 4, 5))
     assert (finding.category, finding.measured) == ("stale_price", "91 days old")
 
 
 def test_a_given_price_never_goes_stale() -> None:
     given = price_for(None, (), 1.0)
     assert given
-    assert stale([given], date(2099, 1, 1)) == ()
+    assert stale_price_findings([given], date(2099, 1, 1)) == ()
 
 
 ROW = """[[price]]
@@ -195,7 +195,7 @@ class TestOwnTables:
         assert price
         assert (price.provider, price.usd_per_gpu_hour, price.own) == ("P", 2.0, True)
         assert len(prices) == len(TABLE) + 1
-        assert len(fitting("NVIDIA A100-SXM4-80GB", prices)) > 1
+        assert len(fitting_prices("NVIDIA A100-SXM4-80GB", prices)) > 1
 
     def test_several_files_in_the_order_of_their_names(self, tmp_path: Path) -> None:
         one = _write(tmp_path / "one.toml", ROW.format(gpus=1, usd=1.0))
@@ -217,7 +217,7 @@ class TestOwnTables:
 
 def test_a_price_of_a_day_to_come_is_not_trusted() -> None:
     price = TABLE[0].model_copy(update={"as_of": date(2062, 1, 1)})
-    (finding,) = stale([price], date(2061, 12, 1))
+    (finding,) = stale_price_findings([price], date(2061, 12, 1))
     assert finding.measured == "31 days ahead"
     assert not price.is_stale(date(2062, 4, 1))
 
@@ -232,8 +232,8 @@ def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
     """An H100 PCIe is not offered as an SXM one; a row of one's own counts in whatever words."""
     sxm, pcie = (TABLE[0].model_copy(update={"gpu": gpu}) for gpu in ("H100", "H100 PCIe"))
     own = sxm.model_copy(update={"own": True})
-    assert exact("NVIDIA H100 PCIe", (sxm, pcie, own)) == (own, pcie)
-    assert exact("NVIDIA H100 80GB HBM3", (sxm, pcie)) == (sxm,)
+    assert exact_prices("NVIDIA H100 PCIe", (sxm, pcie, own)) == (own, pcie)
+    assert exact_prices("NVIDIA H100 80GB HBM3", (sxm, pcie)) == (sxm,)
 
 
 def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
@@ -244,11 +244,11 @@ def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
         )
         for name, gpus, usd in (("Many", 8, 8.0), ("One", 1, 2.5))
     )
-    result = spread("NVIDIA X1", (one, many))
+    result = price_spread("NVIDIA X1", (one, many))
     assert result is not None
     assert (result.num_prices, result.low_usd_per_gpu_hour, result.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
     assert result.low_offer.startswith("Many ")
-    assert spread("NVIDIA X1", (one,)) is None
+    assert price_spread("NVIDIA X1", (one,)) is None
 
 
 def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
@@ -259,7 +259,7 @@ def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
         )
         for name, usd in (("Two", 2.0), ("Three", 3.0), ("One", 1.0))
     ]
-    result = spread("NVIDIA X1", rows)
+    result = price_spread("NVIDIA X1", rows)
     assert result is not None
     assert (result.num_prices, result.high_usd_per_gpu_hour) == (3, 3.0)
     assert result.high_offer.startswith("Three ")
@@ -278,7 +278,7 @@ def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
     price = TABLE[0].model_copy(update={"as_of": today, "gpu": "X1"})
     assert not price.is_stale(today)
     assert price.is_stale(date(2026, 11, 20))
-    assert fitting("X1", (price,)) == (price,)
+    assert fitting_prices("X1", (price,)) == (price,)
 
 
 @pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])

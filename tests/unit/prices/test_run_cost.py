@@ -8,7 +8,7 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.core.number_checks import QuantityError
-from trainbench.prices.price_tables import Price, given, price_for
+from trainbench.prices.price_tables import Price, given_price, price_for
 from trainbench.prices.run_cost import (
     campaign_cost,
     price_run,
@@ -115,7 +115,7 @@ class TestPriceRun:
 
     def test_a_price_given_for_a_cpu_trial_counts_per_process_and_hour(self) -> None:
         """36 s of one process at $10 per hour are $0.10, and no GPU-hours."""
-        cost = price_run(make_cpu_result(total_s=36.0), given(10.0, None))
+        cost = price_run(make_cpu_result(total_s=36.0), given_price(10.0, None))
         assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, 0.1, None)
 
     def test_every_gpu_of_the_node_counts(self) -> None:

@@ -20,7 +20,7 @@ from trainbench.comparison.scaling_cost import (
     worth_choosing,
 )
 from trainbench.reporting.cost_report import cost_report
-from trainbench.reporting.more_gpus import advice, points, tables
+from trainbench.reporting.more_gpus import advice, points_of_work, tables
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 
@@ -143,7 +143,7 @@ def test_a_tie_names_the_other_strategy() -> None:
         make_result("node-1", 19.5, **noisy | {"strategy": "zero2"}),
     ]  # fmt: skip
     campaign = campaigns.make_campaign(runs)
-    lines = advice(points(campaign, work_groups(campaign.results)[0]))
+    lines = advice(points_of_work(campaign, work_groups(campaign.results)[0]))
 
     assert "zero2 would do as well as ddp on 2 GPUs: the difference lies within the noise." in lines
 

@@ -51,10 +51,10 @@ def test_a_node_that_fell_behind_its_own_history_is_amber_until_a_re_run_confirm
 def test_a_drill_says_so() -> None:
     campaign = campaigns.cpu_drill()
     assert (
-        verdict_text.drill(campaign)
+        verdict_text.drill_sentence(campaign)
         == "Drill: trainbench slowed node-3 by 75 % on purpose, to see whether the checks detect it."
     )
-    assert verdict_text.drill(campaigns.healthy()) is None
+    assert verdict_text.drill_sentence(campaigns.healthy()) is None
     assert verdict_text.state_text(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"
 
 
@@ -74,7 +74,7 @@ def test_runs_after_the_planned_rounds_are_reruns() -> None:
 
 def test_reasons_are_told_once() -> None:
     campaign = campaigns.two_nodes()
-    assert verdict_text.reasons(campaign.groups[0]) == (
+    assert verdict_text.reason_sentences(campaign.groups[0]) == (
         "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but it is unknown which one is wrong.",
     )
 
@@ -140,11 +140,14 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
 def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
     campaign = campaigns.slower_since()
     assert verdict_text.verdict(campaign) == FELL_BEHIND + "; 1 slowdown has a date."
-    assert verdict_text.dated(campaign) == (
+    assert verdict_text.slowdown_sentences(campaign) == (
         "node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 "
         "to 580.95; so are all nodes that got this change.",
     )
-    assert verdict_text.in_full(campaign) == f"{verdict_text.verdict(campaign)} {verdict_text.dated(campaign)[0]}"
+    assert (
+        verdict_text.in_full(campaign)
+        == f"{verdict_text.verdict(campaign)} {verdict_text.slowdown_sentences(campaign)[0]}"
+    )
     assert verdict_text.tone(campaign) is Tone.WARN
 
 
@@ -152,8 +155,8 @@ def test_many_slowdowns_leave_the_headline_one_sentence() -> None:
     campaign = campaigns.slower_since()
     many = campaign.model_copy(update={"findings": campaign.findings * 12})
     assert verdict_text.verdict(many) == FELL_BEHIND + "; 12 slowdowns have a date."
-    assert len(verdict_text.dated(many)) == 11
-    assert verdict_text.dated(many)[-1] == "And 2 more: see the findings."
+    assert len(verdict_text.slowdown_sentences(many)) == 11
+    assert verdict_text.slowdown_sentences(many)[-1] == "And 2 more: see the findings."
 
 
 @pytest.mark.parametrize("render", [benchmark_report, lambda campaign: report_html(campaign, {})])

@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
-from trainbench.results.arrivals import arrived, arrived_of_pod, completed, store_arrival, store_log
+from trainbench.results.arrivals import arrived, arrived_of_pod, complete_payloads, store_arrival, store_log
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_layout import Shelf
 
@@ -139,7 +139,7 @@ def test_ranks_of_different_tries_are_never_joined(store: Store) -> None:
     for rank in (0, 1):
         store_arrival(store, pod(GANG, rank), at(10, payload(GANG)))
     again = at(50, payload(GANG))
-    first, second = completed(store, (GANG, GANG), [again, None], [None, None])
+    first, second = complete_payloads(store, (GANG, GANG), [again, None], [None, None])
     assert (first, second) == (again, None)
 
     store_arrival(store, pod(GANG, 0), again)
@@ -151,7 +151,7 @@ def test_ranks_of_different_tries_are_never_joined(store: Store) -> None:
 
 def test_a_rank_of_the_same_try_is_taken_from_the_store(store: Store) -> None:
     store_arrival(store, pod(GANG, 1), at(10, payload(GANG)))
-    _, second = completed(store, (GANG, GANG), [at(10, payload(GANG)), None], [None, None])
+    _, second = complete_payloads(store, (GANG, GANG), [at(10, payload(GANG)), None], [None, None])
 
     assert isinstance(second, str)
     assert json.loads(second)["started_at"] == "2026-11-22T02:10:00Z"
@@ -162,8 +162,8 @@ def test_an_end_that_the_pod_s_task_gave_is_not_replaced_by_an_earlier_result(st
     store.write_result(result)
     lost = PodEnd(kind=EndKind.NODE_LOST, message="node-1 stopped answering")
 
-    assert completed(store, [result.spec], [None], [lost]) == [None]
-    assert completed(store, [result.spec], [None], [None]) != [None]
+    assert complete_payloads(store, [result.spec], [None], [lost]) == [None]
+    assert complete_payloads(store, [result.spec], [None], [None]) != [None]
 
 
 def test_the_log_of_each_pod_lies_beside_its_result_and_expires_with_it(store: Store) -> None:

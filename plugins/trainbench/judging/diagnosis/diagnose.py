@@ -31,7 +31,7 @@ from trainbench.judging.diagnosis.evidence_other_metrics import (
     memory_clues,
     temperature_clues,
 )
-from trainbench.judging.diagnosis.peer_gaps import gap
+from trainbench.judging.diagnosis.peer_gaps import peer_gap
 from trainbench.judging.diagnosis.subject import NodeContext, by_gpu, runs_beside
 from trainbench.judging.node_runs import by_group, choice_of
 from trainbench.judging.peers.node_verdicts import lone_groups, other_work
@@ -246,7 +246,7 @@ def _unsteady(node: NodeVerdict, scene: NodeContext) -> Finding:
 
 
 def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
-    lowest = gap(own, peers, SM_CLOCK_MIN_MHZ.value)
+    lowest = peer_gap(own, peers, SM_CLOCK_MIN_MHZ.value)
     if lowest is None or lowest.pct > -MIN_CLOCK_GAP_PCT:
         return ""
     return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"

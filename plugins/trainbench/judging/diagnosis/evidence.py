@@ -30,8 +30,8 @@ from trainbench.judging.diagnosis.peer_gaps import (
     common_host,
     common_versions,
     differing,
-    gap,
-    link,
+    peer_gap,
+    poorest_link,
 )
 
 # Of the measured window; below this, stolen CPU time cannot cost 5 %.
@@ -91,7 +91,7 @@ def _troubles(case: Case) -> Iterator[Clue]:
 
 
 def _data(case: Case) -> Iterator[Clue]:
-    wait = gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
+    wait = peer_gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
     if wait and wait.points >= MIN_WAIT_POINTS:
         yield Clue(
             category="slow_data",
@@ -104,9 +104,9 @@ def _data(case: Case) -> Iterator[Clue]:
 
 
 def _communication(case: Case) -> Iterator[Clue]:
-    wait = gap(case.own, case.peers, lambda run: run.communication.exposed_pct)
+    wait = peer_gap(case.own, case.peers, lambda run: run.communication.exposed_pct)
     if wait and wait.points >= MIN_COMMUNICATION_POINTS:
-        bus = gap(case.own, case.peers, lambda run: run.probes.allreduce_bus_gb_per_s)
+        bus = peer_gap(case.own, case.peers, lambda run: run.probes.allreduce_bus_gb_per_s)
         rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
         yield Clue(
             category="slow_communication",
@@ -119,7 +119,7 @@ def _communication(case: Case) -> Iterator[Clue]:
 
 
 def allocator_clues(case: Case) -> Iterator[Clue]:
-    retries = gap(case.own, case.peers, lambda run: run.memory.alloc_retries)
+    retries = peer_gap(case.own, case.peers, lambda run: run.memory.alloc_retries)
     if retries and retries.points >= 1:
         yield Clue(
             category="allocator_retries",
@@ -131,7 +131,7 @@ def allocator_clues(case: Case) -> Iterator[Clue]:
 
 
 def _steal(case: Case) -> Iterator[Clue]:
-    steal = gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_steal_pct)
+    steal = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_steal_pct)
     if steal and steal.points >= MIN_STEAL_PCT:
         on_cpu = all(run.spec.work.device is Device.CPU for run in case.own)
         yield Clue(
@@ -145,7 +145,7 @@ def _steal(case: Case) -> Iterator[Clue]:
 
 
 def _host(case: Case) -> Iterator[Clue]:
-    full = gap(case.own, case.peers, lambda run: run.telemetry.host.memory_used_pct)
+    full = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.memory_used_pct)
     if full and full.own >= FULL_MEMORY_PCT > full.peers:
         yield Clue(
             category="host_memory_full",
@@ -154,7 +154,7 @@ def _host(case: Case) -> Iterator[Clue]:
             cause="the host's memory is full, so it swaps or drops its cache",
             resolution="find what holds the memory on the node, and end it",
         )
-    busy = gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_utilisation_mean_pct)
+    busy = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_utilisation_mean_pct)
     if busy and busy.points >= MIN_BUSY_HOST_POINTS:
         yield Clue(
             category="busy_host",
@@ -166,12 +166,12 @@ def _host(case: Case) -> Iterator[Clue]:
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
-    own, usual = link(case.own), link(case.peers)
+    own, usual = poorest_link(case.own), poorest_link(case.peers)
     best = best_link(case.own) or usual
     is_poor = bool(own and best and own[1] < best[1])
     # a link that the peers have as well explains nothing
     if own and best and (own < usual if usual else is_poor):
-        copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
+        copies = peer_gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
         yield Clue(
@@ -185,7 +185,7 @@ def _pcie(case: Case) -> Iterator[Clue]:
 
 
 def _h2d(case: Case) -> Iterator[Clue]:
-    copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
+    copies = peer_gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
     if copies and copies.pct <= -MIN_H2D_GAP_PCT:
         yield Clue(
             category="slow_host_to_device",
@@ -203,7 +203,7 @@ def _copies_pct(case: Case) -> float | None:
     """
     if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
         return None
-    share = gap(case.own, case.peers, _copying_pct)
+    share = peer_gap(case.own, case.peers, _copying_pct)
     return max(share.points, 0.0) if share else None
 
 
@@ -213,7 +213,7 @@ def _copying_pct(run: RunResult) -> float | None:
 
 
 def _waits(case: Case) -> Iterator[Clue]:
-    busy = gap(case.own, case.peers, GPU_UTILISATION_MEAN_PCT.value)
+    busy = peer_gap(case.own, case.peers, GPU_UTILISATION_MEAN_PCT.value)
     if busy and busy.points <= -MIN_UTILISATION_POINTS:
         yield Clue(
             category="gpu_waits",

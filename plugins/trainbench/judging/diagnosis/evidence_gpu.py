@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
 from trainbench.judging.diagnosis.clues import Case
-from trainbench.judging.diagnosis.peer_gaps import gap, power_limit_w, throttle_share, worst
+from trainbench.judging.diagnosis.peer_gaps import peer_gap, power_limit_w, throttle_share, worst_value
 
 # A share of the measured window: below it a throttle class cannot cost 5 %.
 MIN_THROTTLE_SHARE_PCT = 5.0
@@ -56,9 +56,9 @@ THROTTLES = (
 
 
 def ecc_clues(case: Case) -> Iterator[Clue]:
-    errors = worst(case.own, lambda gpu: gpu.ecc_uncorrected)
-    rows = worst(case.own, lambda gpu: gpu.remapped_rows)
-    if errors or (rows and rows > (worst(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
+    errors = worst_value(case.own, lambda gpu: gpu.ecc_uncorrected)
+    rows = worst_value(case.own, lambda gpu: gpu.remapped_rows)
+    if errors or (rows and rows > (worst_value(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
         yield Clue(
             category="ecc_errors",
             measured=f"{errors or 0:g} uncorrected errors, {rows or 0:g} remapped rows",
@@ -69,8 +69,8 @@ def ecc_clues(case: Case) -> Iterator[Clue]:
 
 
 def other_process_clues(case: Case) -> Iterator[Clue]:
-    others = worst(case.own, lambda gpu: gpu.num_other_processes)
-    if others and others > (worst(case.peers, lambda gpu: gpu.num_other_processes) or 0):
+    others = worst_value(case.own, lambda gpu: gpu.num_other_processes)
+    if others and others > (worst_value(case.peers, lambda gpu: gpu.num_other_processes) or 0):
         yield Clue(
             category="other_processes",
             measured=f"{others:g} other processes on the GPU",
@@ -82,7 +82,8 @@ def other_process_clues(case: Case) -> Iterator[Clue]:
 
 def clock_clues(case: Case) -> Iterator[Clue]:
     """One clue for heat, power limit and clock: the first two act through the clock."""
-    clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
+    clock = peer_gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value)
+    limit = peer_gap(case.own, case.peers, power_limit_w)
     throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
     is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
     is_low_clock = clock is not None and clock.pct <= -(
@@ -109,7 +110,7 @@ def clock_clues(case: Case) -> Iterator[Clue]:
         expected.append(f"{clock.peers:.0f} MHz as on its peers")
         causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers'")
     elif clock is not None and throttles:
-        causes.append("its mean clock is as high as its peers' all the same")
+        causes.append("its mean clock is nevertheless as high as its peers'")
     yield Clue(
         category=category,
         measured=", ".join(measured),
@@ -129,12 +130,12 @@ def _throttles(case: Case) -> Iterator[tuple[_Throttle, float, float]]:
 
 
 def _heat(case: Case) -> str:
-    heat = gap(case.own, case.peers, TEMPERATURE_MEAN_C.value)
+    heat = peer_gap(case.own, case.peers, TEMPERATURE_MEAN_C.value)
     return f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= MIN_HOTTER_C else ""
 
 
 def matmul_clues(case: Case) -> Iterator[Clue]:
-    rate = gap(case.own, case.peers, lambda run: run.probes.matmul_tflops)
+    rate = peer_gap(case.own, case.peers, lambda run: run.probes.matmul_tflops)
     if rate and rate.pct <= -MIN_MATMUL_GAP_PCT:
         yield Clue(
             category="slow_gpu",

@@ -14,7 +14,7 @@ from trainbench.judging.diagnosis.evidence_gpu import (
     MIN_THROTTLE_SHARE_PCT,
     THROTTLES,
 )
-from trainbench.judging.diagnosis.peer_gaps import gap, memory_total_gb, power_limit_w, throttle_share
+from trainbench.judging.diagnosis.peer_gaps import memory_total_gb, peer_gap, power_limit_w, throttle_share
 
 MIN_POWER_GAP_PCT = 5.0
 MIN_TOTAL_GAP_PCT = 1.0
@@ -38,7 +38,10 @@ def memory_clues(case: Case) -> tuple[Clue, ...]:
 
 def temperature_clues(case: Case) -> tuple[Clue, ...]:
     """Clues for a temperature deviation: at the same power the cooling is the cause, else the power."""
-    heat, power = gap(case.own, case.peers, TEMPERATURE_MEAN_C.value), gap(case.own, case.peers, POWER_MEAN_W.value)
+    heat, power = (
+        peer_gap(case.own, case.peers, TEMPERATURE_MEAN_C.value),
+        peer_gap(case.own, case.peers, POWER_MEAN_W.value),
+    )
     if heat is None:
         return ()
     hot = heat.points > 0
@@ -84,7 +87,7 @@ def _cool(power_pct: float | None) -> tuple[str, str, str]:
 
 
 def _peers_throttle(case: Case) -> Iterator[Clue]:
-    clock = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value)
+    clock = peer_gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value)
     for throttle in THROTTLES:
         share, usual = throttle_share(case.own, throttle.classes), throttle_share(case.peers, throttle.classes)
         if share is not None and usual is not None and usual - share >= MIN_THROTTLE_SHARE_PCT:
@@ -101,7 +104,7 @@ def _peers_throttle(case: Case) -> Iterator[Clue]:
 
 
 def _peers_wait(case: Case) -> Iterator[Clue]:
-    wait = gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
+    wait = peer_gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
     if wait and wait.points <= -MIN_WAIT_POINTS:
         lost = waited_pct(wait.peers, wait.own)
         yield Clue(
@@ -115,7 +118,10 @@ def _peers_wait(case: Case) -> Iterator[Clue]:
 
 
 def _more_power(case: Case) -> Iterator[Clue]:
-    clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
+    clock, limit = (
+        peer_gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value),
+        peer_gap(case.own, case.peers, power_limit_w),
+    )
     is_high_limit = limit is not None and limit.pct >= MIN_POWER_LIMIT_GAP_PCT
     is_high_clock = clock is not None and clock.pct >= MIN_CLOCK_GAP_PCT
     if limit is not None and is_high_limit:
@@ -140,7 +146,7 @@ def _more_power(case: Case) -> Iterator[Clue]:
 
 
 def _other_gpu(case: Case) -> Iterator[Clue]:
-    total = gap(case.own, case.peers, memory_total_gb)
+    total = peer_gap(case.own, case.peers, memory_total_gb)
     if total and abs(total.pct) >= MIN_TOTAL_GAP_PCT:
         yield Clue(
             category="other_gpu_memory",

@@ -29,7 +29,7 @@ class Gap(NamedTuple):
         return self.own - self.peers
 
 
-def gap(own: Sequence[RunResult], peers: Sequence[RunResult], read: Read) -> Gap | None:
+def peer_gap(own: Sequence[RunResult], peers: Sequence[RunResult], read: Read) -> Gap | None:
     mine, usual = median_of_runs(own, read), median_of_runs(peers, read)
     return Gap(mine, usual) if mine is not None and usual is not None else None
 
@@ -38,7 +38,7 @@ def median_of_runs(runs: Sequence[RunResult], read: Read) -> float | None:
     return known_median(map(read, runs))
 
 
-def worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
+def worst_value(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
     values = (read(gpu) for run in runs for gpu in run.telemetry.gpus)
     return max((value for value in values if value is not None), default=None)
 
@@ -62,7 +62,7 @@ def throttle_share(runs: Sequence[RunResult], classes: Sequence[str]) -> float |
     return median_of_runs(runs, of_run)
 
 
-def link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
+def poorest_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
     """The poorest (generation, width) seen under load."""
     links = [
         (gpu.pcie_generation, gpu.pcie_width)

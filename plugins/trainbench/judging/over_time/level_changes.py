@@ -14,7 +14,7 @@ from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import change_points
 from trainbench.judging.over_time.change_points import Drift, LevelStep
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.results.setups import changes, new_gpus
+from trainbench.results.setups import change_phrases, new_gpus
 
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
 STILL_SLOWER = "still_slower"  # category of `lasting_slowdowns`
@@ -80,7 +80,7 @@ def level_change_findings(dated: Sequence[LevelChange], all_series: Series) -> t
     if any(change.what for change in dated):
         for (node, _, _), series in all_series.items():
             for before, after in pairwise(series):
-                if before.setup is not after.setup and (what := changes([before.setup], after.setup)):
+                if before.setup is not after.setup and (what := change_phrases([before.setup], after.setup)):
                     got.setdefault(what, set()).add(node)
     return tuple(_finding(same, len(got.get(same[0].what, ()))) for same in together.values())
 
@@ -103,7 +103,9 @@ def _change(node: str, work: str, series: Sequence[NodeRecord], tolerances: Tole
 def _updated_at(series: Sequence[NodeRecord]) -> int:
     """Index of the first point with the versions of today."""
     at = len(series) - 1
-    while at and (series[at - 1].setup is series[at].setup or not changes([series[at - 1].setup], series[-1].setup)):
+    while at and (
+        series[at - 1].setup is series[at].setup or not change_phrases([series[at - 1].setup], series[-1].setup)
+    ):
         at -= 1
     return at
 
@@ -169,7 +171,7 @@ def _step(node: str, work: str, series: Sequence[NodeRecord], step: LevelStep) -
         since=after[0].at,
         num_before=len(level),
         num_after=len(after),
-        what=changes([point.setup for point in level], after[0].setup),
+        what=change_phrases([point.setup for point in level], after[0].setup),
         gpus=new_gpus([point.setup for point in before], after[0].setup),
         warmer_c=_warmer(level, after),
     )

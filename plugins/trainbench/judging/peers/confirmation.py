@@ -21,7 +21,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.judging import gpu_runs, noise
 from trainbench.judging.deviations import UNITS, decide_state, deviation_of, is_slow, side_of, too_noisy
-from trainbench.judging.node_runs import GpuPlace, choice_of, latest, measured
+from trainbench.judging.node_runs import GpuPlace, choice_of, latest_results, run_figure
 from trainbench.judging.peers import gpu_verdicts, peer_reruns
 from trainbench.judging.peers.references import reference_variance
 from trainbench.judging.peers.slow_node_warnings import is_watched
@@ -47,7 +47,7 @@ def confirm(
     inconclusive, and the breach stands; likewise where no re-run was planned (`has_reruns`). A breach that only a
     disturbed first run of a peer caused is not confirmed (see `peer_reruns`).
     """
-    reruns = {(result.spec.identity.group_id, result.spec.identity.node): result for result in latest(results)}
+    reruns = {(result.spec.identity.group_id, result.spec.identity.node): result for result in latest_results(results)}
     settled = (
         group.model_copy(
             update={
@@ -94,7 +94,7 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
     # One run is noisier than the median of several, so the noise of the deviation is widened.
     widening = _single_run_widening(judged, group)
     metrics = tuple(
-        _with_rerun(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
+        _with_rerun(metric, run_figure(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
         for metric in judged.metrics
     )
     # The re-run decides only on the metrics in breach; the worst of them decides the verdict.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainbench.alerting.breach_text import phrase
+from trainbench.alerting.breach_text import breach_phrase
 from trainbench.alerting.links import benchmarks_page, breach_page, report_tab
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
@@ -86,9 +86,9 @@ def text(breach: Breach, prefix: str) -> str:
     ]
     since, cause = f"{breach.opened_at:%d %b %H:%M} UTC", breach.finding.cause
     parts = [
-        f"**{escape(breach.node)}**: {escape(phrase(breach))}, since {since}."
+        f"**{escape(breach.node)}**: {escape(breach_phrase(breach))}, since {since}."
         if is_breach  # a warning has dates of its own, and may name several nodes
-        else f"**{escape(breach.finding.subject)}** {escape(phrase(breach))} (reported since {since}).",
+        else f"**{escape(breach.finding.subject)}** {escape(breach_phrase(breach))} (reported since {since}).",
         escape(sentence(one_line(cause, MAX_CAUSE))) if cause and is_breach else "",
         " · ".join(filter(None, links)),
     ]

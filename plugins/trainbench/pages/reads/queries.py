@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from trainbench.core.baselines import Baseline
 from trainbench.history.baselines import read_baselines
 from trainbench.history.breach import Acknowledgement, Breach
-from trainbench.history.database import HistoryError, shown
+from trainbench.history.database import HistoryError, without_secrets
 from trainbench.history.history import open_history
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.node_condition import FRESH
@@ -226,6 +226,6 @@ class Pages:
             if write:  # a person sent an impossible value
                 raise
             raise HistoryError(
-                f"history {shown(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "
+                f"history {without_secrets(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "
                 "check the disk, restore a backup, or fill an empty database by `trainbench reindex`"
             ) from error

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.pods.manifests import title
+from trainbench.pods.manifests import pod_title
 from trainbench.results.collect import parse_payload
 
 
@@ -41,7 +41,7 @@ def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> t
     query = select(TaskInstance.task_id, TaskInstance.map_index).where(
         TaskInstance.dag_id == dag_id,
         TaskInstance.run_id == dag_run_id,
-        rendered == title(spec, what=label),
+        rendered == pod_title(spec, what=label),
     )
     with create_session() as session:
         rows = session.execute(query.limit(2)).all()

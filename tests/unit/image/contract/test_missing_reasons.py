@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract import missing_reasons as reasons
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.result import RankSummary, Status
 
 
@@ -45,7 +45,7 @@ def ranks(num: int) -> dict[str, object]:
 def test_a_reason_covers_its_path_and_what_lies_below_it(given: Sequence[str], left: list[str]) -> None:
     known = {"step_time_median_s": 1.0, "peak_allocated_bytes": 1, "mean_loss": 1.0}
 
-    assert list(unexplained({"ranks": (rank(0, **known), rank(1, **known))}, given)) == left
+    assert list(unexplained_nulls({"ranks": (rank(0, **known), rank(1, **known))}, given)) == left
 
 
 def steps_for(num_ranks: int, num_reasons: int, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -60,7 +60,7 @@ def steps_for(num_ranks: int, num_reasons: int, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(reasons, "_deeper", counted)
     given = [f"ranks.*.nothing_{number}" for number in range(num_reasons)]
-    assert len(list(unexplained(ranks(num_ranks), given))) == 4 * num_ranks
+    assert len(list(unexplained_nulls(ranks(num_ranks), given))) == 4 * num_ranks
     monkeypatch.setattr(reasons, "_deeper", real)
     return seen
 

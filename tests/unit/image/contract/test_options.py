@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from bench_image.contract.options import Precision, Recipe, Strategy, unsupported
+from bench_image.contract.options import Precision, Recipe, Strategy, unsupported_reason
 
 FAMILIES = ("mistral", "llama", "mixtral", "gpt2", "encoder-decoder")
 ALL = list(product(Strategy, Recipe, Precision, FAMILIES))
@@ -28,16 +28,16 @@ def test_everything_else_is_supported(strategy: Strategy) -> None:
 
     assert len(cells) == 3 * 5 * 5
     for _, recipe, precision, family in cells:
-        reason = unsupported(strategy, recipe, precision, family)
+        reason = unsupported_reason(strategy, recipe, precision, family)
         assert (reason is None) == expected(strategy, recipe, precision, family), reason
 
 
 def test_a_reason_names_the_value_and_a_way_out() -> None:
     for cell in ALL:
-        if reason := unsupported(*cell):
+        if reason := unsupported_reason(*cell):
             assert "choose" in reason
             assert "fp16" in reason or "fp8" in reason or "encoder-decoder" in reason
 
 
 def test_a_family_that_is_not_known_is_not_looked_at() -> None:
-    assert unsupported(Strategy.DDP, Recipe.LORA, Precision.BF16, None) is None
+    assert unsupported_reason(Strategy.DDP, Recipe.LORA, Precision.BF16, None) is None

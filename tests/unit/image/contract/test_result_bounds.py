@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.parse import implausible, parse_result, parse_spec
+from bench_image.contract.parse import implausible_reason, parse_result, parse_spec
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from tests.builders import make_failed, make_result, make_spec
 
@@ -126,9 +126,9 @@ def test_a_text_with_a_nul_can_be_stored_anywhere() -> None:
     ],
 )
 def test_a_reading_can_be_checked_before_it_spoils_a_result(field: str, value: Any, reason: str | None) -> None:
-    assert implausible(GpuTelemetry, field, value) == reason
+    assert implausible_reason(GpuTelemetry, field, value) == reason
 
 
 def test_the_host_may_round_a_share_a_little_above_100() -> None:
-    assert implausible(HostTelemetry, "cpu_steal_pct", 100.4) is None
-    assert implausible(HostTelemetry, "cpu_steal_pct", 140.0) is not None
+    assert implausible_reason(HostTelemetry, "cpu_steal_pct", 100.4) is None
+    assert implausible_reason(HostTelemetry, "cpu_steal_pct", 140.0) is not None

@@ -9,7 +9,7 @@ import pytest
 
 from bench_image.contract.work import Device
 from bench_image.telemetry.environment import read_context
-from bench_image.telemetry.unmeasured_gpus import TorchGpu, torch_gpus, unmeasured
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, torch_gpus, unmeasurable_reason
 from tests.unit.image.fake_nvml import FakeNvml, NVMLError
 
 SLICE = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
@@ -32,7 +32,7 @@ def fake_torch(name: str, hip: str | None = None, **more: Any) -> Any:
 def test_the_id_says_whether_nvml_measures_it(torch: Any, uuid: str, reason: str | None) -> None:
     (gpu,) = torch_gpus(torch, 1)
     assert gpu.uuid == uuid
-    assert unmeasured((gpu,)) == reason
+    assert unmeasurable_reason((gpu,)) == reason
 
 
 @pytest.mark.parametrize("nvml", [FakeNvml(), FakeNvml(nvmlInit=NVMLError("Driver Not Loaded"))])

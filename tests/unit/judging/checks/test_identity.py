@@ -10,7 +10,7 @@ from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import State, Tolerances
 from trainbench.judging.checks.identity import identity_findings
-from trainbench.judging.node_runs import latest
+from trainbench.judging.node_runs import latest_results
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.planning.nodes import GpuNode
 
@@ -34,17 +34,17 @@ def test_a_run_that_came_back_twice_counts_once_and_is_told() -> None:
 
 def test_of_two_that_finished_at_once_their_order_does_not_decide() -> None:
     pair = [make_result(samples_per_s=9.5), make_result(samples_per_s=8.0)]
-    assert latest(pair) == latest(pair[::-1])
+    assert latest_results(pair) == latest_results(pair[::-1])
 
 
 def test_a_failed_run_that_came_back_well_later_is_well() -> None:
     good = later(make_result("node-1"))
-    assert latest([make_failed("node-1"), good]) == [good]
+    assert latest_results([make_failed("node-1"), good]) == [good]
 
 
 def test_rounds_and_re_runs_are_no_duplicates() -> None:
     results = [make_result("node-1", round=r) for r in (1, 2, 3)]
-    assert latest(results) == results
+    assert latest_results(results) == results
     assert identity_findings(results) == ()
 
 

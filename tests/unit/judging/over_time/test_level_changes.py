@@ -17,7 +17,7 @@ from trainbench.judging.over_time.level_changes import find, level_change_findin
 from trainbench.judging.over_time.node_history import NodeRecord, records_of
 from trainbench.judging.over_time.renames import find as find_renames
 from trainbench.judging.over_time.renames import names, rename_findings
-from trainbench.results.setups import Setup, changes, new_gpus
+from trainbench.results.setups import Setup, change_phrases, new_gpus
 
 OLD = Setup(driver="575.1", image="bench:1", kernel="5.15", libraries={"torch": "2.13"}, gpu_uuids=frozenset({"GPU-a"}))
 NEW = OLD.model_copy(update={"driver": "580.95"})
@@ -240,14 +240,14 @@ def test_a_drift_that_is_over_is_not_told() -> None:
 
 
 def test_what_was_not_recorded_is_no_change() -> None:
-    assert changes([OLD], Setup()) == ()
-    assert changes([Setup()], NEW) == ()
-    assert changes([OLD, Setup()], NEW) == ("the driver went from 575.1 to 580.95",)
+    assert change_phrases([OLD], Setup()) == ()
+    assert change_phrases([Setup()], NEW) == ()
+    assert change_phrases([OLD, Setup()], NEW) == ("the driver went from 575.1 to 580.95",)
 
 
 def test_a_power_limit_and_a_vbios_are_changes_with_their_units() -> None:
     before, after = Setup(power_limit_w=700.0, vbios="96.00"), Setup(power_limit_w=500.0, vbios="96.01")
-    assert changes([before], after) == (
+    assert change_phrases([before], after) == (
         "the VBIOS went from 96.00 to 96.01",
         "the power limit went from 700 W to 500 W",
     )
