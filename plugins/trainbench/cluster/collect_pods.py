@@ -16,7 +16,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.cluster.leaked_pods import ENDED_PHASES, owner_of
 from trainbench.core.tables import Table, Tone, text_columns, text_row
-from trainbench.pods.manifests import CAMPAIGN, CONTAINER, label_value, ours
+from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value
 from trainbench.pods.pod_end import pod_end
 from trainbench.pods.pod_log import LogTail
 from trainbench.results.arrivals import arrived, run_of, store_arrival, store_log
@@ -51,7 +51,7 @@ def collect_pods(
     """Store the result and the log of each finished pod of this installation that no DAG run made; of one campaign, or
     of all. Repeated, it writes the same files again. Raises ClusterError where pods cannot be listed, and StoreError.
     """
-    labels = ours(settings) | ({CAMPAIGN: label_value(campaign_id)} if campaign_id else {})
+    labels = installation_labels(settings) | ({CAMPAIGN: label_value(campaign_id)} if campaign_id else {})
     pods = sorted(cluster.pods(labels), key=lambda pod: str(pod["metadata"]["name"]))
     return tuple(_collected(cluster, store, pod, now) for pod in pods if owner_of(pod) is None)
 

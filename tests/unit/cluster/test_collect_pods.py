@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_result, make_spec
 from trainbench.cluster.collect_pods import CollectedPod, Outcome, collect_pods, collected_table
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.pods.manifests import Owner, for_kubectl, manifest, ours
+from trainbench.pods.manifests import Owner, for_kubectl, installation_labels, manifest
 from trainbench.results.artefacts import Store, open_store
 from trainbench.settings.environment import read_settings
 
@@ -109,4 +109,4 @@ def test_a_pod_for_kubectl_writes_to_no_folder_that_only_airflow_s_container_mak
     by_hand = for_kubectl(made)
     names = [[v["name"] for v in pod["spec"]["containers"][0]["env"]] for pod in (made, by_hand)]
     assert set(names[0]) - set(names[1]) == {XCOM_DIR_ENV}
-    assert ours(SETTINGS).items() <= by_hand["metadata"]["labels"].items()
+    assert installation_labels(SETTINGS).items() <= by_hand["metadata"]["labels"].items()
