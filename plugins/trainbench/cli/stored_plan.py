@@ -24,7 +24,7 @@ from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import RESULT_FILES, Campaign
 from trainbench.results.collect import collect
-from trainbench.results.store_files import StoreError
+from trainbench.results.store_files import StoreError, is_folder
 from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
@@ -58,7 +58,7 @@ def open_stored(
     `with_steps`: the times of single steps. Raises StoreError and ParamsError.
     """
     _only_judging(changes)
-    if Path(source).is_dir():
+    if is_folder(source):
         return _of_folder(Path(source).resolve(), changes, on_progress, with_steps)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"

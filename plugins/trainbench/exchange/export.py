@@ -17,7 +17,7 @@ from trainbench.exchange.submission import SubmissionError, file_name, submissio
 from trainbench.exchange.submission_page import markdown
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
-from trainbench.results.store_files import StoreError, read_bounded
+from trainbench.results.store_files import StoreError, is_file, is_folder, read_bounded
 from trainbench.results.stored_results import read_results
 
 MAX_TOLD = 8
@@ -53,12 +53,12 @@ def _results(source: str, store: Store) -> tuple[RunResult, ...]:
     from upath import UPath
 
     path = UPath(Path(source).absolute())
-    if Path(source).is_file():
+    if is_file(source):
         try:
             return (parse_payload(read_bounded(path, MAX_RESULT_BYTES)),)
         except ContractError as error:
             raise StoreError(f"{source}: {error}") from None
-    if Path(source).is_dir():
+    if is_folder(source):
         stored = read_results(path)
     elif source in store.campaign_ids():
         stored = store.read_results(source)

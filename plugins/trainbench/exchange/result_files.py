@@ -20,7 +20,7 @@ from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, is_measured
-from trainbench.results.store_files import StoreError, address, read_bounded
+from trainbench.results.store_files import StoreError, address, is_file, is_folder, read_bounded
 from trainbench.results.stored_results import BrokenFile
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def find_result_files(sources: Sequence[str], store: Store) -> tuple[ResultFile,
     result_files: list[ResultFile] = []
     for source in sources:
         root: UPath | None = None
-        if Path(source).is_file():
+        if is_file(source):
             files = [UPath(Path(source).absolute())]
-        elif Path(source).is_dir():
+        elif is_folder(source):
             root = UPath(Path(source).absolute())
             files = _files_below(root)
         elif source in store.campaign_ids():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,6 +25,20 @@ class StoreError(UserError, RuntimeError):
 def address(path: UPath) -> str:
     """The address of a file for people: an absolute path, or a URL."""
     return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+
+
+def is_folder(name: str) -> bool:
+    """Whether a person named a folder; False for a name that no file system takes."""
+    with suppress(OSError):
+        return Path(name).is_dir()
+    return False
+
+
+def is_file(name: str) -> bool:
+    """Whether a person named a file; False for a name that no file system takes."""
+    with suppress(OSError):
+        return Path(name).is_file()
+    return False
 
 
 def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> bytes:

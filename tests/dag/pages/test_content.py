@@ -101,6 +101,19 @@ def test_a_run_whose_file_has_expired_says_so(client: Any, own_pages: Path) -> N
     assert get(client, f"results/last/{run}").status_code == 404
 
 
+def test_a_file_that_is_no_result_is_not_served(client: Any, own_pages: Path, tmp_path: Path) -> None:
+    """Pods write into the store: a file in a result's place may be a link, or a second name, of any other."""
+    run = a_run(own_pages)
+    secret = tmp_path / "secret"
+    secret.write_text("only for the API server")
+    file = own_pages / f"store/campaigns/last/runs/{run}/result.json"
+    for put in (file.symlink_to, file.hardlink_to):
+        file.unlink()
+        put(secret)
+        reply = get(client, f"results/last/{run}")
+        assert (reply.status_code, "only for" in reply.text) == (404, False)
+
+
 def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainbench.pages.web import run_routes
     from trainbench.results.collect import parse_payload

@@ -47,6 +47,18 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], said: str
         assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "name", ["n" * 5_000, "/tmp/" + "n" * 300, "x\x1b[31m\u202egone\x07"], ids=["long", "path", "escapes"]
+)
+@pytest.mark.parametrize("command", ["check", "report", "compare"])
+def test_a_name_that_no_file_system_takes_is_one_line_without_control_characters(command: str, name: str) -> None:
+    result = trainbench(command, name)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert len(result.stderr.splitlines()) == 1
+    assert not set("\x1b\u202e\x07") & set(result.output)
+
+
 def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     heavy = {"airflow", "matplotlib", "sqlalchemy", "numpy", "pandas", "scipy", "pydantic_settings", "kubernetes"}
     code = f"import sys, trainbench.cli.app; print(sorted({heavy} & set(sys.modules)))"

@@ -22,6 +22,15 @@ def test_nobody_is_told_unless_somebody_is_named() -> None:
     assert read_settings({"TRAINBENCH_NOTIFY": ""}).notify == ()
 
 
+def test_the_path_of_a_webhook_is_shown_as_a_digest_only() -> None:
+    """It is often a token. Two webhooks of one connection stay apart."""
+    one, other = (Webhook(kind="webhook", connection="sink", path=path) for path in ("T0/s3cret", "T0/other"))
+
+    assert one.name.startswith("webhook:sink:")
+    assert one.name != other.name
+    assert "s3cret" not in one.name
+
+
 def test_the_three_kinds() -> None:
     actual = channels(
         MAIL,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
@@ -23,6 +24,7 @@ from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
 from trainbench.pages.web.task_lookup import task_of, task_result
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.html import InAirflow
+from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 
 router = APIRouter(route_class=OwnRoute)
@@ -96,13 +98,16 @@ def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(vis
 @router.get("/results/{campaign}/{run_id}")
 @router.get("/results/{campaign}/{run_id}/result.json")
 def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
-    """The stored result.json of a run that the history has and this person may see."""
+    """The stored result.json of a run that the history has and this person may see; nothing that is no result."""
     if pages.run(campaign, run_id) is None:
         raise HTTPException(404, "There is no such run.")
     try:
         stored = the_store().read_result_file(campaign, run_id)
-    except StoreError:
-        raise HTTPException(404, "The run's file has expired; the list of runs still has its figures.") from None
+        parse_payload(stored)
+    except (StoreError, ContractError):
+        raise HTTPException(
+            404, "The run's file has expired or is broken; the list of runs still has its figures."
+        ) from None
     return Response(stored, media_type="application/json", headers=HEADERS)
 
 
