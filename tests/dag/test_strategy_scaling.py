@@ -51,7 +51,7 @@ def test_each_rank_s_result_is_in_the_store_before_the_gang_is_joined(dagbag: An
     files = (store.root / "campaigns" / name / "runs" / result.spec.identity.run_id).iterdir()
 
     assert (result.status, result.spec.identity.peers) == (Status.OK, ("gpu-bb",))
-    assert {path.name for path in files} == {"rank-0.json", "rank-1.json"}
+    assert {path.name for path in files} == {"rank-0.json", "rank-0.log", "rank-1.json", "rank-1.log"}
 
 
 def test_gangs_run_one_pod_per_node_and_the_report_has_them_all(dagbag: Any, store: Any) -> None:
