@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.prefix) / "bin"
+SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 SHIPPED = Path(sys.prefix) / "share" / "trainbench" / "dags"
 EXPECTED = {
     "node_consistency",
@@ -36,6 +39,8 @@ def main() -> int:
         home = Path(name)
         (home / "dags").mkdir()
         (home / "dags" / "trainbench").symlink_to(SHIPPED)
+        # The wheel's own, without the rest of this environment: the local Python may be another version.
+        shutil.copytree(SITE_PACKAGES / "bench_image", home / "image" / "bench_image")
         environ = _environment(home)
         _airflow(environ, "db", "migrate")
         _check_lists(environ, home)
@@ -76,7 +81,7 @@ def _environment(home: Path) -> dict[str, str]:
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
         "TRAINBENCH_LAUNCHER": "local",
         "TRAINBENCH_LOCAL_PYTHON": os.environ.get("TRAINBENCH_LOCAL_PYTHON", str(ROOT / ".venv-image/bin/python")),
-        "TRAINBENCH_LOCAL_PYTHONPATH": os.environ.get("TRAINBENCH_LOCAL_PYTHONPATH", str(ROOT)),
+        "TRAINBENCH_LOCAL_PYTHONPATH": str(home / "image"),
     }
 
 
