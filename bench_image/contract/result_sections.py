@@ -62,7 +62,7 @@ class Gpu(Slotted):
 
 
 class Context(Frozen):
-    """Where and with what the run happened: hardware, driver, libraries. Two results are like when these are."""
+    """Where and with what the run happened: hardware, driver, libraries. Results are comparable when these match."""
 
     node: Text
     pod: Text | None

@@ -110,7 +110,7 @@ def housekeeping(
 
 @contextmanager
 def _collected(problems: list[str]) -> Iterator[None]:
-    """Adds an unreachable cluster or store to `problems`: the other one is swept all the same."""
+    """Adds an unreachable cluster or store to `problems`: the other one is still swept."""
     from trainbench.cluster.kubernetes_api import ClusterError
     from trainbench.results.store_files import StoreError
 

@@ -71,7 +71,7 @@ def free(
 
 
 def _record(nodes: Sequence[str], who: str, store_url: str | None) -> None:
-    """Ends the nodes' warnings. Where the history cannot be written the nodes are free all the same."""
+    """Ends the nodes' warnings. Where the history cannot be written the nodes are free nevertheless."""
     from trainbench.history.database import HistoryError
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store

@@ -30,7 +30,7 @@ def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[Compac
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
     # A node whose program chose two works has two verdicts; a run slower than its past in either is no baseline.
     by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
-    pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
+    history_states = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
     parts = parts or FaultIsolation()
     scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
     known = zip(campaign.results, campaign.costs, scaling, strict=False)
@@ -38,7 +38,7 @@ def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[Compac
 
     def row(result: RunResult) -> tuple[CompactRow]:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
-        made = _row(result, *priced[id(result)], states.get(subject), pasts.get(subject))
+        made = _row(result, *priced[id(result)], states.get(subject), history_states.get(subject))
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
         made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)

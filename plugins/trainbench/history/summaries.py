@@ -101,14 +101,14 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[WorkSummary, ...]:
         for (_, of_key), work in zip(members.items(), made, strict=True)
         for row in of_key
     }
-    pasts = {(past.group_id, past.node): past for past in campaign.history}
+    history_verdicts = {(past.group_id, past.node): past for past in campaign.history}
     runs_of = grouped(((row["group_id"], row["node"]), row) for row in rows)
     condition_of = {node.node: node for node in conditions(campaign)}
     for group in campaign.groups:
         for node in group.nodes:
             subject = (group.group_id, node.node)
             work = of_node.get(subject) or _work_of_missing(campaign, group, made)
-            past, own = pasts.get(subject), runs_of.get(subject, ())
+            past, own = history_verdicts.get(subject), runs_of.get(subject, ())
             work.verdicts[node.node] = _verdict_row(node, past, own, condition_of[node.node])
     return tuple(made)
 

@@ -36,7 +36,7 @@ class Mark(Frozen):
 class ListedNode(Frozen):
     """A node as the cluster lists it. `shape`: what keeps work away from it, as "the taint trainbench.io/breach:
     NoSchedule", whoever set it; None: nothing. `is_as_set`: in the way that the settings say. `mark`: what this
-    installation wrote, be it that somebody took taint or label off since.
+    installation wrote, even if taint or label was removed since.
     """
 
     node: str  # as verdicts name it

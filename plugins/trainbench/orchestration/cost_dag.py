@@ -20,7 +20,7 @@ DOC = f"""\
 **What do benchmarks cost, and what does the measured work cost over time?** Runs when a benchmark publishes results,
 on the first of each month for the month before, and by hand. Starts no pod.
 
-It tells the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
+It shows the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
 the change since the month before, split into price and throughput; what other prices would make of it; and energy.
 Runs whose price is not known are counted and named, never taken for free.
 

@@ -13,7 +13,7 @@ STARTS = (None, "ContainerCreating", "PodInitializing")  # reasons of a containe
 
 
 class Stage(StrEnum):
-    """`OTHER`: it failed, was deleted, is late, or cannot start; somebody has to look at the pod itself."""
+    """`OTHER`: it failed, was deleted, is late, or cannot start; the pod itself needs a look."""
 
     QUEUED = "queued"
     STARTING = "starting"

@@ -52,7 +52,7 @@ def own_page(request: Request) -> None:
         raise HTTPException(403, "this call came from another site and was not carried out: use the page's button")
     length = headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-        raise HTTPException(413, f"the body must tell its length, and be of at most {MAX_BODY_BYTES} bytes")
+        raise HTTPException(413, f"the request must give its length, and be at most {MAX_BODY_BYTES} bytes")
 
 
 def _is_own_site(request: Request) -> bool:
