@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typer.testing import Result
 from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench
 from trainbench.cli.app import ExitCode
+from trainbench.cli.run import Kept
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
 
@@ -97,12 +99,33 @@ def test_a_missing_interpreter_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     assert "no interpreter at /no/python" in result.stderr
 
 
+def test_piped_the_first_line_comes_before_the_first_run_and_each_phase_is_named() -> None:
+    result = trainbench("run", "--nodes", "node-1,node-2")
+    first, second, third, *_ = result.stderr.splitlines()
+    assert re.fullmatch(r"node_consistency-\S+: 2 runs, one after another, at most 10 min 00 s; into \S+", first)
+    assert second.startswith("1/2 ")
+    assert second.endswith(": started")
+    assert third.endswith(": warmup")
+
+
+def test_a_stop_before_any_result_says_that_nothing_is_kept() -> None:
+    kept = Kept("night-1", 4, running="1/4 tiny node-1")
+    assert kept.sentence == (
+        "stopped before a run had a result: nothing is kept. 1/4 tiny node-1 was ended without a result. The same "
+        "command starts again from the first run."
+    )
+
+
+PROGRAM = "from trainbench.cli.app import app; app()"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signum: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from trainbench.cli.app import app; app()", "run", "--nodes", "node-1,node-hangs"],
+        [sys.executable, "-c", PROGRAM, "run", "--json", "--nodes", "node-1,node-hangs"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # A shell starts background jobs with SIGINT ignored, and a child inherits that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -112,9 +135,15 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signum)
-    process.communicate(timeout=30)
+    printed, logged = process.communicate(timeout=300)
     assert process.returncode == code
+    (campaign_id,) = open_store().campaign_ids()
+    error = json.loads(printed)["error"]
+    assert error["kind"] == "interrupted"
+    assert "stopped after 1 of 2 runs: their results are kept, no report is written." in error["message"]
+    assert "node-hangs" in error["message"]
+    assert f"`trainbench check {campaign_id}` judges what is kept" in error["message"]
+    assert error["message"] in logged.decode()
     while is_running(int(pid_file.read_text())):  # killed, it stays in the table until init has seen it
         time.sleep(0.05)
-    (campaign_id,) = open_store().campaign_ids()
     assert [result.spec.identity.node for result in open_store().read_results(campaign_id).results] == ["node-1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trainbench.cli.app import ExitCode, app
 from trainbench.cli.base import print_error, print_json
 from trainbench.cli.documents import DOCUMENTS, SCHEMAS, json_schema, schema_file
 from trainbench.cli.json_output import DEFECT, write_document
+from trainbench.results.artefacts import open_store
 
 Golden = Callable[..., None]
 pytestmark = pytest.mark.usefixtures("home")
@@ -96,3 +98,48 @@ def test_ctrl_c_is_a_document_that_repeats_what_is_kept(capsys: pytest.CaptureFi
     document = written(run, capsys)
     assert (document["exit_code"], document["error"]["kind"]) == (130, "interrupted")
     assert document["error"]["message"] == "stopped after 2 of 4 runs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["local", "kubernetes"])
+def test_every_command_writes_its_document_twice_with_a_history_on_both_launchers(
+    home: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    """With the Kubernetes launcher the kubeconfig is missing: the cluster's commands fail, with a document too."""
+    campaign_id = whole_document(trainbench("run", "--nodes", "node-1,node-2", "--json"))["data"]["campaign_id"]
+    run_id = open_store().read_campaign(campaign_id).results[0].spec.identity.run_id
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", launcher)
+    cluster = ["--kubeconfig", str(home / "no-kubeconfig")] if launcher == "kubernetes" else []
+    exported = whole_document(trainbench("export", campaign_id, "--run", run_id, "--output", "out", "--json"))
+    file = next(name for name in exported["data"]["files"] if name.endswith(".json"))
+    (home / "vms.csv").write_text("provider,instance,gpu\n")
+    arguments: dict[str, list[str]] = {
+        "plan": [],
+        "check": [campaign_id],
+        "report": [campaign_id],
+        "compare": [campaign_id],
+        "estimate": [campaign_id, "--samples", "1000"],
+        "prices": ["--gpu", "A100"],
+        "prices import": ["vms.csv"],
+        "cost": [],
+        "watch": cluster,
+        "export": [campaign_id, "--run", run_id, "--output", "out"],
+        "import": [file],
+        "reindex": [],
+        "baseline accept": ["--all", "--why", "new driver", "--who", "me"],
+        "baseline list": [],
+        "baseline revoke": ["1", "--who", "me"],
+        "doctor": cluster,
+        "nodes list": cluster,
+        "nodes free": ["--all", "--dry-run", *cluster],
+        "table": ["runs"],
+        "housekeeping": cluster,
+    }
+    assert set(arguments) == set(DOCUMENTS) - {"run"}
+    for _ in range(2):
+        for command, more in arguments.items():
+            document = whole_document(trainbench(*command.split(), *more, "--json"))
+            assert document["command"] == command
+            did_its_work = document["exit_code"] in (0, 1, 3, 4)
+            assert (document["error"] is None) == did_its_work, (command, document["error"])
+            assert did_its_work <= (document["data"] is not None), command
