@@ -133,6 +133,8 @@ def test_every_command_writes_its_document_twice_with_a_history_on_both_launcher
         "nodes list": cluster,
         "nodes free": ["--all", "--dry-run", *cluster],
         "table": ["runs"],
+        "gpus": ["A100 80GB"],
+        "collect": cluster,
         "housekeeping": cluster,
     }
     assert set(arguments) == set(DOCUMENTS) - {"run"}
