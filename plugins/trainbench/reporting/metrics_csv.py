@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
@@ -42,29 +43,25 @@ ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> Iterator[str]:
-    """The CSV text in pieces. `rows`: the result of `metric_rows` where the caller has it."""
-    rows = metric_rows(campaign) if rows is None else rows
+def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None) -> Iterator[str]:
+    """The CSV text in pieces. `rows`: those of `metric_rows` where the caller has them; they are read twice."""
+    rows = list(metric_rows(campaign)) if rows is None else rows
     header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
     yield lines([header])
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        yield lines([row.get(name) for name in header] for row in rows[first : first + ROWS_AT_ONCE])
+    remaining = iter(rows)
+    while some := list(islice(remaining, ROWS_AT_ONCE)):
+        yield lines([row.get(name) for name in header] for row in some)
 
 
-def metric_rows(campaign: Campaign) -> list[CompactRow]:
+def metric_rows(campaign: Campaign) -> Iterator[CompactRow]:
     """Column -> value for each run, skipped ones included; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
-    rows = [
-        CompactRow(
-            _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
-        )
-        for result, cost, efficiency in scaled
-    ]
-    return rows + [
-        CompactRow(_skipped_row(campaign, skipped, node))
-        for skipped in campaign.skipped
-        for node in skipped.nodes or (None,)
-    ]
+    for result, cost, efficiency in scaled:
+        label = _label(campaign, campaign.labels.get(result.spec.identity.group_id))
+        yield CompactRow(_row(result, cost, efficiency) | label)
+    for skipped in campaign.skipped:
+        for node in skipped.nodes or (None,):
+            yield CompactRow(_skipped_row(campaign, skipped, node))
 
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:

@@ -15,7 +15,7 @@ Paths are relative to this file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainbench.core.csv_cells import Cell
@@ -30,10 +30,10 @@ FORMAT, FORMAT_VERSION = "trainbench-report", 1
 
 def report_json(
     campaign: Campaign,
-    rows: Sequence[Mapping[str, Cell]] | None = None,
+    rows: Iterable[Mapping[str, Cell]] | None = None,
     sections: Sequence[Section] | None = None,
 ) -> Iterator[str]:
-    """The JSON text in pieces. `rows`, `sections`: results of `metric_rows` and `comparison_sections`, if known."""
+    """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
     head = campaign.model_dump(

@@ -67,7 +67,7 @@ def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
         return None
     text.take_until(END)
     campaign = Campaign.model_validate_json(head + NONE + text.rest())
-    return campaign.model_copy(update={"results": tuple(results)})
+    return campaign.model_copy(update={"results": tuple(results), "costs": tuple(map(parts.share, campaign.costs))})
 
 
 class _Text:
