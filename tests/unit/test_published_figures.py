@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -108,3 +109,28 @@ def test_readme_gives_the_largest_night_that_ran() -> None:
 
 def test_readme_has_at_most_900_words() -> None:
     assert len(readme().split()) <= 900
+
+
+DRILL_ROW = re.compile(r"^ (node-\d) +([\d.]+) +(\S+ %) +([\d.]+) +n/a: no GPU +(.+)$", re.MULTILINE)
+
+
+def test_readmes_drill_adds_up_and_reads_as_the_terminal_does() -> None:
+    """A deviation is that of the rate from the median of the well nodes, within what rounding to 4 digits hides."""
+    text = (ROOT / "README.md").read_text()
+    terminal = (ROOT / "tests/golden/terminal-cpu-drill.txt").read_text()
+    rows = {node: (float(rate), shown, state) for node, rate, shown, _, state in DRILL_ROW.findall(text)}
+    reference = statistics.median(rate for rate, _, state in rows.values() if state == "ok")
+
+    assert len(rows) == 4
+    for rate, shown, _ in rows.values():
+        assert abs(float(shown.removesuffix(" %").replace("−", "-")) - 100 * (rate / reference - 1)) < 0.15
+    (header,) = re.findall(r"^ node  +samples/s .*$", terminal, re.MULTILINE)
+    assert header.split() in [line.split() for line in text.splitlines()]
+    (state,) = [state for _, _, state in rows.values() if state != "ok"]
+    again = re.fullmatch(r"breach: slow, confirmed \((−[\d.]+ %)\), drill", state)
+    assert again is not None
+    sentence = (
+        f"Drill detected: node-3 (samples/s {rows['node-3'][1]}, limit ±40 %, confirmed by a re-run with {again[1]})."
+    )
+    assert f"{sentence} Apart from the drill, all 3 nodes are well." in readme()
+    assert re.sub(r"[−±][\d.]+", "N", sentence) in " ".join(re.sub(r"[−±][\d.]+", "N", terminal).split())
