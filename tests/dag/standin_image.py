@@ -4,7 +4,8 @@ The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1
 `old-schema`, `oversized`, `silent`, `oom`, `impossible` and `other-loss` break the result in that way; `crashed` and
 `killed` (as by SIGKILL) end without one; the clock of `clock-ahead` and `clock-behind` is wrong; `tight` is out of
 memory without checkpointing; a drill does not slow `deaf`. Everything else is healthy. STANDIN_S is how long it takes:
-Airflow loses a deferred task whose pod ends within seconds. With STANDIN_CLOCK=real a result says when it was made.
+Airflow loses a deferred task whose pod ends within seconds. With STANDIN_CLOCK=real a result says when it was made, and
+with STANDIN_REPAIRED=1 `slow` is healthy.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def main() -> int:
 
 def _healthy(spec: RunSpec, kind: str) -> str:
     drilled = spec.drill is not None and kind != "deaf"
-    slow = kind == "slow" or (kind == "flaky" and spec.identity.round == 1) or drilled
+    is_broken = kind == "slow" and "STANDIN_REPAIRED" not in os.environ
+    slow = is_broken or (kind == "flaky" and spec.identity.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
     rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.identity.node) + spec.identity.round) % 3))
     result = make_result(spec.identity.node, rate, **_samples(spec)).model_copy(update={"spec": spec} | _times(kind))

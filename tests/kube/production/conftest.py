@@ -37,14 +37,16 @@ class Installation(NamedTuple):
 
 
 class Night(NamedTuple):
-    """`stored`: all results of the store; `pods`: those of ours that stayed; `tainted`: the nodes that we tainted."""
+    """`stored`: all results of the store; `pods`: those of ours that stayed; `marks`: node -> taints and annotations of
+    those that we tainted.
+    """
 
     run_id: str
     state: str
     campaign: Campaign
     stored: StoredResults
     pods: list[dict[str, Any]]
-    tainted: list[str]
+    marks: dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="package")
@@ -68,11 +70,15 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             yield Installation(runs, parts, posted, workers)
 
 
-def use_image(standin: Any, folder: Path, seconds: float) -> None:
-    """The stand-in image, whose results say when they were made."""
+def use_image(standin: Any, folder: Path, seconds: float, **changes: str) -> None:
+    """The stand-in image, whose results say when they were made. `changes`: of its environment."""
     folder.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}", "STANDIN_S": f"{seconds:g}", "STANDIN_CLOCK": "real"}
+    environment = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
+        "STANDIN_S": f"{seconds:g}",
+        "STANDIN_CLOCK": "real",
+    } | changes
     standin.set_images({BENCH_IMAGE: scripted_image(folder, program, ROOT, **environment)})
 
 
@@ -90,12 +96,24 @@ def night(installation: Installation, standin: Any) -> Night:
     standin.wait_for_pods(lambda pods: all(node_of(pod) in allowed for pod in pods if is_ours(pod)))
     campaign = runs.campaign(DAG_ID, run_id)
     stored = runs.store.read_results(campaign.campaign_id)
-    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())), tainted_nodes(standin))
+    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())), marks_on(standin))
 
 
-def tainted_nodes(standin: Any) -> list[str]:
+def marks_on(standin: Any) -> dict[str, dict[str, Any]]:
+    """Node -> the patch that would mark another one alike."""
     nodes = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig))).list_node().items
-    return [node.metadata.name for node in nodes if KEPT_AWAY in [taint.key for taint in node.spec.taints or ()]]
+    return {
+        node.metadata.name: {
+            "metadata": {"annotations": {KEPT_AWAY: node.metadata.annotations[KEPT_AWAY]}},
+            "spec": {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in ours]},
+        }
+        for node in nodes
+        if (ours := [taint for taint in node.spec.taints or () if taint.key == KEPT_AWAY])
+    }
+
+
+def mark(standin: Any, name: str, patch: dict[str, Any]) -> None:
+    client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig))).patch_node(name, patch)
 
 
 def is_ours(pod: dict[str, Any]) -> bool:

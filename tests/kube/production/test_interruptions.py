@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.kube.production.conftest import DAG_ID, Installation, Night, is_ours, use_image
+from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, is_ours, mark, marks_on, use_image
 from trainbench.core.verdicts import State
 from trainbench.history.database import connect
 from trainbench.history.run_tables import runs
+from trainbench.judging.mark_findings import FREED
 from trainbench.results.campaign import Campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-NODES = ("node-1", "node-2", "node-3")
+NODES = ("node-1", "node-2", SLOW)  # the last was slow the night before, is marked, and has been repaired
 KILLED = ("triggerer", "scheduler", "dag-processor", "worker-1", "api-server")  # some of them end without a database
 AWAY_S = 20
 LONG_S = 40
@@ -41,9 +42,10 @@ def interrupted(
 ) -> Interrupted:
     """After the night of sick nodes, whose nodes are gone."""
     standin.reset()
-    use_image(standin, tmp_path_factory.mktemp("long"), seconds=LONG_S)
+    use_image(standin, tmp_path_factory.mktemp("long"), seconds=LONG_S, STANDIN_REPAIRED="1")
     for name in NODES:
         standin.add_node(name, gpus=1)
+    mark(standin, SLOW, night.marks[SLOW])
     airflow, services = installation.runs, installation.services
     run_id = airflow.start(DAG_ID, rounds=1, nodes=list(NODES))
     standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
@@ -63,7 +65,7 @@ def interrupted(
     services.bucket.refuse_from_now(BUSY_S)
     state = airflow.wait(DAG_ID, run_id, 300)
     created = [entry["name"] for entry in standin.requests() if entry["verb"] == "create" and entry.get("name")]
-    made = [name for name in created if name.startswith("tb-node-")]  # `ready` tries one of another name
+    made = [name for name in created if name.startswith(("tb-node-", "tb-gpu-"))]  # `ready` tries one of another name
     campaign = airflow.campaign(DAG_ID, run_id)
     return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused)
 
@@ -86,6 +88,13 @@ def test_the_night_goes_on(installation: Installation, interrupted: Interrupted,
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
 
 
+def test_the_node_that_was_slow_last_night_is_freed_in_this_one(interrupted: Interrupted, standin: Any) -> None:
+    (freed,) = (finding for finding in interrupted.campaign.findings if finding.category == FREED)
+
+    assert freed.nodes == (SLOW,)
+    assert marks_on(standin) == {}
+
+
 def test_a_run_is_not_deleted_while_its_pods_run(interrupted: Interrupted) -> None:
     """Airflow refuses it, and the run goes on."""
     assert interrupted.deletion == httpx.codes.CONFLICT
@@ -97,7 +106,7 @@ def short(
     installation: Installation, interrupted: Interrupted, standin: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Installation:
     """The same nodes, whose pods are over soon, but run long enough to be seen at once."""
-    use_image(standin, tmp_path_factory.mktemp("short"), seconds=15)
+    use_image(standin, tmp_path_factory.mktemp("short"), seconds=15, STANDIN_REPAIRED="1")
     return installation
 
 
@@ -112,6 +121,7 @@ def test_a_cleared_task_counts_once(short: Installation, interrupted: Interrupte
     assert state == "success"
     assert len(after.results) == len(before.results) == len(NODES)
     assert recorded(short, after.campaign_id) == sorted(NODES)
+    assert [finding.nodes for finding in after.findings if finding.category == FREED] == [(SLOW,)]  # by the first try
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
 
 

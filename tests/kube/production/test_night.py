@@ -56,7 +56,7 @@ def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
 
 def test_the_slow_node_is_tainted_and_only_that_one(night: Night) -> None:
     """Nodes whose pods failed, vanished or never ran are no confirmed breach."""
-    assert night.tainted == [SLOW]
+    assert list(night.marks) == [SLOW]
     (marked,) = (finding for finding in night.campaign.findings if finding.category == MARKED)
     assert marked.nodes == (SLOW,)
 
