@@ -68,7 +68,7 @@ def break_even_hours_per_month(
 ) -> float | None:
     """Hours of use per month above which owning is cheaper: capex x (1 - residual) / (life months x (rent - opex)).
 
-    None: an hour of one's own costs as much as a rented one even without the purchase, or a month has not that many
+    None: an hour of an owned GPU costs as much as a rented one even without the purchase, or a month has not that many
     hours. Raises QuantityError.
     """
     lost_usd = _lost_value_usd(capex_usd, residual_share)
