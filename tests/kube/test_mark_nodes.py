@@ -15,12 +15,11 @@ import yaml
 from kubernetes import client, config  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
-from tests.builders.commands import document
+from tests.builders.commands import whole_document
 from tests.kube.clusters import ROOT, shipped_roles
 from tests.kube.e2e import NAMESPACE
 from tests.unit.judging.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
-from trainbench.cli.base import ExitCode
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.kubernetes_api import open_cluster
@@ -331,9 +330,10 @@ def trainbench(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def run(*arguments: str) -> tuple[int, Any]:
         done = CliRunner().invoke(app, [*arguments, "--json", "--kubeconfig", str(fleet.cluster.kubeconfig)])
-        if done.exit_code == ExitCode.USAGE and not done.stdout:
-            return done.exit_code, done.stderr
-        return done.exit_code, {each["node"]: each["outcome"] for each in document(done)["nodes"]}
+        answer = whole_document(done)
+        if answer["error"] and not answer["data"]:
+            return done.exit_code, answer["error"]["message"]
+        return done.exit_code, {each["node"]: each["outcome"] for each in answer["data"]["nodes"]}
 
     return run
 
