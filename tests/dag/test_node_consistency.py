@@ -43,12 +43,12 @@ def states(dag_run: Any) -> dict[str, list[str]]:
     return actual
 
 
-def test_the_dag_parses_without_the_heavy_libraries() -> None:
+@pytest.mark.parametrize("dag_id", ["node_consistency", "strategy_scaling"])
+def test_the_dag_parses_without_the_heavy_libraries(dag_id: str) -> None:
     """Each task of a night parses it in a process of its own: the Kubernetes client alone would be most of its work."""
-    program = """
+    program = f"""
 import sys
-from trainbench.orchestration.dag_factory import build_node_dag
-import runpy; runpy.run_path("dags/node_consistency.py")
+import runpy; runpy.run_path("dags/{dag_id}.py")
 heavy = ("torch", "pandas", "matplotlib", "numpy", "kubernetes", "kubernetes_asyncio")
 print([m for m in heavy if m in sys.modules])
 """

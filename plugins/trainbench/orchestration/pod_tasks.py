@@ -35,19 +35,16 @@ def gang(task_id: str, settings: Settings) -> Any:
     """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
     a task that Airflow lost reattaches to its pod.
     """
+    from trainbench.orchestration.delegating_operator import DelegatingOperator
+
     if settings.launcher is Launcher.LOCAL:
-        from trainbench.orchestration.local_operator import LocalPodOperator
-
-        return LocalPodOperator.partial(task_id=task_id, map_index_template=RANK_LABEL)
-    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-
-    return BenchPodOperator.partial(
+        return DelegatingOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, options={})
+    return DelegatingOperator.partial(
         task_id=task_id,
         map_index_template=RANK_LABEL,
-        deferrable=settings.deferrable,
+        options=_options(settings),
         retries=RETRIES,
         retry_delay=GANG_RETRY_DELAY,
-        **_options(settings),
     )
 
 
