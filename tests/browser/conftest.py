@@ -17,7 +17,7 @@ from trainbench.results.artefacts import open_store
 
 DRILLED = NODES[1]
 DESK = {"width": 1280, "height": 800}
-SIGHT_MS = 60_000  # until something is to be seen: the machine may be busy
+SIGHT_MS = 180_000  # until something is to be seen: the machine may be busy
 expect.set_options(timeout=SIGHT_MS)
 Visit = Callable[..., Page]
 

@@ -107,7 +107,7 @@ def run_all(folder: Path) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=560,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]

@@ -60,7 +60,7 @@ def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
     """The result, after checking that the file and the last line on stdout are the same."""
-    stdout, stderr = process.communicate(timeout=200)
+    stdout, stderr = process.communicate(timeout=600)
     assert stdout, stderr
     text = (folder / "result.json").read_text()
     assert text == stdout.splitlines()[-1]
@@ -104,7 +104,7 @@ def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
     }  # fmt: skip
     rank = context.Process(target=_be_rank, args=(changes, prelude))
     rank.start()
-    rank.join(120)
+    rank.join(600)
     assert rank.exitcode is not None, "the rank did not end"
     (report,) = read_reports(folder)
     return report

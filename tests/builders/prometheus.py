@@ -42,7 +42,7 @@ class Prometheus:
         return {(labels["alertname"], labels.get("node", "")) for labels in firing}
 
     def get(self, path: str, **parameters: str) -> Any:
-        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=10) as answer:
+        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=60) as answer:
             return json.load(answer)["data"]
 
 
@@ -78,7 +78,7 @@ def prometheus(folder: Path, target: str, rules: Sequence[Path]) -> Iterator[Pro
         yield server
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 def wait_until(holds: Callable[[], bool], what: Callable[[], Any]) -> None:

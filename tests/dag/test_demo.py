@@ -26,7 +26,7 @@ from trainbench.alerting.links import report_tab
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.skipif("TRAINBENCH_TEST_DEMO" not in os.environ, reason="minutes of both cores: make test-demo")
 def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: dict[str, str]) -> None:
     command = [*DEMO, "--port", str(port), "--drill", "node-3"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500)
     rates = {node: float(rate) for node, rate in re.findall(r"^ (node-\d) +([\d.]+) ", done.stdout, re.MULTILINE)}
     (state,) = re.findall(r"DAG run ended as (\w+)", done.stdout)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict
         demo.send_signal(signal.SIGINT)
         time.sleep(1)
         demo.send_signal(signal.SIGINT)  # an impatient user's second one
-        rest, _ = demo.communicate(timeout=60)
+        rest, _ = demo.communicate(timeout=300)
 
     assert demo.returncode == 130
     assert "no process is left behind" in rest

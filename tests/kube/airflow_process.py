@@ -68,7 +68,7 @@ def main() -> None:
         airflow.start_workers()
         for dag in sorted((ROOT / "dags").glob("*.py")):  # each is read by itself, in any order
             if dag.stem != "metrics" or HAS_METRICS:
-                airflow.wait_until_healthy(dag.stem, 180 * E2E.patience)
+                airflow.wait_until_healthy(dag.stem, 600 * E2E.patience)
         print("healthy", flush=True)
         for line in sys.stdin:
             verb, name = line.split()

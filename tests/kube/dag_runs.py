@@ -27,7 +27,7 @@ SETTINGS = {
     "TRAINBENCH_INSTANCE": INSTANCE,
     "TRAINBENCH_IMAGE": e2e_settings().image,
     "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
-    "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
+    "TRAINBENCH_QUEUE_TIMEOUT_S": f"{20 * E2E.patience:g}",
     "TRAINBENCH_WORLD_SIZES": "1,2",
     # Nothing may start by itself: the last 02:00 would, at once.
     "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
@@ -61,14 +61,16 @@ class Runs:
     def start(self, dag_id: str, **conf: Any) -> str:
         return self._airflow.trigger(dag_id, conf)
 
-    def wait(self, dag_id: str, run_id: str, timeout_s: float = 180) -> str:
+    def wait(self, dag_id: str, run_id: str, timeout_s: float = 900) -> str:
         def ended() -> str | None:
             run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
             return run["state"] if run and run["state"] in ENDED else None
 
         return str(self._until(ended, timeout_s))
 
-    def wait_for_task(self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 90) -> None:
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 300
+    ) -> None:
         self._until(lambda: self.tasks(dag_id, run_id).get(task) == state, timeout_s)
 
     def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str]:
@@ -99,6 +101,10 @@ class Runs:
         """Status of Airflow's reply."""
         return self._airflow._client.delete(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}").status_code
 
+    def wait_until_answered(self, dag_id: str, run_id: str) -> None:
+        """Until the API server, started anew, knows the run."""
+        self._until(lambda: self.state_of(dag_id, run_id), 300)
+
     def state_of(self, dag_id: str, run_id: str) -> str | None:
         run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
         return run["state"] if run else None
@@ -116,7 +122,7 @@ class Runs:
 
     def cost_reports_after(self, run_id: str) -> list[str]:
         """Those that the results of this DAG run have started."""
-        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 90)
+        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 300)
 
     def causes_of_cost_reports(self) -> set[str]:
         """The DAGs whose asset events have started one so far."""
@@ -138,7 +144,7 @@ class Runs:
         while not (value := test()):
             if time.monotonic() > give_up:
                 raise TimeoutError
-            time.sleep(0.5)
+            time.sleep(1)  # each request takes time of the server, which the runs need
         return value
 
 
@@ -164,7 +170,7 @@ def started(
         yield Runs(LocalAirflow(port, with_triggerer=True, state=state), process.stdin, process.stdout, store)
     finally:
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait(timeout=300)
 
 
 def production(node: str) -> dict[str, Any]:

@@ -24,10 +24,15 @@ WRITE = f"echo '{RESULT}' > /airflow/xcom/return.json"
 FAST = {
     "poll_interval": 0.5,
     "startup_check_interval_seconds": 1,
-    "startup_timeout_seconds": (60 if IS_REAL else 8) * E2E.patience,
-    "schedule_timeout_seconds": (5 if IS_REAL else 2) * E2E.patience,
+    "startup_timeout_seconds": 120 * E2E.patience,
+    "schedule_timeout_seconds": 60 * E2E.patience,
     "termination_grace_period": 1,
     "log_pod_spec_on_failure": False,
+}
+# Of a pod that waits in vain: the task waits as long.
+IN_VAIN = {
+    "startup_timeout_seconds": (60 if IS_REAL else 8) * E2E.patience,
+    "schedule_timeout_seconds": (5 if IS_REAL else 2) * E2E.patience,
 }
 
 

@@ -100,7 +100,6 @@ def reasons(output: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_gpus(outside: StandinCluster) -> None:
     """Audit K15: 27 of 32 tests failed on a real cluster, as the shipped quota refused their pods."""
     kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())

@@ -19,7 +19,7 @@ from bench_image.contract.pod_io import SPEC_ENV
 from tests.builders import make_result
 from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
-from tests.kube.operator_runs import FAST, RESULT, WRITE
+from tests.kube.operator_runs import FAST, IN_VAIN, RESULT, WRITE
 from tests.kube.shell_pods import pod
 from trainbench.orchestration import pod_listing, pod_trigger, run_trigger
 from trainbench.orchestration.run_operator import NOT_MADE
@@ -45,6 +45,7 @@ class Triggers:
         self.cluster = cluster
         self.results: dict[str, Any] = {}
         self.store = "/nowhere"
+        self.limits: dict[str, Any] = {}
 
     def trigger(
         self, name: str, script: str = SLOW, try_number: int = 1, env: Sequence[Any] = (), **spec: Any
@@ -53,7 +54,7 @@ class Triggers:
         made["metadata"]["namespace"] = self.cluster.namespace
         made["spec"].setdefault("activeDeadlineSeconds", 600)
         made["spec"]["containers"][0]["env"] = list(env)
-        trigger = RunTrigger(made, OPTIONS, self.store, time.time() + 600)
+        trigger = RunTrigger(made, OPTIONS | self.limits, self.store, time.time() + 600)
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number
         )
@@ -150,7 +151,8 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
     async def end() -> None:
         trigger = triggers.trigger("ended", "exec sleep 100")
         task = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
-        await asyncio.sleep(0.5)
+        while not any(entry["verb"] == "create" for entry in triggers.cluster.requests()):
+            await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait([task])
         await trigger.on_kill()
@@ -162,6 +164,7 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
 
 
 def test_a_pod_that_finds_no_place_is_left_to_a_worker_after_the_waiting_time(triggers: Triggers) -> None:
+    triggers.limits = IN_VAIN
     (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
 
     assert event.payload["status"] == "timeout"

@@ -29,7 +29,7 @@ class Handle(ABC):
         """The names of so many nodes that take pods, have so many GPUs each, and room for the pod `holds` when empty.
         Skips the test where a real cluster has not as many."""
 
-    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 120) -> list[Object]:
+    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 300) -> list[Object]:
         """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
         give_up = time.monotonic() + timeout_s * self.patience
         while not test(pods := self.pods()):

@@ -272,7 +272,7 @@ def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
         for index in range(4)
     ]  # fmt: skip
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=600)
         assert writer.returncode == 0, errors
 
     assert not list(tmp_path.rglob(".*"))
@@ -305,7 +305,7 @@ def test_a_rank_waits_for_the_one_that_writes(tmp_path: Path) -> None:
     waiting.join(0.5)
     assert waiting.is_alive()
     made(layout)
-    waiting.join(10)
+    waiting.join(120)
 
     assert [prepared.written for prepared in done] == [True]
 

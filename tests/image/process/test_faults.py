@@ -61,7 +61,7 @@ def test_a_run_past_its_time_is_stopped(tmp_path: Path) -> None:
     assert "timeout_s 6" in result.error.message
 
 
-@pytest.mark.parametrize(("strategy", "victim"), [(Strategy.SINGLE, 0), (Strategy.ZERO3, 1)])
+@pytest.mark.parametrize(("strategy", "victim"), [(Strategy.SINGLE, 0), (Strategy.DDP, 1)])
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path, strategy: Strategy, victim: int) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=strategy, **ENDLESS)
     process = start(spec, tmp_path)
@@ -85,7 +85,7 @@ def test_ranks_follow_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
 
-    gone, alive = psutil.wait_procs(family, timeout=20)
+    gone, alive = psutil.wait_procs(family, timeout=120)
     assert (len(gone), alive) == (3, [])  # torchrun and two ranks
 
 

@@ -102,7 +102,7 @@ def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -
         ),
         capture_output=True,
         check=False,
-        timeout=200,
+        timeout=600,
     )  # fmt: skip
     (report,) = read_reports(tmp_path)
 

@@ -24,7 +24,6 @@ from trainbench.results.stored_results import StoredResults
 DAG_ID = "node_consistency"
 HEALTHY = ("gpu-a", "gpu-bb", "gpu-ccc")
 SLOW = "gpu-slow"
-NIGHT_S = 420
 
 
 class Installation(NamedTuple):
@@ -65,18 +64,18 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "TRAINBENCH_KEEP_AWAY": "taint",
             "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
         }
-        use_image(standin, tmp_path_factory.mktemp("image"), seconds=8)
+        use_image(standin, tmp_path_factory.mktemp("image"))
         with started(standin, state, changes, workers) as runs:
             yield Installation(runs, parts, posted, workers)
 
 
-def use_image(standin: Any, folder: Path, seconds: float, **changes: str) -> None:
-    """The stand-in image, whose results say when they were made. `changes`: of its environment."""
+def use_image(standin: Any, folder: Path, **changes: str) -> None:
+    """The stand-in image, whose results say when they were made; its runs take 8 s. `changes`: of its environment."""
     folder.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
     environment = {
         "PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
-        "STANDIN_S": f"{seconds:g}",
+        "STANDIN_S": "8",
         "STANDIN_CLOCK": "real",
     } | changes
     standin.set_images({BENCH_IMAGE: scripted_image(folder, program, ROOT, **environment)})
@@ -91,7 +90,7 @@ def night(installation: Installation, standin: Any) -> Night:
     occupy(standin, "gpu-busy")
     runs = installation.runs
     run_id = runs.start(DAG_ID, rounds=1)
-    state = runs.wait(DAG_ID, run_id, NIGHT_S)
+    state = runs.wait(DAG_ID, run_id)
     allowed = {fault.node for fault in sick_nodes() if fault.leaves_pod}
     standin.wait_for_pods(lambda pods: all(node_of(pod) in allowed for pod in pods if is_ours(pod)))
     campaign = runs.campaign(DAG_ID, run_id)

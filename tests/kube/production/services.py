@@ -28,7 +28,7 @@ from trainbench.history.database import connect
 DATABASES = ("airflow", "trainbench")
 BUCKET = "bench"
 SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-START_S = 30
+START_S = 120
 SLOW_DOWN = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n'
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"

@@ -1,4 +1,4 @@
-"""One night of pods that run for half a minute, under which PostgreSQL is stopped, every part of Airflow is killed and
+"""One night of pods that run until they may end, under which PostgreSQL is stopped, every part of Airflow is killed and
 started again, the cluster's API server is away and the bucket is busy; then what people do to a DAG run: delete it,
 clear a task, mark it, start two.
 """
@@ -6,6 +6,7 @@ clear a task, mark it, start two.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -18,11 +19,10 @@ from trainbench.history.run_tables import runs
 from trainbench.judging.mark_findings import FREED
 from trainbench.results.campaign import Campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 NODES = ("node-1", "node-2", SLOW)  # the last was slow the night before, is marked, and has been repaired
 KILLED = ("triggerer", "scheduler", "dag-processor", "worker-1", "api-server")  # some of them end without a database
 AWAY_S = 20
-LONG_S = 40
 BUSY_S = 8
 DATABASE_AWAY_S = 4
 
@@ -34,6 +34,7 @@ class Interrupted(NamedTuple):
     created: list[str]  # names of the pods that were made
     deletion: int  # status of Airflow's reply to the run's deletion while its pods ran
     refused: int  # requests to the bucket that it answered with 503
+    may_end: Path  # the image's runs go on while this file is not there
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,8 @@ def interrupted(
 ) -> Interrupted:
     """After the night of sick nodes, whose nodes are gone."""
     standin.reset()
-    use_image(standin, tmp_path_factory.mktemp("long"), seconds=LONG_S, STANDIN_REPAIRED="1")
+    may_end = tmp_path_factory.mktemp("long") / "may-end"
+    use_image(standin, may_end.parent, STANDIN_UNTIL=str(may_end), STANDIN_REPAIRED="1")
     for name in NODES:
         standin.add_node(name, gpus=1)
     mark(standin, SLOW, night.marks[SLOW])
@@ -62,12 +64,14 @@ def interrupted(
     services.redis.start()
     for component in KILLED:
         airflow.restart(component)
+    airflow.wait_until_answered(DAG_ID, run_id)
     services.bucket.refuse_from_now(BUSY_S)
-    state = airflow.wait(DAG_ID, run_id, 300)
+    may_end.touch()
+    state = airflow.wait(DAG_ID, run_id)
     created = [entry["name"] for entry in standin.requests() if entry["verb"] == "create" and entry.get("name")]
     made = [name for name in created if name.startswith(("tb-node-", "tb-gpu-"))]  # `ready` tries one of another name
     campaign = airflow.campaign(DAG_ID, run_id)
-    return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused)
+    return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused, may_end)
 
 
 def recorded(installation: Installation, campaign_id: str) -> list[str]:
@@ -101,18 +105,9 @@ def test_a_run_is_not_deleted_while_its_pods_run(interrupted: Interrupted) -> No
     assert interrupted.state == "success"
 
 
-@pytest.fixture
-def short(
-    installation: Installation, interrupted: Interrupted, standin: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Installation:
-    """The same nodes, whose pods are over soon, but run long enough to be seen at once."""
-    use_image(standin, tmp_path_factory.mktemp("short"), seconds=15, STANDIN_REPAIRED="1")
-    return installation
-
-
-def test_a_cleared_task_counts_once(short: Installation, interrupted: Interrupted, standin: Any) -> None:
+def test_a_cleared_task_counts_once(installation: Installation, interrupted: Interrupted, standin: Any) -> None:
     """The run is green again with the node's new result, and the history has one row for it."""
-    airflow, run_id = short.runs, interrupted.run_id
+    airflow, run_id = installation.runs, interrupted.run_id
     before = airflow.campaign(DAG_ID, run_id)
     airflow.clear(DAG_ID, run_id, "benchmark", 0)
     state = airflow.wait(DAG_ID, run_id)
@@ -120,18 +115,24 @@ def test_a_cleared_task_counts_once(short: Installation, interrupted: Interrupte
 
     assert state == "success"
     assert len(after.results) == len(before.results) == len(NODES)
-    assert recorded(short, after.campaign_id) == sorted(NODES)
+    assert recorded(installation, after.campaign_id) == sorted(NODES)
     assert [finding.nodes for finding in after.findings if finding.category == FREED] == [(SLOW,)]  # by the first try
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
 
 
-def test_a_run_marked_successful_by_hand_leaves_no_pod(short: Installation, standin: Any) -> None:
+def test_a_run_marked_successful_by_hand_leaves_no_pod(
+    installation: Installation, interrupted: Interrupted, standin: Any
+) -> None:
     """Who marks it takes the colour upon himself; a second run, started meanwhile, waits for its end."""
-    airflow = short.runs
+    airflow = installation.runs
+    interrupted.may_end.unlink()
     run_id, second = (airflow.start(DAG_ID, rounds=1, nodes=list(NODES)) for _ in range(2))
-    standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
+    first = standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
     assert airflow.state_of(DAG_ID, second) == "queued"
     airflow.mark_run(DAG_ID, run_id, "success")
+    names = {pod["metadata"]["name"] for pod in first}
+    standin.wait_for_pods(lambda pods: names.isdisjoint(pod["metadata"]["name"] for pod in pods))
+    interrupted.may_end.touch()
 
     assert airflow.wait(DAG_ID, second) == "success"
     assert airflow.campaign(DAG_ID, second).nodes[0].state is State.OK

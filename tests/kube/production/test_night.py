@@ -14,7 +14,7 @@ from trainbench.history.database import connect
 from trainbench.history.run_tables import breaches, runs
 from trainbench.judging.mark_findings import MARKED
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def test_the_healthy_nodes_and_the_slow_one_have_their_verdicts(night: Night) -> None:

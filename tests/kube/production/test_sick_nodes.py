@@ -13,7 +13,7 @@ from tests.kube.faults import Fault, one_sentence, sick_nodes
 from tests.kube.production.conftest import Night, node_of
 from trainbench.core.verdicts import Level, NodeVerdict
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 NOT_RED = ("busy", "absent")  # reported, as a warning or as information
 
 

@@ -33,10 +33,10 @@ def test_a_lost_node_takes_its_pods_with_it(cluster: StandinCluster, api: Any) -
 def on_dead_node(cluster: StandinCluster, api: Any) -> dict[str, Any]:
     """A pod whose machine is gone, once the taint manager wants it away; its deadline is over by then."""
     cluster.add_node("gpu-0")
-    manifest = pod("p", "echo one; exec sleep 4321", terminationGracePeriodSeconds=1, activeDeadlineSeconds=2)
+    manifest = pod("p", "echo one; exec sleep 4321", terminationGracePeriodSeconds=1, activeDeadlineSeconds=5)
     api.create_namespaced_pod(NS, manifest)
     cluster.wait_for_pods(has_phase("Running"))
-    cluster.kill_node("gpu-0", toleration_scale=0.01)
+    cluster.kill_node("gpu-0", toleration_scale=0.02)  # 6 s of 300
     (seen,) = cluster.wait_for_pods(lambda pods: "deletionTimestamp" in pods[0]["metadata"])
     return dict(seen)
 
@@ -102,10 +102,10 @@ def test_a_node_that_answers_again_ends_the_pod(on_dead_node: dict[str, Any], cl
 def test_a_pod_that_tolerates_a_dead_node_is_never_deleted(cluster: StandinCluster, api: Any) -> None:
     cluster.add_node("gpu-0")
     forever = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}]
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", tolerations=forever, activeDeadlineSeconds=1))
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", tolerations=forever, activeDeadlineSeconds=5))
     cluster.wait_for_pods(has_phase("Running"))
     cluster.kill_node("gpu-0", toleration_scale=0.0)
-    time.sleep(2)
+    time.sleep(6)
 
     (seen,) = cluster.pods()
     assert "deletionTimestamp" not in seen["metadata"]

@@ -35,7 +35,7 @@ def _deletions(api: Any, cluster: StandinCluster, names: tuple[str, ...]) -> lis
     gone: list[Any] = []
     for name in names:
         api.delete_namespaced_pod(name, NS)
-    for event in watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=30):
+    for event in watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=120):
         if event["type"] == "DELETED":
             gone.append(event["raw_object"])
         if len(gone) == len(names):
@@ -89,7 +89,7 @@ def test_an_injected_end_removes_the_pod(
     version = api.list_namespaced_pod(NS).metadata.resource_version
     api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
 
-    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=30)
+    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=120)
     last = next(event["raw_object"] for event in stream_of if event["type"] == "DELETED")
     assert condition(last, "DisruptionTarget").get("reason") == disruption
     assert cluster.pods() == []

@@ -119,11 +119,11 @@ def test_exec_runs_in_the_container_and_a_kill_stays_in_it(cluster: StandinClust
         )
 
     failing = execute("sh", "-c", "echo out; echo err >&2; exit 7", stdin=False, _preload_content=False)
-    failing.run_forever(timeout=10)
+    failing.run_forever(timeout=120)
     assert (failing.read_stdout(), failing.read_stderr(), failing.returncode) == ("out\n", "err\n", 7)
     shell = execute("/bin/sh", stdin=True, _preload_content=False)
     shell.write_stdin("kill -2 $(pgrep -u $(id -u) -f sh)\n")
-    shell.run_forever(timeout=10)
+    shell.run_forever(timeout=120)
 
     (ended,) = cluster.wait_for_pods(has_phase("Succeeded"))
     assert [own["state"]["terminated"]["exitCode"] for own in ended["status"]["containerStatuses"]] == [0, 0]
@@ -174,7 +174,7 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
 
     def follow() -> None:
         selector = "involvedObject.name=p"
-        for event in watch.Watch().stream(api.list_namespaced_event, NS, field_selector=selector, timeout_seconds=20):
+        for event in watch.Watch().stream(api.list_namespaced_event, NS, field_selector=selector, timeout_seconds=120):
             seen.append(event["object"].reason)
             if seen[-1] == "Started":
                 return
@@ -182,7 +182,7 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
     following = threading.Thread(target=follow)
     following.start()
     api.create_namespaced_pod(NS, pod("p"))
-    following.join(timeout=30)
+    following.join(timeout=120)
     assert seen == ["Scheduled", "Pulled", "Created", "Started"]
 
 
@@ -200,7 +200,7 @@ def test_no_process_outlives_the_stand_in(cluster: StandinCluster, tmp_path: Pat
         own.process.kill()
         own.process.wait()
 
-    for _ in range(100):
+    for _ in range(1200):
         if not _processes(f"54321.{os.getpid()}"):
             return
         time.sleep(0.1)
