@@ -52,7 +52,7 @@ detected; a stored result is broken; or `doctor` reports a failure.
 
 4: more than half of the nodes fell behind their own past, and none is red against its peers.
 
-70: a defect of trainbench, with --json; else Python's traceback and 1.
+70: a defect of trainbench; standard error has Python's traceback.
 
 130: stopped by Ctrl-C."""
 

@@ -60,7 +60,13 @@ class JsonContractGroup(TyperGroup):
         given = list(sys.argv[1:] if args is None else args)
         options = given[: given.index("--")] if "--" in given else given
         if "--json" not in options or "--help" in options:
-            return run(args, standalone_mode=standalone_mode, **more)
+            try:
+                return run(args, standalone_mode=standalone_mode, **more)
+            except Exception:
+                if not standalone_mode:
+                    raise
+                traceback.print_exc()
+                sys.exit(DEFECT)
         command = _command_name(self, given)
         sys.exit(write_document(command, lambda: run(given, standalone_mode=False, **more)))
 

@@ -18,7 +18,7 @@ from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalPod
 from trainbench.pods.manifests import manifest, pod_title
-from trainbench.results.arrivals import store_log
+from trainbench.results.arrivals import PlannedCampaign, store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
@@ -51,7 +51,7 @@ class Kept:
         ended = f" {self.running} was ended without a result." if self.running else ""
         again = "The same command starts again from the first run."
         if not self.num_kept:
-            return f"stopped before a run had a result: nothing is kept.{ended} {again}"
+            return f"stopped before a run had a result: no result is kept.{ended} {again}"
         return (
             f"stopped after {self.num_kept} of {count(self.num_planned, 'run')}: their results are kept, no report is "
             f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
@@ -77,6 +77,8 @@ def run_campaign(
     The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
     started_at = datetime.now(UTC)
+    planned = PlannedCampaign(plan=plan, suite=COMMAND_LINE, planned_at=started_at)
+    store.write_plan(plan.campaign_id, planned.model_dump_json(indent=1))  # to judge what is kept of a stopped campaign
     results = _run_pods(plan.specs, plan.labels, settings, store, console, kept)
     measured = Measured(
         plan=plan,

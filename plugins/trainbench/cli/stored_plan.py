@@ -19,15 +19,17 @@ from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, par
 from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
+from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
-from trainbench.results.campaign import RESULT_FILES, Campaign
+from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, Campaign
 from trainbench.results.collect import collect
 from trainbench.results.store_files import StoreError, is_folder
 from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
+STOPPED = "the campaign was stopped before this run had a result"
 MAX_ROUNDS = 20  # of BenchmarkParams
 
 T = TypeVar("T")
@@ -47,7 +49,9 @@ class StoredRuns:
     @property
     def is_ours(self) -> bool:
         """Measured on nodes of this installation, so that its history knows their past."""
-        return bool(self.measured.dag_run_id or (self.campaign and not self.campaign.is_imported))
+        if self.campaign:
+            return not self.campaign.is_imported
+        return self.measured.suite != RESULT_FILES
 
 
 def open_stored(
@@ -112,19 +116,27 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
 
 
 def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
-    """A DAG run that ended before its judgement. A planned run without a result is a failed run."""
+    """A campaign that ended before its judgement. A planned run without a result is a failed run; of a stopped campaign
+    of the command line it is skipped.
+    """
     try:
         planned = PlannedCampaign.model_validate_json(text)
     except ValidationError as error:
         raise StoreError(f"the campaign's {PLAN_FILE} is not a plan of this version: {explain(error)}") from None
     by_run = {result.spec.identity.run_id: result for result in stored.results}
     at = max((result.finished_at for result in stored.results), default=planned.planned_at)
-    specs = planned.plan.specs
+    specs, skipped = planned.plan.specs, planned.plan.skipped
+    if planned.suite == COMMAND_LINE:
+        stopped = [spec for spec in specs if spec.identity.run_id not in by_run]
+        specs = tuple(spec for spec in specs if spec.identity.run_id in by_run)
+        skipped += tuple(Skipped(what=spec.identity.run_id, reason=STOPPED) for spec in stopped)
     results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
     params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
     measured = Measured(
-        plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
+        plan=planned.plan.model_copy(
+            update={"params": params, "specs": specs, "skipped": skipped, "has_reruns": bool(again)}
+        ),
         results=results,
         suite=planned.suite,
         started_at=planned.planned_at,

@@ -31,11 +31,11 @@ from trainbench.results.stored_results import latest_try, rank_file
 
 
 class PlannedCampaign(Frozen):
-    """The plan of a DAG run with its time. `suite`: the DAG's id."""
+    """The plan of a campaign with its time. `suite`: the DAG's id, or that of the command line."""
 
     plan: Plan
     suite: str
-    dag_run_id: str
+    dag_run_id: str | None = None  # None: not made by a DAG run
     planned_at: AwareDatetime
 
 

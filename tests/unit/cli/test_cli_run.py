@@ -111,7 +111,7 @@ def test_piped_the_first_line_comes_before_the_first_run_and_each_phase_is_named
 def test_a_stop_before_any_result_says_that_nothing_is_kept() -> None:
     kept = Kept("night-1", 4, running="1/4 tiny node-1")
     assert kept.sentence == (
-        "stopped before a run had a result: nothing is kept. 1/4 tiny node-1 was ended without a result. The same "
+        "stopped before a run had a result: no result is kept. 1/4 tiny node-1 was ended without a result. The same "
         "command starts again from the first run."
     )
 
@@ -147,3 +147,7 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     while is_running(int(pid_file.read_text())):  # killed, it stays in the table until init has seen it
         time.sleep(0.05)
     assert [result.spec.identity.node for result in open_store().read_results(campaign_id).results] == ["node-1"]
+    judged = document(trainbench("check", campaign_id, "--json"))
+    assert (judged["suite"], judged["campaign_kind"]) == ("command_line", "nodes")
+    assert [node["node"] for group in judged["groups"] for node in group["nodes"]] == ["node-1"]
+    assert ["node-hangs" in skipped["what"] for skipped in judged["skipped"]] == [True]

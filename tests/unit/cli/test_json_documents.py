@@ -90,6 +90,15 @@ def test_a_defect_is_a_document_with_a_code_of_its_own(capsys: pytest.CaptureFix
     assert "Traceback" in document["stderr"]
 
 
+def test_a_defect_has_its_code_without_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own code is 1, which scripts would take for a red node."""
+    monkeypatch.setattr("trainbench.settings.environment.read_settings", lambda: {}["missing"])
+    done = trainbench("plan")
+
+    assert done.exit_code == DEFECT
+    assert "KeyError: 'missing'" in done.stderr
+
+
 def test_ctrl_c_is_a_document_that_repeats_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> None:
         print_error("stopped after 2 of 4 runs")

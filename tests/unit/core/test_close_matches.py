@@ -13,6 +13,8 @@ from trainbench.core.close_matches import did_you_mean
         ("fdsp", " (did you mean 'fsdp'?)"),
         ("FSDP", " (did you mean 'fsdp'?)"),
         ("mistral7b", " (did you mean 'mistral-7b'?)"),
+        ("mistrl", " (did you mean 'mistral-7b'?)"),
+        ("tier", " (did you mean 'tier-a'?)"),
         ("horse", ""),
         ("", ""),
     ],
