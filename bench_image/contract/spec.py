@@ -88,7 +88,9 @@ class Placement(Part):
 class Measurement(Part):
     """How long and how often is measured. It does not change what one step computes."""
 
-    warmup_steps: int = setting(20, "Measurement", "Warm-up steps", "Run first, not counted.", ge=1, le=10_000)
+    warmup_steps: int = setting(
+        20, "Measurement", "Warm-up steps", "These steps run first and are not counted.", ge=1, le=10_000
+    )
     measured_steps: int = setting(
         17, "Measurement", "Measured steps", "The fewest steps of a window: 3 windows of 17 make 51.", ge=2, le=100_000
     )
@@ -96,7 +98,7 @@ class Measurement(Part):
         200,
         "Measurement",
         "Measured steps, at most",
-        "The most steps of a window that noise keeps from the wanted precision.",
+        "The most steps of a window, however noisy it is.",
         ge=2,
         le=100_000,
     )
@@ -104,7 +106,7 @@ class Measurement(Part):
         0.5,
         "Measurement",
         "Wanted precision (%)",
-        "A window ends when the mean step time is known this well (95 % interval).",
+        "A window ends when the mean step time is known to ± this share (95 % interval).",
         gt=0,
         le=100,
     )

@@ -109,7 +109,7 @@ class WorkSettings(Frozen):
     """The settings that a job has in the form and in a spec. A new one is declared here and nowhere else."""
 
     device: Device = setting(
-        Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, by CPU time, without price."
+        Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, timed by CPU time, without a price."
     )
     model: ModelName = setting(
         "mistral-7b",
@@ -144,10 +144,10 @@ class WorkSettings(Frozen):
         "Preset",
         "`tuned`: fused, compiled, no needless fp32 copies: the GPU sets the pace, so runs differ little. "
         "`as_users_run`: the published guide's configuration: library defaults with gradient checkpointing and paged "
-        "8-bit AdamW, unless the two fields below say otherwise.",
+        "8-bit AdamW, unless the fields below set them.",
     )
     micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = setting(
-        8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: of the sizes that fit, the fastest."
+        8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: the fastest size that fits."
     )
     gradient_accumulation_steps: int = setting(
         1, "Work", "Gradient accumulation", "Forward passes per optimizer step.", ge=1, le=4096
@@ -159,7 +159,7 @@ class WorkSettings(Frozen):
         "Precision",
         "Precision of weights and activations. tf32: fp32 with products of fewer bits. fp16 is not possible with "
         "`zero2` and `zero3`. fp8: bf16 with 8-bit "
-        "products, for full fine-tuning of Llama and Mistral models by one GPU, `ddp` or `fsdp`, with `tuned`.",
+        "products, for full fine-tuning of Llama and Mistral models with `tuned`, on one GPU or by `ddp` or `fsdp`.",
     )
     optimizer: Optimizer | None = setting(None, "Work", "Optimizer", f"{_by_preset('optimizer')} 8-bit: bitsandbytes.")
     gradient_checkpointing: bool | Literal["auto"] | None = setting(

@@ -73,8 +73,8 @@ class Points(NamedTuple):
 
 
 def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
-    """The worst nodes first, the dearest first: where a client takes no more, the others are left out. An unknown value
-    is no gauge.
+    """Gauges with the worst and the most expensive nodes first: where a client takes no more, the others are left out.
+    An unknown value is no gauge.
     """
     worst_first = sorted(state.nodes, key=lambda node: -CODES[node.condition.condition])
     made = [
@@ -135,7 +135,7 @@ def client_points(made: Sequence[Gauge], client: Client) -> Points:
 
 def _refusal(point: GaugePoint, num_alike: int, client: Client) -> str | None:
     if not math.isfinite(point.value):
-        return "the value is no finite number"
+        return "the value is not a finite number"
     if num_alike > 1:  # two nodes in one series would show each other's figures
         return "another one has the same name and labels"
     length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in (point.labels or {}).items())

@@ -122,7 +122,7 @@ def plan(
         typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Number of GPUs of --gpu in a node. Default: as here, else 1.")
+        int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
     ] = None,
     with_manifests: Annotated[
         bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl; `collect` reads their results.")

@@ -15,13 +15,15 @@ app = typer.Typer()
 
 @app.command()
 def collect(
-    campaign: Annotated[str | None, typer.Argument(help="Id of a campaign. Default: all whose pods are there.")] = None,
+    campaign: Annotated[
+        str | None, typer.Argument(help="Id of a campaign. Default: every campaign that has pods.")
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store results and logs of finished pods of `plan --manifests | kubectl apply -f -`. Repeat it at any time."""
+    """Store results and logs of finished pods that `plan --manifests | kubectl apply -f -` made; may be repeated."""
     from trainbench.cluster.collect_pods import Outcome, collect_pods, collected_table
     from trainbench.cluster.kubernetes_api import ClusterError, open_cluster
     from trainbench.core.user_error import UserError

@@ -9,7 +9,7 @@ import typer
 from trainbench.cli.base import AsJson, ExitCode, console, print_json, user_errors
 
 app = typer.Typer()
-Gpu = Annotated[str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known ones.")]
+Gpu = Annotated[str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")]
 
 
 @app.command()

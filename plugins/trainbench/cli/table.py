@@ -21,10 +21,11 @@ class Content(StrEnum):
 
 What = Annotated[
     Content,
-    typer.Argument(help="runs: figures of each run; months: what benchmarking cost; nodes: the history of nodes."),
+    typer.Argument(help="runs: figures of each run; months: cost by month and DAG; nodes: recorded runs by node."),
 ]
 Names = Annotated[
-    list[str] | None, typer.Argument(help="Campaigns of the runs, or nodes. Default: all.", metavar="[NAME]...")
+    list[str] | None,
+    typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
 ]
 Output = Annotated[
     Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")

@@ -26,7 +26,7 @@ errors, [cost.md](cost.md) the prices.
 
 
 def known_gpu(name: str) -> str:
-    """The known GPU that `name` means: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises QuantityError."""
+    """The known GPU of that name: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises QuantityError."""
     words = name_parts(name)
     fitting = [known for known in GPU_SPECS if name_parts(known) <= words]
     if not fitting:
@@ -58,6 +58,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
         notes=(
             "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
             "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
+            "Bandwidth and TDP of A10 and L4 were compared with pages of third parties, not with the data sheets.",
         ),
     )
 
@@ -81,9 +82,9 @@ def fits_table() -> Table:
 
 
 CONFIGURATION = (
-    "By the configuration that needs least memory: one sample of 2,048 tokens (gpt2: 1,024), gradient checkpointing, "
-    f"8-bit AdamW, adapters on all linear layers, preset tuned, in at most {100 * USABLE_SHARE:.0f} % of the memory. "
-    "The strategies fsdp and zero3 share a larger model over several GPUs."
+    f"A recipe fits where its configuration of least memory needs at most {100 * USABLE_SHARE:.0f} % of the GPU: one "
+    "sample of 2,048 tokens (gpt2: 1,024), gradient checkpointing, 8-bit AdamW, adapters on all linear layers, preset "
+    "tuned. The strategies fsdp and zero3 share a larger model over several GPUs."
 )
 
 

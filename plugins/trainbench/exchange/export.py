@@ -20,7 +20,7 @@ from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError, is_file, is_folder, read_bounded
 from trainbench.results.stored_results import read_results
 
-MAX_TOLD = 8
+MAX_NAMED = 8
 
 
 def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
@@ -29,7 +29,7 @@ def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
     if len(wanted) == 1:
         return wanted[0]
-    known = listing((result.spec.identity.run_id for result in results), most=MAX_TOLD)
+    known = listing((result.spec.identity.run_id for result in results), most=MAX_NAMED)
     if not wanted:
         raise SubmissionError(f"'{source}' has no run '{run_id}': choose from {known}")
     if run_id:

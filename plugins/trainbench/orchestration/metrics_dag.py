@@ -30,8 +30,8 @@ Runs when nodes were judged, and every hour, so that acknowledgements and a rest
 Starts no pod. This DAG exists only where Airflow's own metrics are on: `[metrics] statsd_on`, `statsd_datadog_enabled`
 or `otel_on`.
 
-A metrics server that is away costs the benchmarks nothing: no other DAG sends these gauges. Names, labels and alert
-rules: docs/metrics.md. `TRAINBENCH_SCHEDULE_METRICS` takes another time than `{HOURLY}`; `none` leaves it to be started
+No benchmark fails where the metrics server is down: only this DAG sends the gauges. Names, labels and alert rules:
+docs/metrics.md. `TRAINBENCH_SCHEDULE_METRICS` takes another time than `{HOURLY}`; `none` leaves it to be started
 by hand, and so does the local launcher.
 """
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def send_gauges() -> int:
 
 
 def client() -> Client:
-    """What Airflow's client takes, of the three that it knows, in its own order."""
+    """The limits of Airflow's metrics client: the first that is on, in Airflow's order."""
     from trainbench.alerting.gauges import Client
 
     if conf.getboolean("metrics", "statsd_datadog_enabled"):

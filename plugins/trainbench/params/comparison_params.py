@@ -25,15 +25,14 @@ class ComparisonParams(FormParams):
         tuple(VARIANTS),
         "Configurations",
         "Configurations",
-        "Each is the work below with one thing changed. The work as it stands below is the baseline: it always runs, "
-        "in every round.",
+        "Each is the work below with one thing changed. The unchanged work is the baseline, which runs in every round.",
         min_length=1,
     )
     variant_data_folder: str = setting(
         "/scratch/data",
         "Configurations",
         f"Folder of '{DISK}'",
-        "Where that configuration writes and reads its shard files, as the pod sees it: a local disk, NFS, a volume.",
+        "The folder of its shard files, as the pod sees it: on a local disk, NFS or a volume.",
         min_length=1,
         max_length=1000,
     )
@@ -41,7 +40,7 @@ class ComparisonParams(FormParams):
         ("mistral-7b", "llama2-13b", "encoder-decoder"),
         "Survey",
         "Models",
-        "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: always in full.",
+        "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: only `full`.",
         min_length=1,
     )
     recipes: tuple[Recipe, ...] = setting(
@@ -55,7 +54,7 @@ class ComparisonParams(FormParams):
         1,
         "Survey",
         "Nodes per kind of GPU",
-        "The first ones of each kind. Named nodes all run, however many they are.",
+        "The first nodes of each kind run. Nodes that you name all run, however many they are.",
         ge=1,
         le=1000,
     )
@@ -82,8 +81,8 @@ class ComparisonParams(FormParams):
         {},
         "Report",
         "Purchase prices (USD)",
-        'Of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. The report '
-        "needs them to compare renting with buying; there is no built-in table.",
+        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. The '
+        "report needs them to compare renting with buying; there is no built-in table.",
     )
     used_hours_per_month: float = setting(
         365.0,

@@ -58,7 +58,7 @@ def _headline(kind: GpuKindComparison) -> str:
     if helped:
         best = max(helped, key=_ratio)
         assert best.per_token is not None, "it helped"
-        headline = f"Most helped {best.name}{of}: {best.per_token.text()}"
+        headline = f"{best.name} helped most{of}: {best.per_token.text()}"
     if not other:
         return f"{headline}."
     best = max(other, key=_ratio)

@@ -67,7 +67,7 @@ def _not_priced(campaign: Campaign) -> str:
     """The report without prices: a sentence instead of tables whose cells are all empty."""
     return (
         f"# Cost report: {markdown.escape(campaign.title)}\n\n{markdown.escape(summary(campaign))} "
-        "No price is invented for a CPU. One that is given as usd_per_gpu_hour counts per process and hour."
+        "A CPU has no price, unless usd_per_gpu_hour gives one: it counts per process and hour."
         f"\n\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}.\n"
     )
 

@@ -6,8 +6,8 @@ from trainbench.figure_catalogue.catalogue import FIGURES as CATALOGUE
 
 FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
 MORE = (
-    "A row's first cell links to its result.json; of a row that stands for several runs, to the one with the median "
-    "samples/s. The formula, the function and the test of every figure: docs/figures.md of trainbench."
+    "The first cell of a row links to a result.json; in a row for several runs, to that of the run with the median "
+    "samples/s. docs/figures.md of trainbench gives the formula, the function and the test of every figure."
 )
 
 STATES = (

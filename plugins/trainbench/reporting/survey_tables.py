@@ -34,7 +34,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 
-MAX_TOLD = 3
+MAX_SENTENCES = 3
 ORIGIN = {True: "by formula", False: "measured"}  # of the memory of full fine-tuning
 
 
@@ -98,8 +98,11 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     by_work = grouped((cell.work, cell) for cell in measured(survey_cells(campaign)))
-    sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_TOLD]]
-    return (*sentences, *([f"The report has {len(by_work) - MAX_TOLD} more."] if len(by_work) > MAX_TOLD else []))
+    sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_SENTENCES]]
+    return (
+        *sentences,
+        *([f"The report has {len(by_work) - MAX_SENTENCES} more."] if len(by_work) > MAX_SENTENCES else []),
+    )
 
 
 def _best(work: str, of_work: Sequence[SurveyCell]) -> str:
@@ -201,7 +204,9 @@ def _speed_notes(of_model: Sequence[SurveyCell], wanted: ComparisonParams, has_s
     if has_several and wanted.baseline_gpu:
         recipes = dict.fromkeys(cell.recipe for cell in measured(of_model))
         lost = [r for r in recipes if not baseline([c for c in of_model if c.recipe == r], wanted.baseline_gpu)]
-        notes += [f"{listing(lost)}: no '{wanted.baseline_gpu}' was measured to be relative to."] if lost else []
+        notes += (
+            [f"{listing(lost)}: no relative speed, because no '{wanted.baseline_gpu}' was measured."] if lost else []
+        )
     return notes
 
 

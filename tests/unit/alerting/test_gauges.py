@@ -131,7 +131,7 @@ def test_a_value_that_is_no_number_is_not_sent(value: float) -> None:
     )
 
     assert [point.name for point in sent] == ["trainbench.node.condition.a"]
-    assert left_out == ("1 gauge of a: the value is no finite number",)
+    assert left_out == ("1 gauge of a: the value is not a finite number",)
 
 
 @pytest.mark.parametrize(

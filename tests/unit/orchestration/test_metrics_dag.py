@@ -128,10 +128,10 @@ def test_a_client_that_fails_is_one_warning(monkeypatch: pytest.MonkeyPatch, cap
 
     monkeypatch.setattr(stats, "gauge", gauge)
     with caplog.at_level(logging.WARNING):
-        assert send([NODE] * 5, ["1 gauge of a: the value is no finite number"]) == 2
+        assert send([NODE] * 5, ["1 gauge of a: the value is not a finite number"]) == 2
 
     assert [record.getMessage() for record in caplog.records] == [
-        "not every gauge was sent: 1 gauge of a: the value is no finite number; "
+        "not every gauge was sent: 1 gauge of a: the value is not a finite number; "
         "the metrics client failed after 2 gauges: OSError: the socket is gone"
     ]
     assert sent[0] == ("trainbench.node.condition", 20, {"node": "node-3"})

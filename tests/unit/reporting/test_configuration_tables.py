@@ -96,7 +96,7 @@ def test_unequal_work_is_named_and_not_ranked() -> None:
     ]  # fmt: skip
     assert any(note.startswith("Unequal work: samples of 512 and 1,024 tokens") for note in figures.notes)
     (line,) = headline(GUIDE)
-    assert line.startswith("Most helped QLoRA + checkpointing on NVIDIA A10: 1.04")
+    assert line.startswith("QLoRA + checkpointing helped most on NVIDIA A10: 1.04")
     assert "seq 512 + batch 8, whose samples have another length: 2.12x" in line
 
 
