@@ -1,4 +1,4 @@
-"""What fits each known GPU, and the GPUs' facts, as tables and as docs/gpus.md."""
+"""Facts of the known GPUs and the jobs that fit each, as tables and as docs/gpus.md."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ on the first of each month for the month before, and by hand. Starts no pod.
 
 It shows the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
 the change since the month before, split into price and throughput; what other prices would make of it; and energy.
-Runs whose price is not known are counted and named, never taken for free.
+Runs without a known price are counted and named; they do not count as free.
 
 The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, `costs.csv`, `costs.json`.
 `TRAINBENCH_SCHEDULE_COST_REPORT` takes another time than `{MONTHLY}`; `none` leaves it to be started by hand, and so
@@ -41,7 +41,7 @@ def build_cost_report(name: str) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        # no backfill: `month` in the form asks for a past month
+        # no backfill: the form's `month` chooses a past month
         allowed_run_types=["manual", "scheduled", "asset_triggered"],  # type: ignore[list-item]
         dagrun_timeout=timedelta(hours=1),
         tags=["trainbench", "cost"],
