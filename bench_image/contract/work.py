@@ -51,6 +51,11 @@ class Device(StrEnum):
     CUDA = "cuda"
     CPU = "cpu"
 
+    @property
+    def rank_noun(self) -> str:
+        """The noun for what one rank of a run occupies: "GPU"; "process" on a CPU."""
+        return "process" if self is Device.CPU else "GPU"
+
 
 # What a preset decides where a job does not.
 PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {

@@ -30,6 +30,11 @@ class WorkGroup:
     def hardware(self) -> str:
         return hardware_name(self.spec, self.gpu_name)
 
+    @property
+    def rank_noun(self) -> str:
+        """ "GPU"; "process" on a CPU."""
+        return self.spec.work.device.rank_noun
+
 
 def by_work(spec: RunSpec) -> str:
     """Strategies, numbers of GPUs and lengths of measurement may differ."""

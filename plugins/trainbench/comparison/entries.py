@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
+from bench_image.contract.work import Device
 from trainbench.comparison.comparable import WorkGroup
 from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.core.formats import count, share
@@ -49,10 +50,19 @@ class Entry(MeasuredRuns):
         )
 
     @property
+    def on_cpu(self) -> bool:
+        return self.results[0].spec.work.device is Device.CPU
+
+    @property
+    def rank_noun(self) -> str:
+        """ "GPU"; "process" on a CPU."""
+        return self.results[0].spec.work.device.rank_noun
+
+    @property
     def size(self) -> str:
-        """ "4 GPUs", and of how many nodes when there are several."""
+        """ "4 GPUs", on a CPU "4 processes"; and of how many nodes when there are several."""
         of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
-        return f"{count(self.world_size, 'GPU')}{of}"
+        return f"{count(self.world_size, self.rank_noun)}{of}"
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
@@ -41,10 +41,16 @@ class Efficiency:
     base_world_size: int
     base_strategy: Strategy
     elsewhere: str | None = None
+    rank_noun: str = "GPU"  # "process" on a CPU
+
+    @property
+    def base_size(self) -> str:
+        """ "2 GPUs"."""
+        return count(self.base_world_size, self.rank_noun)
 
     @property
     def base(self) -> str:
-        return f"{self.base_strategy} on {count(self.base_world_size, 'GPU')}"
+        return f"{self.base_strategy} on {self.base_size}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,10 +118,9 @@ def entry_scaling(results: Sequence[RunResult]) -> Callable[[Entry], Scaling | N
         base_runs = tuple(_by_size(runs_beside[id(result)])[base])
         elsewhere = list(dict.fromkeys(efficiency.elsewhere for _, efficiency in known if efficiency.elsewhere))
         return Scaling(
-            efficiency=Efficiency(
+            efficiency=replace(
+                first,
                 pct=statistics.median(efficiency.pct for _, efficiency in known),
-                base_world_size=first.base_world_size,
-                base_strategy=first.base_strategy,
                 elsewhere=listing(elsewhere) if elsewhere else None,
             ),
             noise_pct=both_noises_pct(entry, Entry(strategy=base[0], world_size=base[1], results=base_runs)),
@@ -143,6 +148,7 @@ def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], s
         base_world_size=base[1],
         base_strategy=base[0],
         elsewhere=None if same else _place(result, base_runs),
+        rank_noun=result.spec.work.device.rank_noun,
     )
 
 

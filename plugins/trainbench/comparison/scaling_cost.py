@@ -25,6 +25,11 @@ class ScalingPoint:
     def gpus(self) -> int:
         return self.entry.world_size
 
+    @property
+    def has_cost(self) -> bool:
+        """Whether it costs USD or GPU-hours: on a CPU only where a price was given."""
+        return self.usd_per_gpu_hour is not None or not self.entry.on_cpu
+
     def hours(self, num_samples: int) -> float:
         return num_samples / (self.entry.samples_per_s * 3600)
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from trainbench.comparison.comparable import named_work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, level_with, tie_sentences, world_sizes
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
-from trainbench.core.formats import NA, count, listing, percent, share
+from trainbench.core.formats import NA, count, listing, percent, plural, share
 from trainbench.core.tables import Table, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SCALING_EFFICIENCY_PCT, TOKENS_PER_SECOND
 from trainbench.figure_catalogue.table_figures import PATTERN
@@ -47,17 +47,18 @@ class Pattern(StrEnum):
 
 MEANINGS = {
     Pattern.SWEET_SPOT: (
-        "The fastest here, with no more memory than most, and no more expensive per sample than fewer GPUs: the first "
-        "choice for this work."
+        "The fastest here, with no more memory than most, and no more expensive per sample than fewer {units}: the "
+        "first choice for this work."
     ),
-    Pattern.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
-    Pattern.NO_GAIN: "More GPUs do not make it faster.",
+    Pattern.FASTEST: "The fastest on this number of {units}, and it needs no more memory than most.",
+    Pattern.NO_GAIN: "More {units} do not make it faster.",
     Pattern.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
     Pattern.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
-    Pattern.OVERHEAD: "Its overhead cancels the gain of more GPUs at this work. A larger model may hide it.",
+    Pattern.OVERHEAD: "Its overhead cancels the gain of more {units} at this work. A larger model may hide it.",
     Pattern.SLOWER: "Slower than most and saves no memory: choose another for this work.",
     Pattern.MIDDLE: "Neither the fastest nor the smallest.",
 }
+CPU_SWEET_SPOT = "The fastest here, with no more memory than most, and no less throughput per process than fewer have."
 TRADE = "Saves memory and pays for it with speed: for what does not fit otherwise."
 
 
@@ -80,7 +81,9 @@ class Traits:
     @property
     def meaning(self) -> str:
         trades = self.kind is Pattern.SAVER and self.throughput is Standing.LOW
-        sentences = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
+        sentences = [TRADE if trades else MEANINGS[self.kind].format(units=self._units), *self._against_base]
+        if self.entry.on_cpu and self.kind is Pattern.SWEET_SPOT:
+            sentences[0] = CPU_SWEET_SPOT
         if self.outdone_by:
             verb = "is" if len(self.outdone_by) == 1 else "are"
             sentences.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
@@ -89,17 +92,24 @@ class Traits:
         return " ".join(sentences)
 
     @property
+    def _units(self) -> str:
+        return plural(self.entry.rank_noun)
+
+    @property
     def _against_base(self) -> tuple[str, ...]:
         """Why the fastest on one number of GPUs is not the first choice."""
         if self.kind not in (Pattern.FASTEST, Pattern.NO_GAIN):
             return ()
         if self.scaling is None:
-            return ("Fewer GPUs were not measured, so it is unknown whether they are enough.",)
+            return (f"Fewer {self._units} were not measured, so it is unknown whether they are enough.",)
         base = self.scaling.efficiency
         if base.elsewhere:
-            return (f"Its base, {base.base}, ran on {base.elsewhere}, so it is unknown whether fewer GPUs are enough.",)
+            fewer = f"fewer {self._units}"
+            return (f"Its base, {base.base}, ran on {base.elsewhere}, so it is unknown whether {fewer} are enough.",)
         if self.scaling.is_no_faster:
             return (f"{base.base} is as fast.",)
+        if self.entry.on_cpu:
+            return (f"Its throughput per process is {share(100 - self.scaling.pct)} below that of {base.base}.",)
         return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
 
 
@@ -119,7 +129,7 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
         for size in reversed(world_sizes(group)):
             peers = entries(group, size)
             if rows := traits_of(peers, [scaling(entry) for entry in peers]):
-                tables_of_sizes.append(_table(rows, f"{name}, on {count(size, 'GPU')}"))
+                tables_of_sizes.append(_table(rows, f"{name}, on {count(size, group.rank_noun)}"))
                 break
     return tuple(tables_of_sizes)
 

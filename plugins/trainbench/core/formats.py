@@ -99,7 +99,12 @@ def sentence(text: str) -> str:
 
 def count(number: int, noun: str) -> str:
     """ "1 node", "4 nodes"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """ "nodes", "processes"."""
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def listing(names: Iterable[str], most: int = 5) -> str:

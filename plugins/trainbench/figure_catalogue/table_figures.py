@@ -19,7 +19,8 @@ share_0 = partial(share, decimals=0)
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
     "tokens/s / (nodes x GPUs per node)",
     "trainbench.reporting.strategy_tables._table",
-    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus")
+    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
+    also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
     "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
     "trainbench.comparison.hardware_survey.predicted_gb",

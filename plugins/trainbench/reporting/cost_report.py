@@ -9,7 +9,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.comparison.configurations import GpuKindComparison, Standing, compare_by_gpu_kind
 from trainbench.core import markdown
-from trainbench.core.formats import NA, count, figure, moment, usd
+from trainbench.core.formats import NA, count, figure, moment, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median, sum_of_all
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
@@ -27,7 +27,7 @@ from trainbench.reporting import more_gpus
 from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import gpu_name, is_measured
+from trainbench.results.readings import gpu_name, is_measured, rank_noun
 
 EXAMPLE_SAMPLES = 10_000
 MAX_GROUPS = 6  # of more groups the report states the range of prices
@@ -219,7 +219,7 @@ def runs_table(campaign: Campaign) -> Table:
         _priced(campaign),
         (
             text("run id", lambda pair: names[pair[0].spec.identity.run_id]),
-            integer("GPUs", lambda pair: pair[0].spec.placement.world_size),
+            integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
             GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
             RUN_USD.column(lambda pair: pair[1].run_usd),
             USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
@@ -237,7 +237,7 @@ def example_table(campaign: Campaign) -> Table:
         _typical_groups(campaign),
         (
             text("work", lambda item: item[0]),
-            integer("GPUs", lambda item: item[1][0][0].spec.placement.world_size),
+            integer(plural(rank_noun(campaign.results)), lambda item: item[1][0][0].spec.placement.world_size),
             EXAMPLE_TIME.column(lambda item: _example_s(item[1])),
             RUN_USD.column(lambda item: _example_usd(item[1])),
         ),

@@ -13,8 +13,9 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import named_work_groups, work_groups
 from trainbench.comparison.entries import all_entries
 from trainbench.comparison.scaling import entry_scaling
-from trainbench.core.formats import listing
+from trainbench.core.formats import listing, plural
 from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, TOKENS_PER_SECOND
+from trainbench.results.readings import rank_noun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +55,7 @@ class Facet:
 
     title: str
     points: Mapping[str, Mapping[int, CurvePoint]]
+    units: str = "GPUs"  # "processes" on a CPU
     ideal: Mapping[int, float] = field(default_factory=dict)  # number of GPUs -> value of linear scaling
 
     @property
@@ -84,7 +86,7 @@ class Curve:
 
 CURVES = {
     "tokens_per_sec_vs_gpu": Curve(
-        title="Throughput", label="tokens/s, all GPUs", value=TOKENS_PER_SECOND.value, grows=True
+        title="Throughput", label="tokens/s, all {units}", value=TOKENS_PER_SECOND.value, grows=True
     ),
     "step_time_vs_gpu": Curve(title="Step time", label="median step time (s)", value=MEDIAN_STEP_TIME_S.value),
     "gbps_vs_gpu": Curve(
@@ -106,11 +108,12 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
                 is_elsewhere = is_elsewhere or base.elsewhere is not None
                 by_size = points.setdefault(entry.strategy.value, {base.base_world_size: CurvePoint(value=100.0)})
                 by_size[entry.world_size] = CurvePoint(value=scaled.pct, noise_pct=scaled.noise_pct)
-        facets.append(Facet(title=name, points=points))
-    base_sizes = f"{listing(map(str, sorted(bases)))} GPU{'' if bases == {1} else 's'}"
+        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun)))
+    noun = rank_noun(measured)
+    base_sizes = f"{listing(map(str, sorted(bases)))} {noun if bases == {1} else plural(noun)}"
     if is_elsewhere:
         base_sizes += ",\nsome on other machines"
-    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base_sizes}")
+    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per {noun} at {base_sizes}")
     for axes in figure.axes:
         axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
         axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
@@ -132,8 +135,9 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
                 points.setdefault(entry.strategy.value, {})[entry.world_size] = CurvePoint(
                     value=number, noise_pct=noise_pct
                 )
-        facets.append(Facet(title=name, points=points, ideal=linear(points) if curve.grows else {}))
-    return _facets(facets, curve.title, curve.label)
+        ideal = linear(points) if curve.grows else {}
+        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun), ideal=ideal))
+    return _facets(facets, curve.title, curve.label.format(units=plural(rank_noun(measured))))
 
 
 def linear(points: Mapping[str, Mapping[int, CurvePoint]]) -> dict[int, float]:
@@ -207,7 +211,7 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
             capsize=3,
             label=strategy,
         )
-    axes.set_xlabel("GPUs")
+    axes.set_xlabel(facet.units)
     axes.set_ylabel(label, fontsize=9)
     axes.set_ylim(0, 1.15 * facet.top or 1.0)
     if facet.top >= 1000:

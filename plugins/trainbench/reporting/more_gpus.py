@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from bench_image.contract.work import Device
 from trainbench.comparison.comparable import WorkGroup, named_work_groups
 from trainbench.comparison.entries import Entry, all_entries, level_with, world_sizes
 from trainbench.comparison.scaling import Scaling, base_size, entry_scaling
@@ -35,12 +36,14 @@ MAX_CHOICES_SHOWN = 4
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
-    """Tables, one for each work that was measured on several numbers of GPUs."""
+    """Tables, one for each work that was measured on several numbers of GPUs; processes on a CPU have no cost."""
     if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     return tuple(
-        _table(name, points_of_work(campaign, group), scaling) for name, group in named if len(world_sizes(group)) > 1
+        _table(name, points_of_work(campaign, group), scaling)
+        for name, group in named
+        if len(world_sizes(group)) > 1 and group.spec.work.device is Device.CUDA
     )
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.scaling import efficiencies
-from trainbench.core.formats import listing, percent
+from trainbench.core.formats import count, listing, percent, plural
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
 from trainbench.reporting.curve_plots import CURVES, INK, SOFT, add_legend, curves, plain, scaling_efficiency
 from trainbench.reporting.verdict_text import REFERENCES, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import is_measured
+from trainbench.results.readings import is_measured, rank_noun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,9 +55,9 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     """Name of each plot that this data cannot fill -> the reason."""
     measured = _measured(campaign)
     sizes = sorted({result.spec.placement.world_size for result in measured})
-    one_size = f"only {sizes[0]} GPU per run was measured, a curve needs two sizes" if sizes else "no run was measured"
-    if sizes and sizes[0] > 1:
-        one_size = one_size.replace("GPU per", "GPUs per")
+    noun = rank_noun(measured)
+    each = count(sizes[0], noun) if sizes else ""
+    one_size = f"only {each} per run was measured, a curve needs two sizes" if sizes else "no run was measured"
     absent = {}
     with_rates = rates_by_node(campaign)
     if not with_rates or not campaign.nodes:
@@ -67,7 +67,7 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     if len(sizes) < 2:
         absent |= dict.fromkeys(NAMES[1:], one_size)
     elif not any(efficiencies(measured)):
-        absent["scaling_efficiency"] = "no smaller number of GPUs was measured for the same work"
+        absent["scaling_efficiency"] = f"no smaller number of {plural(noun)} was measured for the same work"
     if not any(result.probes.h2d_gb_per_s for result in measured):
         absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
     return absent

@@ -59,7 +59,7 @@ def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Tabl
 
 
 def _job_name(group: WorkGroup) -> str:
-    work, gpus = group.spec.work, count(group.spec.placement.world_size, "GPU")
+    work, gpus = group.spec.work, count(group.spec.placement.world_size, group.rank_noun)
     return (
         f"{work.model} {work.recipe}, {group.spec.placement.strategy}, {gpus}, batch {work.micro_batch_size} x "
         f"{work.seq_length} tokens, {group.hardware}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench_image.contract.result_sections import Clock
 from trainbench.comparison.comparable import named_work_groups
 from trainbench.comparison.entries import Entry, apart_pct, is_tie, level_with
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.scaling_cost import ScalingPoint, scaling_step, worth_choosing
-from trainbench.core.formats import figure, listing, percent, usd
+from trainbench.core.formats import figure, listing, percent, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.prices.run_cost import usd_per_1m_tokens
 from trainbench.reporting.more_gpus import SAMPLES, points_of_work
@@ -95,12 +96,8 @@ def _recommendation(
     peers = [point for point in of_work if point.gpus == largest] if ran_elsewhere else list(of_work)
     if len(peers) < 2:
         return None
-    fastest, *others = worth_choosing(peers, SAMPLES)
-    cheapest = others[-1] if others else fastest
-    # A cheaper one that is as fast within the noise is the fastest; a faster one that costs no more is the cheapest.
-    fastest = next((point for point in reversed(others) if is_tie(point.entry, fastest.entry)), fastest)
-    if fastest is not cheapest and scaling_step(cheapest, fastest, SAMPLES).is_within_noise:
-        cheapest = fastest
+    has_cost = all(point.has_cost for point in peers)
+    cheapest, fastest = _by_cost_and_time(peers) if has_cost else (_fastest(peers),) * 2
     return Recommendation(
         work=name,
         cheapest=cheapest,
@@ -111,9 +108,28 @@ def _recommendation(
     )
 
 
+def _by_cost_and_time(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ScalingPoint]:
+    """The cheapest and the fastest; often both are one."""
+    fastest, *others = worth_choosing(peers, SAMPLES)
+    cheapest = others[-1] if others else fastest
+    # A cheaper one that is as fast within the noise is the fastest; a faster one that costs no more is the cheapest.
+    fastest = next((point for point in reversed(others) if is_tie(point.entry, fastest.entry)), fastest)
+    if fastest is not cheapest and scaling_step(cheapest, fastest, SAMPLES).is_within_noise:
+        cheapest = fastest
+    return cheapest, fastest
+
+
+def _fastest(peers: Sequence[ScalingPoint]) -> ScalingPoint:
+    """The fastest; of those that are as fast within the noise, the smallest."""
+    first = max(peers, key=lambda point: point.entry.tokens_per_s)
+    level = [point for point in peers if is_tie(point.entry, first.entry)]
+    return min(level, key=lambda point: (point.gpus, -point.entry.tokens_per_s))
+
+
 def _details(choice: Recommendation) -> Iterator[str]:
     if choice.is_one:
-        best = "the fastest, and nothing measured costs less" if choice.compares_sizes else "the fastest"
+        has_cost = choice.compares_sizes and choice.fastest.has_cost
+        best = "the fastest, and nothing measured costs less" if has_cost else "the fastest"
         on = "" if choice.compares_sizes else f" on {choice.fastest.entry.size}"
         yield f"{_figures(choice.fastest)}, {best}{on}."
     else:
@@ -130,7 +146,8 @@ def _details(choice: Recommendation) -> Iterator[str]:
     elif after := _next(choice.fastest.entry, beside):
         yield f"Next is {after.strategy}, {percent(-apart_pct(choice.fastest.entry, after))} tokens/s."
     if choice.ran_elsewhere:
-        yield "Fewer GPUs ran on other machines, so whether they are enough is unknown."
+        units = plural(choice.fastest.entry.rank_noun)
+        yield f"Fewer {units} ran on other machines, so whether they are enough is unknown."
 
 
 def _next(first: Entry, beside: Sequence[Entry]) -> Entry | None:
@@ -139,7 +156,14 @@ def _next(first: Entry, beside: Sequence[Entry]) -> Entry | None:
 
 
 def _figures(point: ScalingPoint) -> str:
-    return f"{point.entry.name}, {figure(point.entry.tokens_per_s)} tokens/s at {_cost(point)}"
+    at = f" at {_cost(point)}" if point.has_cost else ""
+    return f"{point.entry.name}, {_rate(point)}{at}"
+
+
+def _rate(point: ScalingPoint) -> str:
+    """ "5,120 tokens/s"; on a CPU "of CPU time", which is not the time on the wall."""
+    by_cpu_time = point.entry.results[0].performance.clock is Clock.PROCESS_CPU
+    return f"{figure(point.entry.tokens_per_s)} tokens/s{' of CPU time' if by_cpu_time else ''}"
 
 
 def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
@@ -159,7 +183,9 @@ def _cost_range(of: Sequence[ScalingPoint]) -> str:
 
 
 def _cost(point: ScalingPoint) -> str:
-    """ "$0.0343 per 1M tokens"; GPU-hours where no price is known."""
+    """ "$0.0343 per 1M tokens"; GPU-hours where no price is known, and on a CPU the throughput."""
+    if not point.has_cost:
+        return _rate(point)
     cost = _usd_per_1m_tokens(point)
     if cost is None:
         return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"

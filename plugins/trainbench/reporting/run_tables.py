@@ -10,7 +10,7 @@ from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.scaling import Efficiency, efficiencies
-from trainbench.core.formats import NA, count, listing, one_line
+from trainbench.core.formats import NA, listing, one_line, plural
 from trainbench.core.tables import (
     LOG_LINK,
     MAX_ROWS,
@@ -38,6 +38,7 @@ from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
+from trainbench.results.readings import rank_noun
 
 TITLES = {
     PERFORMANCE: "Throughput, step time, utilisation",
@@ -94,7 +95,7 @@ def scaling(campaign: Campaign) -> Table:
         [(result, efficiency) for result, efficiency in pairs if efficiency],
         (
             text("run", lambda pair: names[pair[0].spec.identity.run_id]),
-            integer("GPUs", lambda pair: pair[0].spec.placement.world_size),
+            integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
             text("compared with", lambda pair: _base_text(pair[1]), is_number=True),
             SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
         ),
@@ -105,7 +106,7 @@ def scaling(campaign: Campaign) -> Table:
 
 def _base_text(efficiency: Efficiency) -> str:
     place = f", on {efficiency.elsewhere}" if efficiency.elsewhere else ""
-    return f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy}){place}"
+    return f"{efficiency.base_size} ({efficiency.base_strategy}){place}"
 
 
 def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:

@@ -8,12 +8,13 @@ from operator import attrgetter
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
+from bench_image.contract.work import Device
 from trainbench.comparison.comparable import WorkGroup, differences, named_work_groups, nearest_group
 from trainbench.comparison.entries import Entry, all_entries, entries, tie_sentences, world_sizes
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import traits_of
-from trainbench.core.formats import NA, count, listing, share
-from trainbench.core.tables import Row, Table, Tone, integer, make_table, median_run, text, text_row
+from trainbench.core.formats import NA, count, listing, plural, share
+from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue.run_figures import (
     EXPOSED_COMMUNICATION_PCT,
     MEDIAN_STEP_TIME_S,
@@ -71,18 +72,23 @@ class _Placed:
 
 def _table(comparison: _Comparison, group: WorkGroup) -> Table:
     prices = comparison.usd_per_1m_tokens
+    usd: Column[_Placed] = USD_PER_1M_TOKENS.column(
+        lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))
+    )
+    is_priced = any(prices.get(run.spec.identity.run_id) is not None for run in group.results)
+    has_cost = is_priced or group.spec.work.device is not Device.CPU
     return make_table(
         [placed for size in world_sizes(group) for placed in _placed(comparison, entries(group, size))],
         (
-            integer("GPUs", lambda p: p.entry.world_size),
+            integer(plural(group.rank_noun), lambda p: p.entry.world_size),
             text("strategy", lambda p: p.entry.strategy.value),
             PLACE.column(lambda p: p.place),
             TOKENS_PER_SECOND.own(row=attrgetter("entry")),
             PLACE.column(lambda p: share(_of_fastest_pct(p)), "of the fastest"),
-            PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size),
+            PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size, f"per {group.rank_noun}"),
             *(figure.own(row=attrgetter("entry")) for figure in MEDIANS),
             SCALING_EFFICIENCY_PCT.column(lambda p: p.scaling.text if p.scaling else NA),
-            USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))),
+            *((usd,) if has_cost else ()),
             PATTERN.column(lambda p: p.pattern, is_number=False),
         ),
         run_id=lambda p: median_run(p.entry.results),
@@ -123,14 +129,16 @@ def _failed_row(result: RunResult) -> Row:
 
 
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
-    runs = count(len(group.results), "run")
-    notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
+    runs, units = count(len(group.results), "run"), plural(group.rank_noun)
+    notes = [f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."]
     for size in world_sizes(group):
         notes += tie_sentences(entries(group, size))
     known = [scaled.efficiency for entry in all_entries(group) if (scaled := comparison.scaling(entry))]
-    if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in known}):
-        smallest = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
-        notes.append(f"Scaling: throughput per GPU against that at {smallest}, the smallest size measured.")
+    if bases := sorted({(each.base_world_size, each.base_strategy.value, each.base_size) for each in known}):
+        smallest = listing(f"{size} ({strategy})" for _, strategy, size in bases)
+        notes.append(
+            f"Scaling: throughput per {group.rank_noun} against that at {smallest}, the smallest size measured."
+        )
     if strange := sorted({f"{e.base} on {e.elsewhere}" for e in known if e.elsewhere}):
         notes.append(
             f"Base elsewhere: {listing(strange)}. That scaling compares machines, too, so no advice rests on it."
@@ -152,7 +160,7 @@ def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
             and other.hardware != group.hardware
             and min(world_sizes(other)) < smallest
         ):
-            size = count(min(world_sizes(other)), "GPU")
+            size = count(min(world_sizes(other)), other.rank_noun)
             return (
                 f"No scaling: {size} did this work only as {other.hardware}, which does not apply to {group.hardware}."
             )

@@ -23,7 +23,7 @@ from trainbench.results.campaign import Campaign
 
 # The columns that fit 100 characters; the reports have the others.
 NARROW = frozenset({
-    "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
+    "GPUs", "processes", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
     "verdict", "configuration", "summary",
     "recipe", "GPU", "micro-batch", "relative speed", "per 1M samples",
 })  # fmt: skip

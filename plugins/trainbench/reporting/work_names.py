@@ -29,7 +29,9 @@ def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> 
     batch_setting = spec.work.micro_batch_size
     ran = result.effective_spec.work.micro_batch_size
     batch = f"{batch_setting} ({ran})" if batch_setting == AUTO and result.chosen else str(batch_setting)
-    gpus = f" on {count(spec.placement.world_size, 'GPU')}" if spec.placement.world_size > 1 else ""
+    gpus = (
+        f" on {count(spec.placement.world_size, spec.work.device.rank_noun)}" if spec.placement.world_size > 1 else ""
+    )
     label = campaign.labels.get(spec.identity.group_id, "")
     job = f"{spec.work.model} {spec.work.recipe}, {spec.placement.strategy}{gpus}"
     work = f"{job}, batch {batch} x {spec.work.seq_length} tokens"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
@@ -44,6 +46,12 @@ def startup_s(result: RunResult) -> float | None:
 
 def gpu_name(result: RunResult) -> str | None:
     return result.context.gpus[0].name if result.context and result.context.gpus else None
+
+
+def rank_noun(results: Iterable[RunResult]) -> str:
+    """The noun for a rank of these runs: "process" where all ran on a CPU, else "GPU"."""
+    devices = {result.spec.work.device for result in results}
+    return (Device.CPU if devices == {Device.CPU} else Device.CUDA).rank_noun
 
 
 def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:

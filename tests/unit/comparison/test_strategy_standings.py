@@ -8,10 +8,10 @@ import pytest
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
-from tests.builders import campaigns, make_result
+from tests.builders import campaigns, make_cpu_result, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_sentences
-from trainbench.comparison.scaling import Efficiency, Scaling
+from trainbench.comparison.scaling import Efficiency, Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import Pattern, Standing, Traits, tables, traits_of
 
 NAMES = ("ddp", "fsdp", "zero2", "zero3")
@@ -219,3 +219,19 @@ def test_three_strategies_have_a_table_with_scaling_and_medians() -> None:
     (with_base,) = tables(campaigns.make_campaign([make_result("node-1", 10.0), *runs]))
     assert [row.texts[6] for row in with_base.rows] == ["100.0 %", "90.0 %", "50.0 %"]
     assert tables(campaigns.make_campaign(runs[:2])) == ()
+
+
+def test_on_a_cpu_the_meaning_counts_processes_and_names_no_cost() -> None:
+    """16 samples/s on 2 processes are 8 for each, 20 % below the 10 of one."""
+    runs = [
+        make_cpu_result("node-1", 10.0),
+        *(make_cpu_result("node-1", rate, strategy=name, gpus_per_node=2) for name, rate in zip(
+            ("ddp", "fsdp", "zero2"), (16.0, 12.0, 11.0), strict=True
+        )),
+    ]  # fmt: skip
+    scaling, peers_of_two = entry_scaling(runs), entries(work_groups(runs)[0], 2)
+    first, *_ = traits_of(peers_of_two, [scaling(entry) for entry in peers_of_two])
+    assert first.meaning == (
+        "The fastest on this number of processes, and it needs no more memory than most. Its throughput per process is "
+        "20.0 % below that of single on 1 process."
+    )

@@ -58,7 +58,7 @@ def test_the_page(golden: Golden) -> None:
 
 # Number columns that count something or repeat a setting: they need no formula.
 COUNTS = frozenset({
-    "GPUs", "GPUs paid", "nodes", "runs", "rounds", "rows", "days", "not known", "micro-batch", "memory",
+    "GPUs", "GPUs paid", "nodes", "runs", "rounds", "processes", "rows", "days", "not known", "micro-batch", "memory",
     "compared with",
 })  # fmt: skip
 

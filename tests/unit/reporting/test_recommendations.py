@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests.builders import campaigns, make_result
+from tests.builders import campaigns, make_cpu_result, make_result
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting import recommendations
+from trainbench.reporting import recommendations, verdict_text
+from trainbench.reporting.comparison_sections import comparison_sections
+from trainbench.reporting.run_tables import scaling
+from trainbench.reporting.strategy_tables import strategies
 from trainbench.results.campaign import Campaign
 
 
@@ -98,3 +101,56 @@ def test_of_many_works_the_first_ten_have_a_line() -> None:
     ]
     assert len(recommendations.lines(study(*runs))) == 11
     assert recommendations.lines(study(*runs))[-1] == "And 2 more works: see the strategies."
+
+
+def on_cpu(samples_per_s: float, strategy: str = "single", processes: int = 1, node: str = "node-1") -> RunResult:
+    return make_cpu_result(node, samples_per_s, strategy=strategy, gpus_per_node=processes)
+
+
+def trial(*runs: RunResult) -> Campaign:
+    """A study on a CPU, for which no price is known."""
+    return study(*runs).model_copy(update={"costs": ()})
+
+
+def test_on_a_cpu_the_fastest_is_chosen_and_nothing_has_a_cost() -> None:
+    """64 tokens a sample: 10, 18 and 14 samples/s are 640, 1,152 and 896 tokens/s; 896 is 22.2 % below 1,152."""
+    campaign = trial(on_cpu(10.0), on_cpu(18.0, "ddp", 2), on_cpu(14.0, "fsdp", 2))
+    assert recommendations.headline(campaign) == "Choose ddp on 2 processes: 1,152 tokens/s of CPU time."
+    assert recommendations.lines(campaign) == (
+        "ddp on 2 processes, 1,152 tokens/s of CPU time, the fastest. Next is fsdp, −22.2 % tokens/s.",
+    )
+
+
+def test_on_a_cpu_processes_that_gain_nothing_are_not_recommended() -> None:
+    campaign = trial(on_cpu(10.0), on_cpu(10.0, "ddp", 2))
+    assert recommendations.headline(campaign) == "Choose single on 1 process: 640.0 tokens/s of CPU time."
+
+
+def test_on_a_cpu_fewer_processes_elsewhere_are_named_as_processes() -> None:
+    campaign = trial(on_cpu(10.0, node="node-2"), on_cpu(18.0, "ddp", 2), on_cpu(14.0, "fsdp", 2))
+    (line,) = recommendations.lines(campaign)
+    assert "the fastest on 2 processes." in line
+    assert line.endswith("Fewer processes ran on other machines, so whether they are enough is unknown.")
+
+
+def test_a_report_of_a_study_on_a_cpu_names_no_gpu_and_no_cost() -> None:
+    """No table, note, section or verdict counts GPUs, and no column has a cost."""
+    campaign = trial(on_cpu(10.0), on_cpu(18.0, "ddp", 2), on_cpu(14.0, "fsdp", 2))
+    assert [section.anchor for section in comparison_sections(campaign)] == ["strategies"]
+    (table,) = strategies(campaign)
+    assert [column for column in table.columns if "GPU" in column.name or "1M tokens" in column.name] == []
+    assert [column.name for column in table.columns][:1] == ["processes"]
+    assert not any("GPU" in note for note in table.notes)
+    assert "Scaling: throughput per process against that at 1 process (single), the smallest size measured." in (
+        table.notes
+    )
+    assert scaling(campaign).columns[1].name == "processes"
+    assert "GPU" not in verdict_text.verdict(campaign)
+
+
+def test_a_price_that_was_given_counts_for_each_process() -> None:
+    """$0.60 / (640 tokens/s x 3600) x 1e6 = $0.260; two processes that gain nothing cost twice as much."""
+    campaign = study(on_cpu(10.0), on_cpu(10.0, "ddp", 2))
+    assert recommendations.headline(campaign) == "Choose single on 1 process: $0.260 per 1M tokens."
+    (table,) = strategies(campaign)
+    assert "per 1M tokens" in table.names

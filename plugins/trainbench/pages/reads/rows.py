@@ -250,6 +250,11 @@ class StrategyRow(StoredFigures):
     num_runs: int
     num_failed: int
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether no run reported a GPU: `world_size` counts processes then."""
+        return self.gpu_name is None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strategies:

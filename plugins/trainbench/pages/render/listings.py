@@ -134,19 +134,21 @@ def signed_degrees(value: float | None) -> str:
 
 
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
-    """Strategies of one work, the fastest first; bars compare tokens/s."""
+    """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
+    on_cpu = bool(rows) and rows[0].on_cpu
+    prices = (USD_PER_1000_SAMPLES.own("$ per 1K samples"), USD_PER_1M_TOKENS.own("$ per 1M tokens"))
+    has_cost = not on_cpu or any(row.figure(USD_PER_1M_TOKENS) is not None for row in rows)
     return make_table(
         rows,
         (
             text("strategy", lambda row: row.strategy),
-            integer("GPUs", lambda row: row.world_size),
+            integer("processes" if on_cpu else "GPUs", lambda row: row.world_size),
             SAMPLES_PER_SECOND.own(),
             TOKENS_PER_SECOND.own(has_bar=True),
             PEAK_MEMORY_GB.own(),
             MFU_PCT.own(),
             SCALING_EFFICIENCY_PCT.own("efficiency"),
-            USD_PER_1000_SAMPLES.own("$ per 1K samples"),
-            USD_PER_1M_TOKENS.own("$ per 1M tokens"),
+            *(prices if has_cost else ()),
             PLACE.column(lambda row: row.place, write=lambda place: str(place or NA)),
             integer("campaigns", lambda row: row.num_campaigns),
             integer("runs", lambda row: row.num_runs),
@@ -177,7 +179,8 @@ def _choice(row: StrategyRow) -> str:
     """ "ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens"."""
     cost = row.figure(USD_PER_1M_TOKENS)
     at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
-    return f"{row.strategy} on {count(row.world_size, 'GPU')}, {figure(row.figure(TOKENS_PER_SECOND))} tokens/s{at}"
+    size, of = count(row.world_size, "process" if row.on_cpu else "GPU"), " of CPU time" if row.on_cpu else ""
+    return f"{row.strategy} on {size}, {figure(row.figure(TOKENS_PER_SECOND))} tokens/s{of}{at}"
 
 
 def _num_failed(row: StrategyRow) -> Cell:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainbench.figure_catalogue.run_figures import STORED, TOKENS_PER_SECOND, USD_PER_1M_TOKENS
 from trainbench.pages.reads.rows import StrategyRow
-from trainbench.pages.render.listings import answer
+from trainbench.pages.render.listings import answer, strategies_table
 
 
 def row(strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None) -> StrategyRow:
@@ -37,3 +39,13 @@ def test_without_all_prices_only_the_fastest_is_named() -> None:
 def test_one_measured_row_compares_nothing() -> None:
     assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, None)]) is None
     assert answer([]) is None
+
+
+def test_without_a_gpu_processes_are_named_and_no_cost_is_shown() -> None:
+    rows = [replace(row("single", 1, 640.0), gpu_name=None), replace(row("ddp", 2, 1152.0), gpu_name=None)]
+    assert answer(rows) == "Fastest: ddp on 2 processes, 1,152 tokens/s of CPU time."
+    names = [column.name for column in strategies_table(rows).columns]
+    assert "processes" in names
+    assert not any("GPU" in name or "$" in name for name in names)
+    of_gpus = [column.name for column in strategies_table([row("ddp", 2, 10.0)]).columns]
+    assert {"GPUs", "$ per 1M tokens"} <= set(of_gpus)
