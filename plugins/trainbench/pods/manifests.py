@@ -18,6 +18,7 @@ from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, T
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
+from trainbench.core.formats import count
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
@@ -222,8 +223,9 @@ def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> st
     where = (
         f"rank {node_rank} of {spec.placement.nodes}" if spec.placement.nodes > 1 else f"round {spec.identity.round}"
     )
-    gpus = f" on {spec.placement.gpus_per_node} GPUs" if spec.placement.gpus_per_node > 1 else ""
-    return f"{what or spec.placement.strategy}{gpus} · {where}"
+    gpus = spec.placement.gpus_per_node
+    on = f" on {count(gpus, spec.work.device.rank_noun)}" if gpus > 1 else ""
+    return f"{what or spec.placement.strategy}{on} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

@@ -90,6 +90,12 @@ def test_the_title_names_node_and_strategy() -> None:
     assert pod_title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
 
 
+def test_the_title_counts_gpus_or_processes() -> None:
+    gang = make_spec(node="node-3", strategy="ddp", gpus_per_node=2)
+    assert pod_title(gang) == "node-3 / ddp on 2 GPUs · round 1"
+    assert pod_title(gang.changed(work={"device": Device.CPU})) == "node-3 / ddp on 2 processes · round 1"
+
+
 @pytest.mark.parametrize(
     ("weights", "offline"),
     [
