@@ -206,8 +206,9 @@ class HostTelemetry(Slotted):
     memory_used_pct: Share | None
 
 
-class Telemetry(Frozen):
-    gpus: tuple[GpuTelemetry, ...] = Field(max_length=MAX_RANKS)
+@slotted
+class Telemetry(Slotted):
+    gpus: Annotated[tuple[GpuTelemetry, ...], Field(max_length=MAX_RANKS)]
     host: HostTelemetry
     energy_per_sample_j: Joules | None
     energy_per_token_j: Joules | None

@@ -279,7 +279,7 @@ def _telemetry(spec: RunSpec, parts: Sequence[RankPart]) -> Telemetry:
     per_sample_j = _energy_per_sample_j(parts)
     return Telemetry(
         gpus=gpus,
-        host=_first(part.report and part.report.host for part in parts) or nothing,
+        host=_first(part.report.host for part in parts if part.report) or nothing,
         energy_per_sample_j=per_sample_j,
         energy_per_token_j=per_sample_j / tokens_per_sample(spec.work.shape, spec.work.seq_length)
         if per_sample_j

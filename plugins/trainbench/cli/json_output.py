@@ -17,7 +17,10 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from typer.core import TyperGroup
+
+from bench_image.contract.frozen import Slotted
 
 SCHEMA_VERSION = 1
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
@@ -158,8 +161,8 @@ def _file_of(document: Mapping[str, Any]) -> IO[str]:
 
 def _plain(value: Any) -> Any:
     """A model within the document becomes JSON when it is its turn."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+    if isinstance(value, BaseModel | Slotted):
+        return to_jsonable_python(value)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
@@ -171,6 +174,6 @@ def _finite(value: Any) -> Any:
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
-    if isinstance(value, BaseModel):
+    if isinstance(value, BaseModel | Slotted):
         return _finite(_plain(value))
     return value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -25,29 +27,35 @@ from trainbench.results.setups import setup_of
 NOT_A_BASELINE = RED | {State.BUSY}
 
 
-def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[CompactRow]:
-    """One row for each run, of two results of a run the later one. `parts` collects runs without a row."""
+def rows(campaign: Campaign) -> list[CompactRow]:
+    """One row for each run, of two results of a run the later one, without runs of which no row can be made."""
+    return list({row["run_id"]: row for row in each_row(campaign, FaultIsolation())}.values())
+
+
+def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
+    """A row for each result, by their end. `parts` collects runs without a row."""
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
     # A node whose program chose two works has two verdicts; a run slower than its past in either is no baseline.
     by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
     history_states = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
-    parts = parts or FaultIsolation()
     scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
     known = zip(campaign.results, campaign.costs, scaling, strict=False)
     priced = {id(result): (cost, efficiency) for result, cost, efficiency in known}
 
-    def row(result: RunResult) -> tuple[CompactRow]:
+    def row(result: RunResult) -> CompactRow:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
         made = _row(result, *priced[id(result)], states.get(subject), history_states.get(subject))
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
         made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
-        return (CompactRow({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made}),)
+        return CompactRow({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made})
 
-    by_time = sorted(campaign.results, key=lambda result: result.finished_at)
-    made = parts.each("recording in the history", by_time, row)
-    return list({row["run_id"]: row for row in made}.values())
+    for result in sorted(campaign.results, key=lambda result: result.finished_at):
+        run_id = result.spec.identity.run_id
+        made = parts.attempt("recording in the history", run_id, partial(row, result))
+        if made is not None:
+            yield made
 
 
 def _row(

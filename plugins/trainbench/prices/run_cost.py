@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench_image.contract.frozen import Frozen
+from bench_image.contract.frozen import Frozen, Slotted, slotted
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
@@ -24,7 +24,8 @@ from trainbench.prices.price_tables import Price, Spread
 NOT_PRICED = "CPU trial: not priced"
 
 
-class RunCost(Frozen):
+@slotted
+class RunCost(Slotted):
     """Cost of one run at one price; every GPU of the gang is paid for. A CPU trial has no GPU-hours, and a cost only at
     a price that was given for it: per process and hour.
     """

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from pydantic import TypeAdapter
+
 from bench_image.contract.result import RunResult
+from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.shared_parts import SharedParts, without_steps
 
@@ -13,6 +16,8 @@ from trainbench.results.shared_parts import SharedParts, without_steps
 RESULTS, NONE, END = b'\n "results": [\n', b'\n "results": [],\n', b"\n ],\n"
 FIRST, LAST = b"  {\n", b"\n  }"
 NEXT = b",\n"
+COSTS, NO_COSTS = b'\n "costs": [\n', b'\n "costs": [],\n'
+ONE_COST = TypeAdapter(RunCost)
 READ_BYTES = 200_000
 MAX_PART_BYTES = 50_000_000  # of one result, and of what stands before the results: 10 times what ours have
 MAX_TAIL_BYTES = 400_000_000  # of what stands after the results: 100,000 runs make 100 MB
@@ -56,18 +61,32 @@ def _bounded(text: bytes, most: int) -> bytes:
 def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
     """None: the text is not laid out as `campaign_json` writes it."""
     head = text.take_until(RESULTS)
-    results, parts = [], SharedParts()
-    while head is not None and text.starts_with(FIRST) and (block := text.take_until(LAST)) is not None:
-        result = RunResult.model_validate_json(block + LAST)
-        results.append(parts.share(result if with_steps else without_steps(result)))
-        if not text.starts_with(NEXT):
-            break
-        text.take_until(NEXT)
-    if head is None or not results or not text.starts_with(END):
+    if head is None:
+        return None
+    parts = SharedParts()
+    parsed = map(RunResult.model_validate_json, _objects(text))
+    results = tuple(parts.share(result if with_steps else without_steps(result)) for result in parsed)
+    if not results or not text.starts_with(END):
         return None
     text.take_until(END)
-    campaign = Campaign.model_validate_json(head + NONE + text.rest())
-    return campaign.model_copy(update={"results": tuple(results), "costs": tuple(map(parts.share, campaign.costs))})
+    lists: dict[str, object] = {"results": results}
+    if (between := text.take_until(COSTS, MAX_TAIL_BYTES)) is not None:
+        lists["costs"] = tuple(parts.share(ONE_COST.validate_json(cost)) for cost in _objects(text))
+        if not text.starts_with(END):
+            return None
+        text.take_until(END)
+        between += NO_COSTS
+    campaign = Campaign.model_validate_json(head + NONE + (between or b"") + text.rest())
+    return campaign.model_copy(update=lists)
+
+
+def _objects(text: _Text) -> Iterator[bytes]:
+    """Of a list that is a field of the campaign, one at a time; the text goes on after the last."""
+    while text.starts_with(FIRST) and (block := text.take_until(LAST)) is not None:
+        yield block + LAST
+        if not text.starts_with(NEXT):
+            return
+        text.take_until(NEXT)
 
 
 class _Text:
@@ -81,12 +100,14 @@ class _Text:
             pass
         return self._held.startswith(mark)
 
-    def take_until(self, mark: bytes) -> bytes | None:
-        """What stands before the mark; the text goes on after it. None: the mark does not come, and all is read."""
+    def take_until(self, mark: bytes, most: int | None = None) -> bytes | None:
+        """What stands before the mark, at most that many bytes; the text goes on after it. None: the mark does not
+        come, and all is read.
+        """
         searched = 0
         while (at := self._held.find(mark, searched)) < 0:
             searched = max(0, len(self._held) - len(mark))
-            if not self._read():
+            if not self._read(most):
                 return None
         taken, self._held = self._held[:at], self._held[at + len(mark) :]
         return taken
@@ -94,7 +115,7 @@ class _Text:
     def rest(self) -> bytes:
         return _bounded(self._held + self._file.read(MAX_TAIL_BYTES), MAX_TAIL_BYTES)
 
-    def _read(self) -> bool:
+    def _read(self, most: int | None = None) -> bool:
         piece = self._file.read(READ_BYTES)
-        self._held = _bounded(self._held + piece, MAX_PART_BYTES)
+        self._held = _bounded(self._held + piece, most or MAX_PART_BYTES)
         return bool(piece)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding
 from trainbench.prices import price_tables, run_cost
@@ -53,5 +54,6 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
 
 
 def _no_cost(result: RunResult) -> RunCost:
-    unknown = dict.fromkeys(RunCost.model_fields)
-    return RunCost(**unknown | {"run_id": result.spec.identity.run_id, "reason": "its cost could not be computed"})
+    known = {"run_id": result.spec.identity.run_id, "reason": "its cost could not be computed"}
+    unknown: dict[str, Any] = dict.fromkeys(fields_of(RunCost))
+    return RunCost(**unknown | known)

@@ -18,6 +18,7 @@ from bench_image.contract.spec import Identity, RunSpec
 from trainbench.prices.run_cost import RunCost
 
 Model = TypeVar("Model", bound=BaseModel)
+Part = TypeVar("Part", bound=BaseModel | Slotted)
 OWN = (
     RunResult, RunCost, RunSpec, Identity, RankSummary, Performance, StepTime, Window, Telemetry, GpuTelemetry,
     HostTelemetry,
@@ -30,8 +31,12 @@ class SharedParts:
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
-    def share(self, model: Model) -> Model:
-        """An equal model made of shared parts."""
+    def share(self, part: Part) -> Part:
+        """An equal part made of shared parts."""
+        same: Part = self._part(part)
+        return same
+
+    def _model(self, model: Model) -> Model:
         fields = model.__dict__
         for name, value in fields.items():
             fields[name] = self._part(value)
@@ -53,7 +58,7 @@ class SharedParts:
 
     def _part(self, value: Any) -> Any:
         if isinstance(value, BaseModel):
-            return self.share(value)
+            return self._model(value)
         if isinstance(value, Slotted):
             return self._slotted(value)
         if isinstance(value, str) and type(value) is str:

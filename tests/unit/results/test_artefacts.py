@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from upath import UPath
 
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
@@ -24,7 +25,7 @@ BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"
 
 
 def make_campaign(*results: RunResult, campaign_id: str = "campaign-1") -> Campaign:
-    unpriced = dict.fromkeys(RunCost.model_fields)
+    unpriced = dict.fromkeys(fields_of(RunCost))
     return Campaign(
         campaign_id=campaign_id,
         suite="node_consistency",
