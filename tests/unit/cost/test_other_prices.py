@@ -79,7 +79,7 @@ def test_the_work_at_another_price() -> None:
         ({"price_basis": "owned"}, "needs purchase_usd_per_gpu"),
         ({"price_basis": "free"}, "'on-demand', 'spot' or 'owned'"),
         ({"pue": 0.9}, "pue is 0.9"),
-        ({"price": 1}, "price is not a parameter: choose from month, "),
+        ({"price": 1}, "price is not a parameter (did you mean 'price_basis'?): choose from month, "),
     ],
 )
 def test_bad_values_are_refused_in_words(asked: dict[str, Any], message: str) -> None:
