@@ -21,6 +21,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".trainbench"
 NEEDED_GB = 1.0
+LOCKED_S = 120  # how long each process of Airflow waits for the others' writes
 HEALTHY = ("metadatabase", "scheduler", "dag_processor")
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -160,7 +161,9 @@ class LocalAirflow:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API_AUTH__JWT_SECRET": secret.read_text(),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+            # On a busy machine one process may keep the file locked for longer than the usual 5 s; a scheduler that
+            # waits no longer ends.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout={LOCKED_S}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             # Reading unchanged files every 30 s, the default, takes a fifth of a core; an edited one is read at once.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
