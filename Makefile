@@ -32,7 +32,7 @@ test: setup ## everything that runs without a GPU
 	@$(MAKE) --no-print-directory -j7 -Otarget $(LANES)
 
 test-fast: setup ## unit tests of the control plane and the contract
-	@$(GIVE_WAY) $(VENV)/pytest -q tests/unit
+	@$(VENV)/pytest -q tests/unit
 
 test-image: setup ## the benchmark program on the CPU, real processes
 	@$(IMAGE_PYTHON) -m pytest -q tests/image

@@ -120,10 +120,6 @@ class BenchTerminal(AlreadyTerminal, BenchPodOperator):
     pass
 
 
-class PlainTerminal(AlreadyTerminal, KubernetesPodOperator):
-    pass
-
-
 def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
     """Runs each case's task to its end, and tells what became of it."""
     from airflow.sdk import DAG

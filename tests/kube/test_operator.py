@@ -27,7 +27,6 @@ from tests.kube.operator_runs import (
     Case,
     Outcome,
     PlainSlow,
-    PlainTerminal,
     run_cases,
 )
 from trainbench.orchestration import bounded_pod_manager, pod_trigger
@@ -93,7 +92,6 @@ ANYWHERE = (
     Case("gone", deferrable=True, operator=BenchSlow),
     Case("plain-gone", deferrable=True, operator=PlainSlow),
     Case("terminal", deferrable=True, operator=BenchTerminal),
-    Case("plain-terminal", deferrable=True, operator=PlainTerminal),
 )
 DRAIN = {"action": "drain", "moment": "running", "delay_s": 1}
 DISK_FULL = {"action": "evict", "moment": "running", "delay_s": 1, "resource": "ephemeral-storage", "n": 0}
@@ -220,11 +218,6 @@ def test_a_log_that_is_read_in_pieces_that_overlap_does_no_harm(outcome: Outcome
     read = [entry for entry in outcome.requests if "/log?" in entry["uri"]]
     assert len(read) > 1 or not outcome.requests
     assert outcome.result == json.loads(RESULT)
-
-
-@of("plain-terminal")
-def test_without_ours_a_pod_that_is_over_early_loses_its_result(outcome: Outcome) -> None:
-    assert (outcome.state, outcome.result) == ("success", None)
 
 
 @of("empty", "deferred-empty")
