@@ -107,15 +107,15 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
     assert wrong == []
 
 
-def open_home(page: Page, site: Site, banner: str, *, is_told: bool = True) -> None:
+def open_home(page: Page, site: Site, banner: str, *, is_shown: bool = True) -> None:
     """Airflow's home page when the banner is there, or is not: it never waits for one, and keeps it for seconds."""
     give_up = time.monotonic() + PATIENCE_S
     while True:
         page.goto(f"{site.base}/")
         page.get_by_role("heading", name="Welcome").wait_for()
-        if bool(page.get_by_test_id("dashboard-alert-content").filter(has_text=banner).count()) == is_told:
+        if bool(page.get_by_test_id("dashboard-alert-content").filter(has_text=banner).count()) == is_shown:
             return
-        assert time.monotonic() < give_up, f"'{banner}' on the home page: {not is_told}"
+        assert time.monotonic() < give_up, f"'{banner}' on the home page: {not is_shown}"
 
 
 def _is_failure(kind: str, text: str) -> bool:

@@ -31,14 +31,14 @@ def press_until(page: Page, key: str, focused: str) -> None:
     raise AssertionError(f"{MOST_KEYS} times {key} do not lead to '{focused}'")
 
 
-def test_a_drill_asks_nobody_for_attention_once_its_run_is_over(site: Site, drill: str, visit: Visit) -> None:
+def test_a_drill_needs_no_attention_once_its_run_is_over(site: Site, drill: str, visit: Visit) -> None:
     page = visit("vera")
-    open_home(page, site, DRILLED, is_told=False)
+    open_home(page, site, DRILLED, is_shown=False)
     page.goto(f"{site.base}/plugin/trainbench")
     expect(ours(page).locator("h1")).to_have_text(f"1 of 3 nodes was slowed on purpose: {DRILLED}; 2 are well.")
 
 
-def test_the_home_page_tells_it_with_links_that_work(site: Site, breach: str, drill: str, visit: Visit) -> None:
+def test_the_home_page_shows_it_with_links_that_work(site: Site, breach: str, drill: str, visit: Visit) -> None:
     page = visit("vera")
     open_home(page, site, BANNER)
     with page.context.expect_page() as opened:
@@ -51,7 +51,7 @@ def test_the_home_page_tells_it_with_links_that_work(site: Site, breach: str, dr
     expect(ours(opened.value).locator("body")).to_contain_text(f"trainbench slowed {DRILLED} by 75 % on purpose")
 
 
-def test_the_benchmarks_page_tells_cause_and_next_step(site: Site, breach: str, visit: Visit) -> None:
+def test_the_benchmarks_page_shows_cause_and_next_step(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera")
     page.goto(f"{site.base}/")
     page.get_by_role("link", name="Benchmarks").click()
@@ -122,7 +122,7 @@ def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, breach
     expect(kept).to_have_text(re.compile(r"^by ada, \d{4}-\d\d-\d\d \d\d:\d\d UTC: " + re.escape(REASON)))
     expect(ours(page).get_by_role("button", name="Acknowledge")).to_have_count(0)
     expect(ours(page).locator("h1")).not_to_contain_text("well again")  # seen is not repaired
-    open_home(page, site, BANNER, is_told=False)
+    open_home(page, site, BANNER, is_shown=False)
 
 
 def test_a_good_run_ends_it(site: Site, breach: str, visit: Visit) -> None:

@@ -75,7 +75,7 @@ def shown(client: Any, user: str = "vera") -> list[Mapping[str, str]]:
     return alerts
 
 
-def test_a_drill_is_told_once_and_asks_for_nothing_once_its_run_is_over(client: Any, history: Any) -> None:
+def test_a_drill_is_shown_once_and_needs_no_action_once_its_run_is_over(client: Any, history: Any) -> None:
     history.record(night(1, RATES, RED, drilled=["node-2"]))
 
     assert shown(client) == []

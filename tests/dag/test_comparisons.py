@@ -53,7 +53,7 @@ def test_its_shape(dagbag: Any, dag_id: str) -> None:
     assert "airflow" in Path(dag.fileloc).read_text().lower()  # or Airflow would not look into it
 
 
-def test_each_form_asks_what_its_question_needs(dagbag: Any) -> None:
+def test_each_form_has_the_fields_of_its_comparison(dagbag: Any) -> None:
     forms = {dag_id: set(dag.params) for dag_id, dag in dagbag.dags.items() if dag_id in (*DAGS, "node_consistency")}
 
     assert {"variants", "model", "rounds"} <= forms["config_diagnosis"]

@@ -36,7 +36,7 @@ def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_without_names_the_refusal_is_told() -> None:
+def test_without_names_the_refusal_is_reported() -> None:
     with pytest.raises(AirflowFailException, match=r"nodes is forbidden.*name nodes in the parameter"):
         node_discovery.known_fleet(SETTINGS, parse_params({}))
 

@@ -52,7 +52,7 @@ def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
         gate({"ddp_2_gpu.release": "failed", "single.release": "skipped", "fsdp_2_gpu.release": "failed"}, [])
 
 
-def test_a_breach_is_said_before_what_was_left_behind(gate: Any) -> None:
+def test_a_breach_is_named_before_what_was_left_behind(gate: Any) -> None:
     breach = Finding(
         level=Level.ERROR, category="breach", nodes=("node-3",), measured="-20 %", expected="5 %",
         summary="is in breach: samples/s -20 %", resolution="drain it",

@@ -59,7 +59,7 @@ class Pods:
         self.deleted.append(name)
 
 
-def test_by_hand_it_tells_and_deletes_only_when_ticked(dagbag: Any, store: Store) -> None:
+def test_a_manual_run_lists_and_deletes_only_when_ticked(dagbag: Any, store: Store) -> None:
     old_campaign(store)
     dag = dagbag.dags["housekeeping"]
     assert dag.schedule is None  # the local launcher
@@ -77,9 +77,7 @@ def test_ticked_it_deletes(dagbag: Any, store: Store) -> None:
     assert store.campaign_ids() == ()
 
 
-def test_runs_that_are_over_are_told_from_those_that_are_on_by_airflow_itself(
-    dagbag: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_airflow_itself_says_which_runs_are_over(dagbag: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run that sweeps is itself a run that is on; the one before it is over; a third one nobody knows."""
     over = dagbag.dags["housekeeping"].test(run_conf={})
     pods = PodsAndOneOfThisRun(

@@ -285,7 +285,7 @@ def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes
             operator.get_or_create_pod(running_pod(), {})
 
 
-def test_a_result_that_lies_on_a_dead_node_is_not_asked_for_beyond_the_pod_s_own_time(
+def test_a_result_on_a_dead_node_is_not_requested_beyond_the_pod_s_own_time(
     operator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its program has ended, its node answers 500: once the pod should be gone, nothing of it can be read any more."""
@@ -341,7 +341,7 @@ def test_a_pod_that_has_time_left_or_has_ended_is_waited_for() -> None:
     refuse_late(over)
 
 
-def test_a_silent_log_is_asked_for_again_within_the_margin() -> None:
+def test_a_silent_log_is_requested_again_within_the_margin() -> None:
     """A machine without power closes no connection: the provider's own waits five minutes."""
     from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
 

@@ -73,9 +73,7 @@ def test_its_shape(dagbag: Any) -> None:
     assert dag.render_template_as_native_obj is False
 
 
-def test_with_channels_they_are_told_before_the_gate_which_alone_decides(
-    airflow_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notices_go_out_before_the_gate_which_alone_decides(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_NOTIFY", json.dumps([{"kind": "webhook", "connection": "sink"}]))
     dag = load_dags().dags["node_consistency"]
 
@@ -127,7 +125,7 @@ def test_publish_takes_from_the_store_what_airflow_no_longer_has(store: Any, mon
     assert second.error.kind == "no_result"
 
 
-def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
+def test_a_slow_node_is_confirmed_named_notified_and_turns_the_run_red(
     store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channels = [

@@ -17,7 +17,7 @@ from trainbench.settings.environment import read_settings
 CONTENT = message([notice(cause=HOSTILE)], "https://airflow.example.org")
 
 
-def test_a_mail_holds_the_words_and_nothing_of_it_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mail_holds_the_text_and_nothing_of_it_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     with smtp_sink() as (port, mails):
         extra = {"disable_ssl": True, "disable_tls": True, "from_email": "bench@example.org", "retry_limit": 0}
         smtp = connection(conn_type="smtp", host="127.0.0.1", port=port, extra=extra)
@@ -42,7 +42,7 @@ def test_a_mail_holds_the_words_and_nothing_of_it_is_a_template(monkeypatch: pyt
         (Slack(kind="slack", connection="sink", channel="#gpu"), {"conn_type": "slack", "password": "x"}, "/api/chat"),
     ],
 )
-def test_webhook_and_slack_get_the_same_words(
+def test_webhook_and_slack_get_the_same_text(
     channel: Channel, fields: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with http_sink() as (port, posted):

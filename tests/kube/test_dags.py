@@ -145,7 +145,7 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
     wait_until_ours_are_gone(cluster)
 
 
-def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, runs: Runs) -> None:
+def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: Runs) -> None:
     params = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
     run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)

@@ -155,7 +155,7 @@ def test_what_the_settings_name_and_the_cluster_has_not(
     assert value in failed(checks)[actual].summary
 
 
-def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_the_namespace(
+def test_an_account_without_rights_in_a_missing_namespace_reads_that_the_namespace_is_missing(
     cluster: Any, settings: Settings, tmp_path: Path
 ) -> None:
     """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
@@ -166,7 +166,7 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
     assert "nothing is allowed in the namespace 'nowhere'" in actual["namespace"].summary
 
 
-def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
+def test_a_pod_that_requests_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
     (pod,) = manifests(make_spec(node="gpu-0"), settings)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     actual = failed(doctor.examine(settings, [pod], opened=opened))
@@ -199,7 +199,7 @@ def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings:
         cluster.wait_for_pods(lambda pods: pods == [])
 
 
-def test_the_probe_tells_of_an_image_that_cannot_be_pulled(cluster: Any, settings: Settings, tmp_path: Path) -> None:
+def test_the_probe_reports_an_image_that_cannot_be_pulled(cluster: Any, settings: Settings, tmp_path: Path) -> None:
     cluster.nodes(1, gpus=1)
     wrong = _settings(tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
     way = partial(open_cluster, wrong, str(cluster.kubeconfig))
@@ -247,7 +247,7 @@ def test_a_tainted_pool_is_named_and_the_template_opens_it(cluster: Any, tmp_pat
     assert examined(tolerations=tolerations, runtimeClassName="nvidia") == {}
 
 
-def test_slices_and_amd_s_gpus_are_found_chosen_by_label_and_counted_against_their_own_quota(
+def test_slices_and_amd_gpus_are_found_chosen_by_label_and_counted_against_their_own_quota(
     cluster: Any, tmp_path: Path
 ) -> None:
     if not cluster.simulated:

@@ -90,10 +90,10 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
 
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:NoSchedule"]
     assert marked.marks_are_known
-    told = summary(marked, "node_marked")
-    assert told.startswith(f"gpu-0 is marked with {TAINT} since ")
-    assert "samples/s −10.0 %, limit ±5 %, confirmed by a re-run" in told
-    assert "`trainbench nodes free gpu-0` undoes the mark" in told
+    marked_summary = summary(marked, "node_marked")
+    assert marked_summary.startswith(f"gpu-0 is marked with {TAINT} since ")
+    assert "samples/s −10.0 %, limit ±5 %, confirmed by a re-run" in marked_summary
+    assert "`trainbench nodes free gpu-0` undoes the mark" in marked_summary
 
     again = fleet.night(verdict("gpu-0"), number=2)
     assert [f.nodes for f in of(again, "node_marked")] == [("gpu-0",)]
@@ -356,7 +356,7 @@ def test_one_command_frees_all_nodes_that_this_installation_marked(fleet: Fleet,
     assert trainbench("nodes", "list") == (0, {})
 
 
-def test_what_cannot_be_freed_is_said(fleet: Fleet, trainbench: Any) -> None:
+def test_a_node_that_cannot_be_freed_is_reported(fleet: Fleet, trainbench: Any) -> None:
     fleet.night(verdict("gpu-0"))
     fleet.cluster.fault(method="PATCH", path="/nodes/gpu-0$", code=503)
 

@@ -249,7 +249,7 @@ def test_a_result_that_was_cut_off_is_not_repeated(outcome: Outcome) -> None:
 
 
 @of("silent-failure")
-def test_the_program_s_last_words_are_the_cause(outcome: Outcome) -> None:
+def test_the_program_s_last_output_is_the_cause(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "no_result"
     assert "the loss is NaN" in outcome.end["message"]

@@ -69,7 +69,7 @@ RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_sec
 SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
     "(docs/detection.md)",
-    "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_a_slowdown_that_is_told_by_hand",
+    "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
     also=("own history",))
 OWN_MEDIAN = Figure("own_median", "own median", "1/s", "history: runs.samples_per_second",
     "median over the node's earlier campaigns of the same work, image, driver, pod template and GPU",
@@ -104,7 +104,7 @@ AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text
 AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
     "tokens/s / those of the row compared with",
     "trainbench.reporting.preset_tables._presets",
-    "test_preset_tables.py::test_the_same_job_by_other_means_is_compared_and_the_means_are_named",
+    "test_preset_tables.py::test_the_same_job_with_another_execution_is_compared_and_the_execution_is_named",
 
 )
 SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, performance.tokens_per_second",

@@ -60,7 +60,7 @@ def test_what_belongs_to_a_hidden_dag_is_not_there(client: Any, pages: Path, onl
             assert "node-3" not in get(client, f"{path}&format=csv").text, path
 
 
-def test_who_may_see_no_benchmark_is_told_what_to_ask_for(client: Any, pages: Path, only: Any) -> None:
+def test_a_user_who_may_see_no_benchmark_reads_which_right_is_missing(client: Any, pages: Path, only: Any) -> None:
     only("page_sales")
     for path in PAGES:
         reply = get(client, path.format(run=a_run(pages)))

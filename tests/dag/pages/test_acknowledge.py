@@ -39,7 +39,7 @@ def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_p
     assert "was acknowledged by uma" in acknowledge(client, "ada").json()["detail"]
 
 
-def test_a_viewer_is_told_why_there_is_no_button(client: Any, pages: Path) -> None:
+def test_a_viewer_reads_why_there_is_no_button(client: Any, pages: Path) -> None:
     assert "Acknowledge…" in get(client, "breaches/1", "uma").text
     page = get(client, "breaches/1", "vera").text
     assert "Acknowledge…" not in page

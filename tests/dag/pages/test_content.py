@@ -16,7 +16,7 @@ from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store
 
 
-def test_the_fleet_tells_what_is_wrong_why_and_since_when(client: Any, pages: Path) -> None:
+def test_the_fleet_shows_each_breach_with_its_cause_and_start(client: Any, pages: Path) -> None:
     text = get(client, "").text
 
     assert "is missing: gang-1; 1 is in breach: node-3" in text
@@ -172,7 +172,7 @@ def test_a_rewritten_verdict_is_shown_at_once(client: Any, own_pages: Path) -> N
     assert get(client, "dags/page_nodes/runs/r").text != before
 
 
-def test_a_verdict_that_cannot_be_read_is_said_and_not_shown(client: Any, own_pages: Path) -> None:
+def test_a_verdict_that_cannot_be_read_is_reported_and_not_shown(client: Any, own_pages: Path) -> None:
     name = stored_night(own_pages, "r")
     file = own_pages / f"store/campaigns/{name}/summary/verdict.json"
     file.write_text("{")

@@ -63,7 +63,7 @@ def test_unknown_and_hostile_names_open_nothing(client: Any, pages: Path, path: 
         "?gpu=%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E",
     ],
 )
-def test_what_is_asked_is_never_a_tag_of_the_answer(client: Any, pages: Path, path: str) -> None:
+def test_the_request_is_never_a_tag_of_the_response(client: Any, pages: Path, path: str) -> None:
     text = get(client, path, "ada").text
 
     assert HOSTILE not in text

@@ -56,7 +56,7 @@ def batches_of(layout: Layout, **changes: object) -> ShardBatches:
 # --- layout -----------------------------------------------------------------------------------------------------------
 
 
-def test_shards_hold_about_128_megabytes_unless_told() -> None:
+def test_shards_hold_about_128_megabytes_by_default() -> None:
     """1e6 samples x 512 tokens x 2 bytes = 1.024e9 bytes: 8 times 128e6; one sample more is a ninth shard."""
     for samples, expected in ((1_000_000, 8), (1_000_001, 9), (1, 1)):
         assert layout_in(Path(), samples=samples, shards=None, length=512).num_shards == expected
@@ -360,7 +360,7 @@ def test_a_step_trains_on_the_same_samples_for_every_world_size(
         reader.close()
 
 
-def test_asked_out_of_order_it_still_answers(data: Layout) -> None:
+def test_batches_requested_out_of_order_are_still_served(data: Layout) -> None:
     reader = batches_of(data, micro_batch_size=2)
     third, first, second = (reader.batch(step, 0) for step in (2, 0, 1))
     reader.close()

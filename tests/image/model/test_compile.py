@@ -26,7 +26,7 @@ def library_of(base: Any) -> Any:
 
 
 @pytest.mark.parametrize("model", [{}, GPT2], ids=["llama", "gpt2"])
-def test_the_loss_is_the_same_and_nobody_asks(model: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_is_the_same_and_the_gpu_is_never_read(model: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     base: Any = build(make_spec(recipe=Recipe.FULL, gradient_checkpointing=False, **model), CPU).base
     before = base(input_ids=IDS, labels=IDS).loss
     question = Mock(return_value=None)
@@ -50,7 +50,7 @@ def test_a_window_shorter_than_the_sequence_keeps_its_mask(monkeypatch: pytest.M
     question.assert_called_once()
 
 
-def test_a_model_without_masks_of_transformers_is_left_alone() -> None:
+def test_a_model_without_masks_of_transformers_is_unchanged() -> None:
     leave_masks_out(torch.nn.Linear(2, 2), 32)
 
 

@@ -70,7 +70,7 @@ def test_packed_weights_are_sharded_too(seen: list[dict[str, Any]], strategy: st
 
 
 @pytest.mark.parametrize(("case", "strategy"), CELLS)
-def test_what_is_said_is_what_is_held(seen: list[dict[str, Any]], case: str, strategy: Strategy) -> None:
+def test_the_reported_shards_are_those_held(seen: list[dict[str, Any]], case: str, strategy: Strategy) -> None:
     run = seen[0][f"{case}/{strategy}"]
     said, dtypes = run["execution"], run["dtypes"]
     trained = NARROW[said["gradients"].split(",")[0]]

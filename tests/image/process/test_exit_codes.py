@@ -20,7 +20,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"x": 1}', b'{"0": null}', b"\xff", b'{"0": ' + b"9" * 4301 + b"}"]
 )
-def test_a_cut_file_counts_as_none_and_is_said(
+def test_a_cut_file_counts_as_none_and_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     (tmp_path / RANK_EXITS_FILE).write_bytes(content)

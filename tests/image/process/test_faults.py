@@ -248,7 +248,7 @@ def test_a_bad_spec_is_one_line_and_no_result(tmp_path: Path, text: str, complai
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_absent_spec_is_said_so(tmp_path: Path) -> None:
+def test_an_absent_spec_is_reported(tmp_path: Path) -> None:
     assert "there is no run spec: set TRAINBENCH_SPEC" in run_program("--output", str(tmp_path)).stderr
     assert "cannot be read" in run_program("--spec", str(tmp_path / "absent.json")).stderr
 

@@ -222,7 +222,7 @@ def test_an_unknown_gpu_has_no_utilisation() -> None:
 
 
 @pytest.mark.parametrize(("device", "why"), [("cpu", "the run uses no GPU"), ("cuda", "the GPU's name is unknown")])
-def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_said(device: str, why: str) -> None:
+def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_stated(device: str, why: str) -> None:
     context = make_context("NVIDIA H200").model_copy(update={"gpus": ()})
     missing = {"probes.matmul_tflops": "not measured"}
     report = make_report(context=context, missing=missing)
@@ -275,7 +275,7 @@ def test_the_first_cause_wins(
         (2, [unfinished(0)], "not done after timeout_s "),
     ],
 )
-def test_a_gang_that_never_met_is_told_from_one_that_was_slow(
+def test_a_gang_that_never_met_differs_from_one_that_was_slow(
     nodes: int, reports: list[RankReport], message: str
 ) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=nodes, peers=("node-2",) * (nodes - 1))
@@ -318,7 +318,7 @@ def test_a_window_of_two_steps_has_a_step_time_and_is_steady_at_its_very_target(
     assert again.performance.windows[0].steady
 
 
-def test_each_rank_tells_its_own_peak() -> None:
+def test_each_rank_reports_its_own_peak() -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     result = merge(spec, [make_report(0), make_report(1)], ProcessExits({0: 0}), BEGIN, END)
     assert [rank.peak_allocated_bytes for rank in result.ranks] == [1000, 1001]

@@ -150,7 +150,7 @@ def test_start_up_takes_as_long_as_on_the_slowest_rank() -> None:
     assert (result.startup.import_s, result.startup.total_s) == (5.0, 60.0)
 
 
-def test_why_a_figure_of_a_gpu_s_telemetry_is_unknown_is_said_at_its_place_among_all_gpus() -> None:
+def test_the_reason_of_an_unknown_telemetry_figure_stands_at_its_gpu_among_all() -> None:
     """Each rank says it of its first GPU: that of rank 1 is the second one of all."""
     silent = make_sample(3600.0).model_copy(update={"uuid": "GPU-1", "power_mean_w": None})
     lacking = {**report(1).missing, "telemetry.gpus.0.power_mean_w": "no power counter"}
@@ -206,7 +206,7 @@ def test_a_rank_that_chose_other_work_than_its_neighbours_is_not_compared_with_t
     assert (result.error.kind, result.error.rank) == ("unequal_work", 2)
 
 
-def test_why_a_figure_of_one_gpu_is_unknown_is_said_at_that_gpu() -> None:
+def test_the_reason_of_an_unknown_figure_stands_at_its_gpu() -> None:
     mystery = report(1, window(4, 4.0), context=make_context("Mystery 9000"))
     result = merged(report(0, window(4, 4.0)), mystery)
 
@@ -216,7 +216,7 @@ def test_why_a_figure_of_one_gpu_is_unknown_is_said_at_that_gpu() -> None:
     assert result.performance.mfu_pct is None
 
 
-def test_why_a_summary_of_a_rank_has_a_gap_is_said_at_that_rank() -> None:
+def test_the_reason_of_a_gap_in_a_summary_stands_at_its_rank() -> None:
     """On the CPU no rank has a GPU's UUID; that independent ranks have figures of their own is no gap."""
     spec = SPEC.changed(work={"device": Device.CPU}, placement={"gpus_per_node": 2})
     reports = [report(rank, window(4, 4.0)).model_copy(update={"gpu_uuid": None}) for rank in (0, 1)]

@@ -111,7 +111,7 @@ def test_full_fills_30_gb(vocab: str, token_bytes: int) -> None:
     assert asked.spec.work.micro_batch_size == 1024
 
 
-def test_what_is_not_quite_as_asked_is_said() -> None:
+def test_a_deviation_from_the_requested_settings_is_reported() -> None:
     """58,593,750 samples in steps of 1024: 57,220 of them, and 470 samples over. 25 samples in steps of 8: 3, and 1."""
     full = planned("--full")
     assert full.spec.measurement.warmup_steps == 10_000

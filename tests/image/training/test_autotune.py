@@ -42,7 +42,7 @@ class Gpu:
         return Trial(size, size / self.samples_per_s.get(size, 1.0) if fits else None)
 
 
-def test_what_is_asked_is_done() -> None:
+def test_a_fixed_choice_is_kept() -> None:
     asked = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
 
     assert autotune(asked, build(asked, CPU), ProcessGroup(CPU)) == (asked, "as asked")
@@ -75,7 +75,7 @@ def test_room_by_far_needs_no_trial() -> None:
     assert not clearly_fits(spec(), 100 * enough)  # the micro-batch is open: the fastest is found by trial
 
 
-def test_what_was_asked_is_not_chosen_again() -> None:
+def test_a_fixed_choice_is_not_tuned_again() -> None:
     memory = int(need_of(8, False) / USABLE_SHARE) + 1
 
     assert by_formula(spec(micro_batch_size=2), memory)[0].work.micro_batch_size == 2

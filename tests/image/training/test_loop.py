@@ -92,7 +92,7 @@ def test_a_host_that_runs_ahead_of_the_gpu_launches_no_more_than_fits(lag: int) 
     assert looks(0.5, spec, lag=lag, expected_step_s=0.45)[-1] <= 12
 
 
-def test_a_window_s_time_is_foretold_by_the_mean_of_its_steps() -> None:
+def test_the_mean_of_the_steps_predicts_a_window_s_time() -> None:
     """Six of 0.1 s and two of 0.7 s take 0.25 s on average: 11 fill 2.75 s, so three more. By their median, 0.1 s, it
     would be eight more, and the window 4 s long.
     """
@@ -101,7 +101,7 @@ def test_a_window_s_time_is_foretold_by_the_mean_of_its_steps() -> None:
     assert steps_to_do(8, [0.1] * 6 + [0.7] * 2, 2.0, None, spec) == 3
 
 
-def test_a_mean_that_is_known_exactly_as_well_as_asked_for_is_enough() -> None:
+def test_a_mean_of_exactly_the_requested_precision_is_enough() -> None:
     steps = [1.0, 1.2] * 10
     spec = make_spec(measured_steps=20, max_measured_steps=45, max_window_s=3600)
     exactly = spec.changed(measurement={"target_half_width_pct": half_width_pct(steps)})

@@ -113,7 +113,7 @@ def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_no
     )  # fmt: skip
 
 
-def test_a_runtime_class_that_the_cluster_has_not_is_refused_and_one_that_it_has_brings_its_overhead(
+def test_a_missing_runtime_class_is_refused_and_an_existing_one_brings_its_overhead(
     cluster: StandinCluster, api: Any
 ) -> None:
     """As a real API server; the overhead counts beside the containers' requests."""

@@ -15,7 +15,7 @@ from tests.standin import StandinCluster
 pytestmark = pytest.mark.slow
 
 
-def test_a_pod_runs_and_tells_how_it_ended(run: Any, api: Any) -> None:
+def test_a_pod_runs_and_reports_how_it_ended(run: Any, api: Any) -> None:
     ended = run(pod("a", "echo one; echo two >&2; echo the cause > /dev/termination-log; exit 3"))
 
     assert ended["status"]["phase"] == "Failed"

@@ -15,7 +15,7 @@ from tests.standin import StandinCluster
 pytestmark = pytest.mark.slow
 
 
-def test_the_scheduler_tells_why_a_pod_waits(cluster: StandinCluster, api: Any) -> None:
+def test_the_scheduler_says_why_a_pod_waits(cluster: StandinCluster, api: Any) -> None:
     for index in range(3):
         cluster.add_node(f"gpu-{index}")
     cluster.add_node("gpu-3", taints=[{"key": "dedicated", "value": "ci", "effect": "NoSchedule"}])

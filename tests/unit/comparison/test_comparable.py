@@ -67,7 +67,7 @@ def test_the_nearest_group_is_the_one_with_the_fewest_differences() -> None:
     assert nearest_group(groups[0], groups[:1]) is None
 
 
-def test_names_tell_groups_apart() -> None:
+def test_names_separate_groups() -> None:
     groups = work_groups([
         make_result(),
         make_result(optimizer="adamw_torch"),
@@ -81,7 +81,7 @@ def test_names_tell_groups_apart() -> None:
     )
 
 
-def test_across_presets_the_means_may_differ_and_nothing_else() -> None:
+def test_across_presets_the_execution_may_differ_and_nothing_else() -> None:
     tuned = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}
 
     assert len(work_groups([make_result(), make_result(**tuned)], by_job)) == 1  # type: ignore[arg-type]

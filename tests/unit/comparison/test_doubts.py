@@ -224,7 +224,7 @@ def test_memory_that_is_equal_within_2_pct_is_in_order(less_gb: float, is_doubte
 @pytest.mark.parametrize(
     ("gpus", "samples_per_s", "is_no_faster"), [(2, 9.95, True), (2, 10.0, True), (2, 10.05, False), (4, 10.0, True)]
 )
-def test_no_faster_is_said_up_to_the_speed_of_the_base(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
+def test_no_faster_is_printed_up_to_the_speed_of_the_base(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
     (doubt,) = doubts_between_runs(
         [make_result("node-1", 10.0), make_result("node-1", samples_per_s, strategy="ddp", gpus_per_node=gpus)]
     )
@@ -302,7 +302,7 @@ def test_equal_runs_may_lie_exactly_10_pct_apart(slow_s: float, is_doubted: bool
     assert [doubt.subject for doubt in actual] == [runs[2].spec.identity.run_id] * is_doubted
 
 
-def test_of_unsteady_windows_the_worst_is_told_and_the_steady_ones_are_not_counted() -> None:
+def test_the_worst_of_the_unsteady_windows_is_named_and_steady_ones_are_not_counted() -> None:
     result = make_result()
     widths = ((0.4, True), (0.9, False), (2.5, False))
     windows = tuple(

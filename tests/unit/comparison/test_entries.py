@@ -75,7 +75,7 @@ def gang(rate: float, strategy: str, gpus: int, **fields: Any) -> RunResult:
     return run(rate, strategy=strategy, gpus_per_node=gpus, half_width_pct=1.0, **fields)
 
 
-def test_of_one_size_the_fastest_is_first_and_what_is_level_is_said() -> None:
+def test_of_one_size_the_fastest_is_first_and_a_tie_is_named() -> None:
     """ddp at 20 and fsdp at 19.8 are 1.0 % apart, within sqrt(2) %; zero2 at 15 is not."""
     runs = [gang(15.0, "zero2", 2), gang(19.8, "fsdp", 2), gang(20.0, "ddp", 2), gang(36.0, "ddp", 4)]
     (group,) = work_groups(runs)

@@ -74,7 +74,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
     assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
 
 
-def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
+def test_why_nothing_was_measured_quotes_the_first_failure() -> None:
     lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
     crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
     (actual,) = survey_cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
@@ -252,7 +252,7 @@ def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
     assert comparison_params(campaigns.make_campaign([], params=params)) == ComparisonParams()
 
 
-def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
+def test_the_price_that_counts_is_shown_with_the_range_of_the_others() -> None:
     """Three offers of an A10 at $0.60, $0.75 and $2.00; the A100's price was the only one; nobody sells an X1."""
     span = price_spread(
         "NVIDIA A10", [price(0.75, "P"), price(2.00, "Dear"), price(0.60, "Cheap"), price(9.0, "P", gpu="A100")]

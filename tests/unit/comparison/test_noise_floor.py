@@ -95,13 +95,13 @@ def test_what_a_round_does_to_all_nodes_is_no_noise_between_them() -> None:
     assert (floor.detectable_pct(1, 2) or 0) < 1e-6 < 1 < (floor.detectable_pct(1, None) or 0)
 
 
-def test_the_nodes_own_differences_are_told_apart_from_the_noise() -> None:
+def test_the_nodes_own_differences_are_separated_from_the_noise() -> None:
     """Means of 9.9, 10, 10.1 without noise: 1 %."""
     (floor,) = floors(fleet({"a": (9.9,) * 5, "b": (10.0,) * 5, "c": (10.1,) * 5}))
     assert floor.nodes_sd_pct == pytest.approx(1.0, abs=0.001)
 
 
-def test_a_slowdown_that_is_told_by_hand() -> None:
+def test_detectable_slowdown_by_hand() -> None:
     """sd 1 %, 1 round against 3 peers: error = 0.01 * sqrt(1 + 0.4487) = 0.012036, times 3.055 = 0.03677: 3.61 %.
     Found in 19 of 20: times (3.055 + 1.6449) = 0.05657: 5.50 %. Against 10 past campaigns: sqrt(1 + pi / 20) =
     1.0757, times 0.03055: 3.23 %. With nodes that differ by 1 %, too: sqrt(2) times the error: 5.07 %.
@@ -234,7 +234,7 @@ def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> Non
         (floor_of(0.1, between=None), "cannot be judged: no node ran twice"),
     ],
 )  # fmt: skip
-def test_what_it_means_for_the_limits(floor: Floor, words: str) -> None:
+def test_the_noise_floor_beside_the_limits(floor: Floor, words: str) -> None:
     assert any(words in sentence for sentence in noise_advice(floor, {})), noise_advice(floor, {})
 
 
@@ -266,7 +266,7 @@ def test_a_nightly_check_has_no_such_tables_and_one_that_was_repeated_has() -> N
     assert noise_tables(campaigns.make_campaign(fleet(NOISY))) != ()
 
 
-def test_the_published_a_a_campaign_tells_its_noise() -> None:
+def test_the_noise_of_the_published_a_a_campaign() -> None:
     """Five runs on one H200: 16.155, 16.132, 16.121, 16.139, 16.148 samples/s, whose standard deviation is 0.083 %."""
     from upath import UPath
 

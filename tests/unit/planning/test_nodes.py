@@ -45,7 +45,7 @@ def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
     assert result.name == "gpu-7"
 
 
-def test_the_labels_tell_product_and_memory_of_a_gpu() -> None:
+def test_the_labels_name_product_and_memory_of_a_gpu() -> None:
     """24,576 MiB are 25,769,803,776 bytes."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": "24576"}
     (known,) = fleet_of([node("a", **labels)]).nodes
@@ -63,7 +63,7 @@ def test_named_nodes_keep_their_order_and_what_is_known_of_them() -> None:
     assert named_nodes(["b", "c"], known) == (known[1], GpuNode(name="c"))
 
 
-def test_a_gpu_node_that_is_not_used_is_told_with_the_reason_and_whether_it_should_be() -> None:
+def test_an_unused_gpu_node_is_listed_with_the_reason_and_whether_it_should_be_used() -> None:
     nodes = [
         node("gpu-1", ready="Unknown"),
         node("gpu-2", cordoned=True),
@@ -102,7 +102,7 @@ def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
     assert nodes_with_commonest_gpu([]) == ()
 
 
-def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
+def test_the_conditions_of_a_ready_node_may_report_trouble() -> None:
     """True is the trouble's own state, but for names that end in Ready or Healthy."""
     item = node("gpu-1")
     item["status"]["conditions"] += [
