@@ -147,7 +147,7 @@ EVERYTHING = missing(*(permission.name for permission in NEEDED))
         ),
     ],
 )
-def test_a_namespace_that_does_not_exist_is_not_told_as_missing_rights(answer: Refusal, summary: str) -> None:
+def test_a_namespace_that_does_not_exist_is_not_reported_as_missing_rights(answer: Refusal, summary: str) -> None:
     """Audit K15: the API server looks at rights before it looks for the namespace."""
     all_checks = checks(
         facts(cluster=cluster(missing=EVERYTHING, namespace=answer, admissions=refused("cannot").admissions))
@@ -157,7 +157,7 @@ def test_a_namespace_that_does_not_exist_is_not_told_as_missing_rights(answer: R
     assert "TRAINBENCH_NAMESPACE" in failed[0].resolution
 
 
-def test_a_namespace_that_exists_and_grants_nothing_is_told_as_missing_rights() -> None:
+def test_a_namespace_that_exists_and_grants_nothing_is_reported_as_missing_rights() -> None:
     assert check("permissions", cluster=cluster(missing=EVERYTHING)).state is CheckState.FAIL
 
 
@@ -238,7 +238,7 @@ def test_a_benchmark_displaces_nobody(priority: int | None, policy: str | None, 
     assert check("priority class", cluster=cluster(admissions=(admitted,))).state is state
 
 
-def test_no_priority_class_is_told() -> None:
+def test_a_missing_priority_class_is_reported() -> None:
     checked = check("priority class", settings=read_settings({}))
     assert checked.state is CheckState.WARN
     assert "TRAINBENCH_PRIORITY_CLASS" in checked.resolution
@@ -434,27 +434,27 @@ def test_the_table_reads_without_colour() -> None:
 TELLING = KUBERNETES.model_copy(update={"notify": (Webhook(kind="webhook", connection="oncall"),)})
 
 
-def told_of(**changes: Any) -> Check:
+def notices_check(**changes: Any) -> Check:
     there = (ChannelFacts(name="webhook:oncall", problem=None),)
     return check("notifications", **{"settings": TELLING, "channels": there} | changes)
 
 
 def test_channels_whose_connections_are_there() -> None:
-    assert told_of().state is CheckState.OK
-    assert told_of(channels=None).summary == "webhook:oncall; their connections were not looked at"
+    assert notices_check().state is CheckState.OK
+    assert notices_check(channels=None).summary == "webhook:oncall; their connections were not looked at"
 
 
 def test_a_channel_that_cannot_work_is_a_warning_and_stops_nothing() -> None:
     problem = "the connection 'oncall' cannot be read: it isn't defined"
-    checked = told_of(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
+    checked = notices_check(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
 
     assert (checked.state, checked.summary) == (CheckState.WARN, f"webhook:oncall: {problem}")
     assert "TRAINBENCH_NOTIFY" in checked.resolution
-    assert told_of(channels=Unknown(reason="no")).state is CheckState.WARN
+    assert notices_check(channels=Unknown(reason="no")).state is CheckState.WARN
 
 
-def test_notices_that_nobody_got_are_told() -> None:
-    checked = told_of(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
+def test_unsent_notices_are_reported() -> None:
+    checked = notices_check(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
 
     assert checked.state is CheckState.WARN
     assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in checked.summary

@@ -206,7 +206,7 @@ def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
     assert not ask(settings, FakeCluster(), single).needs_service
 
 
-def test_what_is_refused_is_a_fact_and_the_rest_is_asked_all_the_same(settings: Settings) -> None:
+def test_a_refused_request_is_a_fact_and_the_others_are_still_sent(settings: Settings) -> None:
     forbidden = Refused("GET /api/v1/nodes", 403, "Forbidden", "nodes is forbidden")
     cluster = FakeCluster(
         refusals={"nodes": forbidden, "service": Refused("GET", 404, "NotFound", "no service")}, denied=("list nodes",)
@@ -219,7 +219,7 @@ def test_what_is_refused_is_a_fact_and_the_rest_is_asked_all_the_same(settings: 
     assert facts.admissions[0].refusal is None
 
 
-def test_nothing_else_is_asked_of_a_cluster_that_does_not_answer() -> None:
+def test_a_cluster_that_does_not_answer_gets_no_further_requests() -> None:
     class Dead(FakeCluster):
         def version(self) -> str:
             raise Unreachable("no Kubernetes API at https://x")
@@ -292,7 +292,7 @@ def test_the_probe_runs_anywhere_and_is_found_by_the_service(settings: Settings)
     compile(pod["spec"]["containers"][0]["command"][2], "probe", "exec")
 
 
-def test_the_probe_is_deleted_whatever_it_said(settings: Settings) -> None:
+def test_the_probe_is_deleted_whatever_its_result(settings: Settings) -> None:
     good = FakeCluster()
     probe = with_probe_facts(ask(settings, good), lambda: good)
     assert (probe.probe.node, probe.probe.resolves, probe.probe.gpus) == ("gpu-0", True, ("GPU 0: H200",))
@@ -312,7 +312,7 @@ def test_the_sidecar_is_our_image_under_our_security_but_for_what_the_connection
     assert (other.image, other.container["securityContext"]) == ("other:2", {"runAsNonRoot": True})
 
 
-def test_a_store_tells_its_free_space(settings: Settings, tmp_path: Path) -> None:
+def test_the_free_space_of_a_store_is_read(settings: Settings, tmp_path: Path) -> None:
     facts = store_facts(settings)
     assert facts.address == str(tmp_path / "store")
     assert facts.free_bytes is not None
@@ -331,7 +331,7 @@ def test_a_history_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_history_tells_its_revision(tmp_path: Path) -> None:
+def test_the_revision_of_a_history_is_read(tmp_path: Path) -> None:
     open_history(None, open_store(str(tmp_path / "store")))
     facts = history(tmp_path)
     assert (facts.revision, facts.is_known) == ("0001_history", True)
@@ -364,7 +364,7 @@ def test_a_database_server_is_not_waited_for_long(
     assert site_facts._impatient(url) == expected
 
 
-def test_the_interpreter_is_asked_for_its_modules_without_importing_them(tmp_path: Path) -> None:
+def test_the_interpreter_lists_its_modules_without_importing_them(tmp_path: Path) -> None:
     facts = image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path)))
     assert facts.version == ".".join(map(str, sys.version_info[:3]))
     assert "torch" in facts.missing

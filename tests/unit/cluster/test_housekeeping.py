@@ -59,7 +59,7 @@ def sweep(pods: Any, mode: Housekeeping) -> Any:
         (Housekeeping.DELETE, ["runs-on", "waits", "ended"]),
     ],
 )
-def test_what_a_failed_release_left_goes_by_schedule_and_logs_only_when_asked(
+def test_pods_of_a_failed_release_are_deleted_by_schedule_and_logs_only_on_request(
     mode: Housekeeping, deleted: list[str]
 ) -> None:
     api = Pods(

@@ -103,7 +103,7 @@ def test_the_token_of_the_kubeconfig_is_sent(api: Api, cluster: Cluster) -> None
     assert api.requests == [("GET /version/", {}, None, "Bearer secret")]
 
 
-def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cluster) -> None:
+def test_pods_are_listed_by_all_labels_and_page_by_page(api: Api, cluster: Cluster) -> None:
     def answer(call: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         if "continue" in query:
             return 200, {"items": [{"n": 2}], "metadata": {}}
@@ -117,7 +117,7 @@ def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cl
     assert second[1]["labelSelector"] == ["a=1,b=2"]
 
 
-def test_a_right_is_asked_about_where_it_is_needed(api: Api, cluster: Cluster) -> None:
+def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> None:
     api.answer = lambda call, query, body: (
         201,
         {"status": {"allowed": "namespace" in body["spec"]["resourceAttributes"]}},
@@ -169,7 +169,7 @@ def test_a_pod_is_deleted_by_its_uid_and_may_be_gone(api: Api, cluster: Cluster)
         cluster.delete_pod("p", "uid-1")
 
 
-def test_a_refusal_carries_the_servers_own_words(api: Api, cluster: Cluster) -> None:
+def test_a_refusal_quotes_the_server(api: Api, cluster: Cluster) -> None:
     api.answer = lambda *_: status(403, "Forbidden", 'nodes is forbidden: User "sa" cannot list resource "nodes"')
     with pytest.raises(Refused) as caught:
         cluster.nodes()
@@ -178,7 +178,7 @@ def test_a_refusal_carries_the_servers_own_words(api: Api, cluster: Cluster) -> 
     assert str(caught.value).startswith("list node: nodes is forbidden")
 
 
-def test_a_server_that_does_not_tell_who_we_are_is_no_error(api: Api, cluster: Cluster) -> None:
+def test_a_server_that_does_not_name_our_user_is_no_error(api: Api, cluster: Cluster) -> None:
     api.answer = lambda *_: status(404, "NotFound", "the server could not find the requested resource")
     assert cluster.identity() is None
     api.answer = lambda *_: (201, {"status": {"userInfo": {"username": "system:serviceaccount:trainbench:airflow"}}})
@@ -192,7 +192,7 @@ def test_another_web_server_is_not_taken_for_a_cluster(api: Api, cluster: Cluste
         cluster.version()
 
 
-def test_a_proxys_error_page_is_told(api: Api, cluster: Cluster) -> None:
+def test_a_proxys_error_page_is_quoted(api: Api, cluster: Cluster) -> None:
     api.answer = lambda *_: (502, b"<html>bad gateway</html>")
     with pytest.raises(Refused, match="bad gateway"):
         cluster.version()
@@ -207,7 +207,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
     assert str(caught.value) == f"no Kubernetes API at http://127.0.0.1:{port}: [Errno 111] Connection refused"
 
 
-def test_a_certificate_that_nobody_signed_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsigned_certificate_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     from kubernetes.client import ApiException
 
     def refuse(*_: Any, **__: Any) -> None:

@@ -89,7 +89,7 @@ def test_only_a_run_that_is_known_to_be_over_is_leave_to_delete(
     assert reason in judged.reason
 
 
-def test_whoever_trusts_the_age_deletes_what_cannot_be_asked_about_and_nothing_else() -> None:
+def test_trusting_the_age_deletes_pods_of_unknown_runs_and_nothing_else() -> None:
     rules = RULES.model_copy(update={"trust_age": True})
     assert verdict(pod(), Liveness.NOT_KNOWN, rules).action is Action.DELETE
     assert verdict(pod(), Liveness.NOT_FOUND, rules).action is Action.REPORT
@@ -98,7 +98,7 @@ def test_whoever_trusts_the_age_deletes_what_cannot_be_asked_about_and_nothing_e
     assert verdict(pod(hours_old=0.1), Liveness.NOT_KNOWN, rules).action is Action.KEEP
 
 
-def test_a_pod_that_names_no_run_is_told_of_and_left() -> None:
+def test_a_pod_that_names_no_run_is_reported_and_left() -> None:
     judged = verdict(pod(owner=None))
     assert judged.action is Action.REPORT
     assert judged.reason == "names no DAG run: started by hand? Delete it by hand if nobody needs it"

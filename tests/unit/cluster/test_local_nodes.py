@@ -32,7 +32,7 @@ def test_all_gpus_that_a_process_here_sees_are_counted(environ: dict[str, str], 
     ("environ", "listed"),
     [({}, None), ({}, "No devices were found"), ({"CUDA_VISIBLE_DEVICES": ""}, LISTED)],
 )
-def test_where_none_is_listed_nothing_is_said_of_gpus(environ: dict[str, str], listed: str | None) -> None:
+def test_without_a_listed_gpu_the_report_has_none(environ: dict[str, str], listed: str | None) -> None:
     assert visible_gpus(environ, lambda: listed) is None
 
 
@@ -47,7 +47,7 @@ def test_a_box_with_gpus_is_one_node_with_all_of_them(monkeypatch: pytest.Monkey
     assert (named.name, named.num_gpus) == ("box", 3)
 
 
-def test_a_trial_on_the_cpu_has_four_nodes_and_asks_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_on_the_cpu_has_four_nodes_and_calls_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_fleet, "_query", lambda: pytest.fail("it has no GPU to ask for"))
     nodes = local_fleet.local_fleet(SETTINGS, parse_params({"device": "cpu"})).nodes
 

@@ -40,7 +40,7 @@ WELL = {"node-1": 10.0}
         (ON, {}, 1, True, False),
     ],
 )
-def test_only_the_latest_fresh_night_of_the_cluster_acts_and_only_if_asked(
+def test_only_the_latest_fresh_night_of_the_cluster_acts_and_only_if_enabled(
     environ: dict[str, str], campaign: dict[str, Any], hours_later: int, has_later: bool, expected: bool
 ) -> None:
     now = ENDED_AT + timedelta(hours=hours_later)

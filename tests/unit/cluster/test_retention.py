@@ -133,7 +133,7 @@ def test_a_foreign_file_beside_a_result_stops_the_deletion_and_a_killed_writers_
     assert store.campaign_ids() == ()
 
 
-def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:
+def test_a_sweep_lists_by_default_and_deletes_with_the_flag(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     for campaign_id in ("old", "new"):
         store.write_summary(campaign_id, {"metrics.csv": "x" * 2_500_000})
@@ -182,7 +182,7 @@ def test_the_probe_leaves_nothing_behind(store: Store) -> None:
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
 
 
-def test_a_store_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="cannot be written"):
         open_store(str(tmp_path / "file" / "store")).probe()

@@ -110,7 +110,7 @@ def test_pods_of_a_cluster_in_the_order_of_their_nodes() -> None:
     )  # fmt: skip
 
 
-def test_a_log_that_cannot_be_read_is_told_and_the_pod_stays() -> None:
+def test_a_log_that_cannot_be_read_is_reported_and_the_pod_stays() -> None:
     refusal = Refused("GET log", 403, "Forbidden", "no logs for you")
     fake = Pods(sent=[pod("gpu-1", "Running")], refusals={"log": refusal})
     (seen,) = cluster_pods(fake, installation_labels(PodSettings()), NOW)

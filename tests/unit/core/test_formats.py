@@ -79,7 +79,7 @@ def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_small_words() -> None:
+def test_small_formats() -> None:
     assert (share(41.23), degrees(61.4)) == ("41.2 %", "61 °C")
     assert (count(1, "node"), count(1200, "run")) == ("1 node", "1,200 runs")
     assert listing(["a"]) == "a"

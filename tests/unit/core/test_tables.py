@@ -36,7 +36,7 @@ def test_a_short_table_stays_as_it_is() -> None:
     assert shortened(table) is table
 
 
-def test_a_long_table_keeps_what_is_marked_and_tells_the_rest() -> None:
+def test_a_long_table_keeps_marked_rows_and_counts_the_rest() -> None:
     """250 rows, numbers 0 to 249; 240 is red and 245 amber: both are kept, 198 others; a note counts the 50."""
     short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN))
     assert [row.texts[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]

@@ -52,7 +52,7 @@ def test_a_begun_instance_is_paid_for() -> None:
     assert (offer.instances, offer.billed_gpus, offer.usd) == (2, 16, pytest.approx(4.8485, abs=1e-4))
 
 
-def test_epochs_are_told_and_paid() -> None:
+def test_epochs_are_shown_and_paid() -> None:
     result = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
     assert (result.num_samples, result.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
     assert "3 epochs of 10,000 samples." in result.assumptions
@@ -209,7 +209,7 @@ def test_one_instance_has_no_others_that_wait() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
-def test_without_time_or_rate_nothing_is_said_of_either(unknown: str) -> None:
+def test_without_time_or_rate_neither_is_mentioned(unknown: str) -> None:
     result = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
     assert headline(result) == "Neither time nor cost is known."
 

@@ -19,7 +19,7 @@ def rates(params: EstimateRequest, *rows: Any) -> list[tuple[float, int]]:
     return [(rate.samples_per_s, rate.num_gpus) for _, rate in _on(params, rows)]
 
 
-def test_unless_it_is_said_every_sample_is_read_once() -> None:
+def test_every_sample_is_read_once_by_default() -> None:
     params = EstimateRequest(num_samples=10_000, changes={})
     assert _job(params, "a job", None, 1).epochs == 1.0
 

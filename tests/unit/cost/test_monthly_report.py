@@ -70,7 +70,7 @@ def test_only_results_that_are_still_there_are_linked() -> None:
     assert "campaigns/night-1/" not in text
 
 
-def test_an_empty_history_is_told_in_words() -> None:
+def test_an_empty_history_is_reported_as_a_sentence() -> None:
     empty = report([])
     assert empty.summary == (
         "No run was recorded from 2026-06 to 2026-11: there is nothing to report yet. A run is recorded when its "
@@ -158,7 +158,7 @@ def test_the_real_table_has_other_prices_for_an_a10() -> None:
         ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
     ],
 )
-def test_prices_that_were_asked_for_and_are_not_there_are_told(asked: dict[str, Any], sentence: str) -> None:
+def test_requested_prices_that_are_missing_are_reported(asked: dict[str, Any], sentence: str) -> None:
     assert sentence in report([paid_run()], **asked).summary
 
 
@@ -178,7 +178,7 @@ def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
     assert [row.texts[0] for row in table.rows] == ["b work"]
 
 
-def test_two_prices_in_a_month_are_told() -> None:
+def test_two_prices_in_a_month_are_both_shown() -> None:
     two = [paid_run(price_source="OCI"), paid_run(price_source="AWS")]
     table = next(t for t in spend_tables(report(two)) if t.title.startswith("What the work costs"))
     assert table.notes[-1].startswith("Where several prices were paid in the month")

@@ -82,7 +82,7 @@ def test_the_work_at_another_price() -> None:
         ({"price": 1}, "price is not a parameter (did you mean 'price_basis'?): choose from month, "),
     ],
 )
-def test_bad_values_are_refused_in_words(asked: dict[str, Any], message: str) -> None:
+def test_bad_values_are_refused_with_a_sentence(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError) as error:
         parse_spend_params(asked)
     assert message in str(error.value)

@@ -101,7 +101,7 @@ def test_the_months_before_are_read_too(history: History) -> None:
     assert (work.this, work.last is not None) == (None, True)
 
 
-def test_the_first_of_the_months_that_are_asked_for_is_read() -> None:
+def test_the_first_of_the_requested_months_is_read() -> None:
     """Two months up to December: November's runs, to the last second of December, and nobody's after it."""
     asked: list[tuple[datetime, datetime]] = []
 

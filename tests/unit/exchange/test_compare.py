@@ -147,7 +147,7 @@ def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) ->
     assert "row 4 (batch 4 x 8 ranks vs 2 x 4 ranks)" in " ".join(done.stdout.split())
 
 
-def test_rates_within_what_is_known_are_not_told_apart(home: Path) -> None:
+def test_rates_within_the_uncertainty_rank_equal(home: Path) -> None:
     """9.50 and 9.55 differ by 0.5 %; their runs range over 9.4 to 9.6, which is ±1.05 % of each median."""
     write(home / "a", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.4, 9.5, 9.6), 1)))
     write(home / "b", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.45, 9.55, 9.65), 1)))
@@ -189,7 +189,7 @@ def test_a_price_is_a_number_above_0(home: Path, price: str) -> None:
     assert "it must be a number above 0, in $ per GPU-hour" in done.stderr
 
 
-def test_what_is_no_row_is_told(home: Path) -> None:
+def test_a_cell_that_is_no_figure_is_reported(home: Path) -> None:
     """One OOM, one drill, one file that is there twice, one of schema version 1, one that cannot be read."""
     write(home / "r", make_result(), make_failed("node-2"), make_result("node-3", drill={"slowdown_pct": 20}))
     again = home / "r" / "copy" / "result.json"

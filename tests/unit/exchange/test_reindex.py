@@ -51,7 +51,7 @@ def test_campaigns_are_recorded_by_when_they_ended(store: Store) -> None:
     assert done.recorded == ("night-1", "night-2", "night-10")
 
 
-def test_what_is_not_recorded_is_told(store: Store) -> None:
+def test_an_artefact_without_a_record_is_reported(store: Store) -> None:
     store.write_campaign(night(1))
     store.write_result(make_result(campaign_id="stopped"))
     store.write_result(make_result(campaign_id="imported-nvidia-h200-x-12345678"))

@@ -168,7 +168,7 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
     assert trainbench("report", campaign_id).exit_code == 0
 
 
-def test_a_bad_file_is_told_and_the_others_are_taken(home: Path) -> None:
+def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
     (home / "good.json").write_text(json.dumps(document()))
     (home / "bad.json").write_text("{")
     done = trainbench("import", "bad.json", "good.json", "missing.json")

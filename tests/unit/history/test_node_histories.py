@@ -30,7 +30,7 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
     assert points[0].temperature_c == 60.0
 
 
-def test_a_trail_ends_before_the_campaign_that_asks(history: History) -> None:
+def test_a_node_history_ends_before_the_campaign_that_reads_it(history: History) -> None:
     for day in (1, 20, 21):
         history.record(make_night(day, make_result()))
     points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))

@@ -50,7 +50,7 @@ def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: Histor
     assert [row["samples_per_second"] for row in stored(history, runs)] == [2.0]
 
 
-def test_status_words_are_the_contracts(history: History) -> None:
+def test_statuses_are_those_of_the_contract(history: History) -> None:
     history.record(make_night(1, *(make_failed(f"node-{s}", status=s) for s in (Status.OOM, Status.TIMEOUT))))
     assert [row["status"] for row in stored(history, runs)] == ["oom", "timeout"]
 

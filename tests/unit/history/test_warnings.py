@@ -218,7 +218,7 @@ def test_a_node_that_is_found_in_breach_was_judged(history: History) -> None:
     assert sorted(row[1:4:2] for row in actual(history)) == [("undecided", "night-2"), ("unsteady", None)]
 
 
-def test_every_finding_that_people_are_warned_of_has_a_kind_and_words_for_its_end() -> None:
+def test_every_finding_that_warns_people_has_a_kind_and_a_sentence_for_its_end() -> None:
     from trainbench.judging.warning_findings import ENDED, KIND_OF
 
     assert set(KIND_OF.values()) == set(WarningKind)
@@ -245,7 +245,7 @@ def test_a_slowdown_is_known_from_the_night_after_it_was_warned_of_to_the_one_th
     assert history.slower_before("another_dag", "", ENDED_AT + timedelta(days=1)) == ()
 
 
-def test_what_got_worse_counts_from_the_first_warning_and_is_no_news_to_the_campaign_that_said_it(
+def test_a_worse_warning_keeps_its_first_date_and_is_not_new_to_the_campaign_that_reported_it(
     history: History,
 ) -> None:
     step = RateChange(node="node-2", fingerprint=WORK, before=9.6, after=8.0, limit_pct=1.5)

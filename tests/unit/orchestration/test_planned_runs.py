@@ -66,7 +66,7 @@ def test_blocks_and_places_make_as_many_tasks_as_there_are_runs(number: int, blo
     assert 0 <= blocks * in_each - number < blocks
 
 
-def test_no_re_runs_are_no_tasks() -> None:
+def test_without_re_runs_there_are_no_tasks() -> None:
     assert places(0, num_blocks(5000, 1024)) == []
 
 

@@ -207,7 +207,7 @@ def test_the_fleet_is_never_well_where_nobody_could_say_so(
     assert overview(history).summary.headline == headline
 
 
-def test_a_single_run_of_six_days_ago_is_no_word_on_today(history: History) -> None:
+def test_a_single_run_of_six_days_ago_says_nothing_about_today(history: History) -> None:
     history.record(NIGHTS[Condition.WELL]())
     assert overview(history).summary.headline == "All 4 nodes are well."
     seen = overview(history, ENDED_AT + timedelta(days=6)).summary.headline

@@ -64,7 +64,7 @@ from trainbench.params.refusals import ParamsError
         ({"lora_rank": 0, "recipe": "full"}, ["lora_rank is 0", "1 to 1024"]),
     ],
 )
-def test_wrong_input_is_refused_in_words(wrong: dict[str, Any], words: list[str]) -> None:
+def test_wrong_input_is_refused_with_a_sentence(wrong: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ParamsError) as refusal:
         parse_params(wrong)
 

@@ -72,7 +72,7 @@ def test_each_configuration_changes_what_it_says() -> None:
     )
 
 
-def test_the_very_same_work_runs_once_and_tells_of_both() -> None:
+def test_equal_work_runs_once_and_counts_for_both() -> None:
     """With double quantisation and checkpointing in the baseline, 'QLoRA + both' changes nothing."""
     planned = plan(variants=["QLoRA + both", "fp16"])
     (skipped,) = planned.skipped

@@ -58,7 +58,7 @@ def test_of_several_resources_of_a_node_the_preferred_is_used_and_the_others_are
     assert (slices.gpu_resource, slices.num_gpus, slices.other_gpu_resources) == (LARGE, 2, (SMALL,))
 
 
-def test_without_a_label_the_resource_tells_kinds_apart() -> None:
+def test_without_a_label_the_resource_separates_kinds() -> None:
     bare = [node("a", {SMALL: 1}), node("b", {LARGE: 1}), node("c", {LARGE: 1})]
     nodes = fleet_of(bare, (), EVERY).nodes
 

@@ -143,7 +143,7 @@ def test_impossible_strategies_are_skipped_with_the_reason() -> None:
     assert "at least 2 GPUs" in skipped.reason
 
 
-def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwise() -> None:
+def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_they_are_set() -> None:
     as_users_run, tuned = plan().specs[0], plan(preset="tuned").specs[0]
     spec = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
 
@@ -152,7 +152,7 @@ def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwi
     assert (spec.work.optimizer, spec.work.gradient_checkpointing) == ("adamw_8bit", False)
 
 
-def test_what_is_asked_for_reaches_the_spec() -> None:
+def test_the_params_reach_the_spec() -> None:
     shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
     spec = plan(
         model="Mine-1",
@@ -281,7 +281,7 @@ def test_nodes_of_4_and_of_8_gpus_are_one_group_by_gpu_and_two_by_interconnect()
     assert planned.gpus_per_node == (4, 8)
 
 
-def test_fewer_gpus_can_be_asked_for_and_never_more_than_a_node_has() -> None:
+def test_fewer_gpus_can_be_requested_and_never_more_than_a_node_has() -> None:
     assert work_of(night(8, 2, gpus_per_node=4)) == [
         ("a", "independent", 4), ("b", "independent", 2), ("a", "ddp", 4), ("b", "ddp", 2),
     ]  # fmt: skip

@@ -58,7 +58,7 @@ def test_what_does_not_fit_one_kind_runs_on_the_others() -> None:
     assert len(plan(models=["llama2-13b"], recipes=["lora"], force=True).specs) == 3
 
 
-def test_a_kind_of_which_no_node_can_be_had_is_told() -> None:
+def test_a_kind_without_a_free_node_is_reported() -> None:
     away = AbsentNode(name="b200-1", reason="cordoned", expected=False, gpu_product="NVIDIA-B200")
     other = AbsentNode(name="a10-3", reason="cordoned", expected=False, gpu_product="NVIDIA-A10")
     planned = plan(Fleet(nodes=A10S, absent=(away, other)), models=["gpt2"], recipes=["full"])
@@ -69,7 +69,7 @@ def test_a_kind_of_which_no_node_can_be_had_is_told() -> None:
     assert plan(Fleet(nodes=A10S, absent=(away,)), models=["gpt2"], recipes=["full"], nodes=["a10-1"]).skipped == ()
 
 
-def test_an_encoder_decoder_is_trained_in_full_whatever_is_asked() -> None:
+def test_an_encoder_decoder_is_trained_in_full_whatever_is_requested() -> None:
     planned = plan(models=["encoder-decoder", "gpt2"], recipes=["lora", "qlora"])
 
     assert set(planned.labels.values()) == {"encoder-decoder full", "gpt2 lora", "gpt2 qlora"}
@@ -77,7 +77,7 @@ def test_an_encoder_decoder_is_trained_in_full_whatever_is_asked() -> None:
     assert planned.skipped == ()
 
 
-def test_what_cannot_be_anywhere_is_told_once() -> None:
+def test_what_runs_nowhere_is_reported_once() -> None:
     planned = plan(models=["gpt2", "tiny"], recipes=["full"], seq_length=2048)
     (skipped,) = planned.skipped
 

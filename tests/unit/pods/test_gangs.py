@@ -70,7 +70,7 @@ def test_a_figure_that_a_gpu_of_the_second_pod_lacks_is_explained_in_the_whole()
     assert parse_result(whole.model_dump_json()) == whole
 
 
-def test_a_pod_that_does_not_tell_where_it_ran_loses_nobody_the_result() -> None:
+def test_a_pod_of_unknown_node_keeps_its_result() -> None:
     first, second = pair()
     unknown = {"context": None, "missing": first.missing | {"context": "not read"}}
     whole = combine_ranks(SPEC, (first.model_copy(update=unknown), second))

@@ -131,7 +131,7 @@ def _all_end(pids: list[int]) -> bool:
         ),
     ],
 )
-def test_what_a_template_takes_from_a_cluster_is_refused_in_words(fields: dict[str, Any], says: str) -> None:
+def test_a_template_field_that_needs_a_cluster_is_refused_with_a_sentence(fields: dict[str, Any], says: str) -> None:
     made = pod("pass")
     made["spec"]["containers"][0] |= fields
     with pytest.raises(LocalPodError, match=says):

@@ -36,7 +36,7 @@ def test_the_spec_travels_whole() -> None:
     assert parse_spec(env["TRAINBENCH_SPEC"]) == spec
 
 
-def test_gpus_are_asked_for_as_limits_only_on_cuda() -> None:
+def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
     ddp = make_spec(strategy=Strategy.DDP, gpus_per_node=4)
     (container,) = manifest(ddp, SETTINGS)["spec"]["containers"]
     (cpu,) = manifest(make_spec(device=Device.CPU), SETTINGS)["spec"]["containers"]

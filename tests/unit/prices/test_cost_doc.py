@@ -44,7 +44,7 @@ def test_the_example_of_an_own_table_can_be_read(tmp_path: Path) -> None:
     assert price.usd_per_gpu_hour == pytest.approx(1.60)
 
 
-def test_every_source_of_the_table_is_told_of() -> None:
+def test_every_source_of_the_table_is_documented() -> None:
     """By repository and date: `github.com/owner/name`."""
     for price in read_prices(PRICES_FILE):
         assert str(price.as_of) in PAGE or "published" in price.source, price

@@ -52,7 +52,7 @@ def test_what_is_refused(joules: float, usd_per_kwh: float, pue: float, message:
         energy_usd(joules, usd_per_kwh, pue)
 
 
-def test_unless_it_is_said_the_building_takes_what_the_machines_take() -> None:
+def test_the_pue_is_one_by_default() -> None:
     """1 kWh at $0.20; a kilowatt for an hour; 3.6 kJ a sample."""
     assert energy_usd(3.6e6, 0.20) == energy_usd(3.6e6, 0.20, pue=1.0) == pytest.approx(0.20)
     assert power_usd_per_hour(1000, 0.20) == pytest.approx(0.20)

@@ -102,7 +102,7 @@ def test_a_gpu_that_never_works_has_no_price() -> None:
         owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.0)
 
 
-def test_a_gpu_is_worth_nothing_in_the_end_unless_it_is_said() -> None:
+def test_a_gpu_has_no_residual_value_by_default() -> None:
     """$8,000 over 8,000 h of work are $1.00 an hour; at $1.00 an hour of rent, 200 h a month, they are 40 months, and
     over 40 months 200 h a month.
     """

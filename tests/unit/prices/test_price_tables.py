@@ -68,7 +68,7 @@ def test_names_as_nvml_prints_them(gpu_name: str, instance: str) -> None:
         None,
     ],
 )
-def test_nothing_fits_by_half_a_word_nor_with_a_word_too_many(gpu_name: str | None) -> None:
+def test_a_name_fits_neither_by_half_a_word_nor_with_an_extra_word(gpu_name: str | None) -> None:
     assert price_for(gpu_name, TABLE) is None
 
 
@@ -188,7 +188,7 @@ def test_of_two_days_the_newer_price_counts_and_the_same_row_twice_is_one(tmp_pa
 
 
 class TestOwnTables:
-    def test_an_own_row_wins_though_ours_has_more_words(self, tmp_path: Path) -> None:
+    def test_an_own_row_wins_though_ours_has_a_longer_name(self, tmp_path: Path) -> None:
         table = _write(tmp_path / "own.toml", ROW.format(gpus=8, usd=16.0).replace('gpu = "G"', 'gpu = "A100"'))
         prices = load_prices([table])
         price = price_for("NVIDIA A100-SXM4-80GB", prices)
@@ -273,7 +273,7 @@ def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
     assert not prices[-1].own
 
 
-def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
+def test_a_price_of_today_is_fresh_and_fits_its_own_name() -> None:
     today = date(2026, 11, 21)
     price = TABLE[0].model_copy(update={"as_of": today, "gpu": "X1"})
     assert not price.is_stale(today)
@@ -282,7 +282,7 @@ def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
 
 
 @pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])
-def test_a_price_without_a_word_is_none(field: str) -> None:
+def test_a_price_without_a_name_is_none(field: str) -> None:
     words = {"provider": "P", "instance": "x", "gpu": "A10", "region": "here", "source": "a page"}
     values = {"gpus_per_instance": 1, "on_demand_usd_per_hour": 1.0, "as_of": date(2026, 11, 1)}
     assert Price.model_validate(words | values).region == "here"

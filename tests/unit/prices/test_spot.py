@@ -56,9 +56,9 @@ def test_what_is_no_number_is_refused(wrong: float) -> None:
         usd_per_useful_gpu_hour(wrong, 0.9)
 
 
-def test_unless_it_is_said_nobody_waits() -> None:
+def test_nobody_waits_by_default() -> None:
     assert useful_time_share(1 / 20, 0.5, 0.1, 4) == useful_share(1 / 20, 0.5, 0.1, 4) == pytest.approx(0.93)
 
 
-def test_one_instance_is_meant_unless_it_is_said() -> None:
+def test_one_instance_is_the_default() -> None:
     assert useful_time_share(1 / 20, 0.5, 0.1) == useful_time_share(1 / 20, 0.5, 0.1, 1) == pytest.approx(0.9825)

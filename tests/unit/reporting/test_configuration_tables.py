@@ -78,7 +78,7 @@ def test_the_very_work_of_another_shows_its_figures() -> None:
     assert same.changes == ("none: the work of baseline",)
 
 
-def test_a_further_step_is_told_against_its_own_start() -> None:
+def test_a_further_step_is_compared_with_its_own_start() -> None:
     """1.46 / 1.30 = 1.123: the guide's additional 1.12."""
     (kind,) = compare_by_gpu_kind(GUIDE)
     (step,) = kind.steps

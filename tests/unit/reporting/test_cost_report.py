@@ -60,7 +60,7 @@ def test_drills_do_not_enter_the_price_of_a_sample() -> None:
     assert "(median of 6 runs)" in sample_prices(campaigns.cpu_drill())[0]
 
 
-def test_a_missing_price_is_said_and_never_zero() -> None:
+def test_a_missing_price_is_reported_and_never_zero() -> None:
     healthy = campaigns.healthy()
     text = cost_report(campaigns.make_campaign(healthy.results, healthy.groups, usd_per_gpu_hour=None))
     assert "The cost of this campaign is unknown: no run has a price (8 runs, 0.122 GPU-hours)." in text
@@ -69,7 +69,7 @@ def test_a_missing_price_is_said_and_never_zero() -> None:
     assert "$0" not in text
 
 
-def test_many_groups_are_told_by_their_two_ends() -> None:
+def test_many_groups_are_summarised_by_the_two_ends() -> None:
     """LoRA zero2 on two GPUs: 15,400 tokens/s are 7.52 samples/s, 2 x $0.60 / (7.52 x 3600) x 1000 = $0.0443."""
     (line,) = sample_prices(campaigns.strategies())
     assert line.startswith("Per 1K samples: from $0.0443 (tier-a lora, zero2 on 2 GPUs, ")

@@ -85,7 +85,7 @@ def test_no_control_character_of_a_name_or_message_reaches_the_page() -> None:
     assert not [c for c in page if not c.isprintable() and c != "\n"]
 
 
-def test_the_banner_says_its_colour_in_words() -> None:
+def test_the_banner_names_its_colour_as_text() -> None:
     assert 'class="banner good"' in report_html(campaigns.healthy(), {})
     assert "All well" in report_html(campaigns.healthy(), {})
     assert "Action needed" in report_html(campaigns.slow_node(), {})
@@ -127,7 +127,7 @@ def test_every_phase_of_a_run_stands_in_the_legend_and_has_a_colour() -> None:
     assert [kind for kind in chart.kinds if f".phase.{kind} {{ fill" not in style] == []
 
 
-def test_a_drill_that_was_found_asks_nobody_to_act() -> None:
+def test_a_drill_that_was_found_needs_no_action() -> None:
     page = report_html(campaigns.cpu_drill(), {})
 
     assert "Drill detected" in page

@@ -61,7 +61,7 @@ def test_what_a_larger_size_saves_and_costs() -> None:
     assert actual.usd_per_hour_saved == pytest.approx(0.0667, abs=1e-4)
 
 
-def test_the_study_in_words() -> None:
+def test_the_study_as_text() -> None:
     """1.46, 2.80 and 5.50 samples/s: 6,849, 3,571 and 1,818 s; $1.142, $1.190 and $1.212."""
     campaign = campaigns.make_campaign([gang(1.46, 1), gang(2.80, 2), gang(5.50, 4)])
     (table,) = tables(campaign)
@@ -111,7 +111,7 @@ def test_from_how_many_samples_a_larger_size_is_cheaper() -> None:
     assert crossover_cost_samples(small, large) == pytest.approx(2_500.0)
 
 
-def test_a_larger_size_that_starts_cheaper_is_not_said_to_be_never_cheaper() -> None:
+def test_a_larger_size_that_starts_cheaper_is_not_called_never_cheaper() -> None:
     """0.6 x (60 + n / 10) against 1.2 x (25 + n / 18): $36 and $30 at the start, equal at 6 / 0.006667 = 900 (per
     3,600 s, which cancels).
     """
@@ -120,7 +120,7 @@ def test_a_larger_size_that_starts_cheaper_is_not_said_to_be_never_cheaper() -> 
     assert lines.endswith(": always sooner, cheaper up to 900 samples only.")
 
 
-def test_without_prices_cost_is_told_in_gpu_hours() -> None:
+def test_without_prices_cost_is_stated_in_gpu_hours() -> None:
     """95.9 % efficiency: the same work takes 1 / 0.959 = 4.3 % more GPU-hours."""
     runs = [gang(1.46, 1), gang(2.80, 2)]
     (table,) = tables(campaigns.make_campaign(runs, usd_per_gpu_hour=None))

@@ -10,7 +10,7 @@ from trainbench.reporting.preset_tables import presets
 TUNED: dict[str, Any] = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}
 
 
-def test_the_same_job_by_other_means_is_compared_and_the_means_are_named() -> None:
+def test_the_same_job_with_another_execution_is_compared_and_the_execution_is_named() -> None:
     """30 / 10 samples/s are a speed-up of 3."""
     (table,) = presets(campaigns.make_campaign([make_result("node-1", 10.0), make_result("node-1", 30.0, **TUNED)]))
 

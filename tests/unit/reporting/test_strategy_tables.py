@@ -67,7 +67,7 @@ def test_an_oom_is_a_row_beside_those_that_fitted() -> None:
     assert full.rows[-1].tone is Tone.BAD
 
 
-def test_patterns_are_told_against_the_strategies_beside() -> None:
+def test_patterns_are_compared_with_the_other_strategies() -> None:
     """4 GPUs: 18,100, 16,000, 12,200 and 9,400 tokens/s, median 14,100; 10.5, 9.7, 14.0 and 10.9 GB, median 10.7."""
     full, _, _ = strategies(campaigns.strategies())
     four = [row for row in cells(full, "GPUs", "strategy", "pattern") if row[0] == "4"]
@@ -97,7 +97,7 @@ def test_a_base_on_another_machine_is_named_in_the_notes() -> None:
     assert "Base elsewhere: single on 1 GPU on node-7. " in " ".join(table.notes)
 
 
-def test_fewer_gpus_of_another_kind_are_no_base_and_that_is_said() -> None:
+def test_fewer_gpus_of_another_kind_are_no_base_and_the_report_says_so() -> None:
     other = make_result("node-7", 4.0, gpu_name="NVIDIA A10")
     of_a10, of_h200 = strategies(
         campaigns.make_campaign([other, make_result("node-1", 18.0, strategy="ddp", gpus_per_node=2)])

@@ -72,7 +72,7 @@ def test_runs_after_the_planned_rounds_are_reruns() -> None:
     ]
 
 
-def test_reasons_are_told_once() -> None:
+def test_each_reason_is_stated_once() -> None:
     campaign = campaigns.two_nodes()
     assert verdict_text.reason_sentences(campaign.groups[0]) == (
         "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but it is unknown which one is wrong.",
@@ -137,7 +137,7 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     assert verdict_text.tone(with_broken) is Tone.BAD
 
 
-def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
+def test_a_dated_slowdown_stands_with_the_verdict_and_is_amber() -> None:
     campaign = campaigns.slower_since()
     assert verdict_text.verdict(campaign) == FELL_BEHIND + "; 1 slowdown has a date."
     assert verdict_text.slowdown_sentences(campaign) == (
@@ -160,6 +160,6 @@ def test_many_slowdowns_leave_the_headline_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("render", [benchmark_report, lambda campaign: report_html(campaign, {})])
-def test_the_reports_tell_a_slowdown_below_the_headline(render: Callable[[Campaign], str]) -> None:
+def test_the_reports_show_a_slowdown_below_the_headline(render: Callable[[Campaign], str]) -> None:
     text = render(campaigns.slower_since())
     assert 0 < text.index("1 slowdown has a date.") < text.index("slower since 12 Nov 2026, when the driver")

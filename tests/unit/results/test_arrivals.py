@@ -108,7 +108,7 @@ def test_a_published_gang_is_not_counted_again_by_its_ranks(store: Store) -> Non
     assert store.read_results(GANG.identity.campaign_id).results == (joined,)
 
 
-def test_what_arrived_is_found_by_run_and_rank(store: Store) -> None:
+def test_arrivals_are_listed_by_run_and_rank(store: Store) -> None:
     single = make_result("node-1")
     store_arrival(store, pod(single.spec), json.loads(single.model_dump_json()))
     store_arrival(store, pod(GANG, 1), payload(GANG))

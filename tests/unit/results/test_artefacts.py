@@ -61,7 +61,7 @@ def test_results_are_read_as_written_ordered_by_run(store: Store) -> None:
     assert store.read_results("campaign-1").results == (first, second)
 
 
-def test_who_waits_is_told_how_many_files_are_read(tmp_path: Path) -> None:
+def test_the_progress_of_reading_files_is_reported(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.write_results([make_result("node-1"), make_result("node-2")])
     (tmp_path / "campaigns/campaign-1/runs/broken").mkdir()
@@ -83,7 +83,7 @@ def test_a_campaign_is_read_as_written(store: Store) -> None:
     assert store.read_campaign("campaign-1") == campaign
 
 
-def test_summary_files_are_text_or_bytes_and_their_addresses_are_told(store: Store) -> None:
+def test_summary_files_are_text_or_bytes_and_their_addresses_are_returned(store: Store) -> None:
     addresses = store.write_summary("campaign-1", {"metrics.csv": "a,ö\n", "plots/step_time.png": b"\x89PNG"})
     assert list(addresses) == ["metrics.csv", "plots/step_time.png"]
     assert UPath(addresses["metrics.csv"]).read_bytes() == "a,ö\n".encode()

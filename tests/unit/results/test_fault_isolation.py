@@ -240,7 +240,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
         (metrics_csv, "metrics_csv", "metrics.csv"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_told_in_the_others(
+def test_a_file_that_cannot_be_written_is_reported_in_the_others(
     module: Any, name: str, lost: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:

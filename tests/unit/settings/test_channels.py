@@ -17,7 +17,7 @@ def channels(*listed: object) -> tuple[object, ...]:
     return read_settings({"TRAINBENCH_NOTIFY": json.dumps(listed)}).notify
 
 
-def test_nobody_is_told_unless_somebody_is_named() -> None:
+def test_without_channels_nobody_is_notified() -> None:
     assert read_settings({}).notify == ()
     assert read_settings({"TRAINBENCH_NOTIFY": ""}).notify == ()
 

@@ -68,7 +68,7 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
     ],
 )
-def test_steps_in_which_nothing_asks_the_gpu_are_replayed(changes: dict[str, Any], expected: bool) -> None:
+def test_steps_that_never_wait_for_the_gpu_are_replayed(changes: dict[str, Any], expected: bool) -> None:
     spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
     assert uses_cuda_graph(spec) is expected
 
@@ -108,7 +108,7 @@ def test_a_run_that_would_not_be_compiled_is_refused(changes: dict[str, Any], re
         ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "strategy 'zero3': .* choose ddp or fsdp"),
     ],
 )
-def test_fp8_is_refused_where_its_products_cannot_be_had(changes: dict[str, Any], reason: str) -> None:
+def test_fp8_is_refused_where_the_gpu_has_no_fp8_products(changes: dict[str, Any], reason: str) -> None:
     fields = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
     assert uses_compile(make_spec(**fields))
 
@@ -133,6 +133,6 @@ def test_the_attention_that_torch_chooses_is_the_work_without_the_setting() -> N
         ),
     ],
 )
-def test_attention_is_refused_where_it_cannot_be_had(changes: dict[str, Any], reason: str) -> None:
+def test_attention_is_refused_where_it_is_unavailable(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         make_spec(**changes)

@@ -52,7 +52,7 @@ def test_the_work_of_a_result_is_the_spec_with_what_was_chosen() -> None:
     assert work.fingerprint == fixed.fingerprint != make_spec(**asked).fingerprint
 
 
-def test_a_run_that_never_came_to_choose_has_the_work_it_was_asked_for() -> None:
+def test_a_run_that_ended_before_autotuning_has_the_requested_work() -> None:
     assert make_failed(micro_batch_size="auto").effective_spec.work.micro_batch_size == "auto"
 
 

@@ -189,7 +189,7 @@ def test_without_nvml_there_are_no_gpus_but_there_is_a_host() -> None:
     assert missing["gpus"] == "NVML is not available: NVML Shared Library Not Found"
 
 
-def test_a_cpu_run_asks_no_gpu() -> None:
+def test_a_cpu_run_samples_no_gpu() -> None:
     nvml = FakeNvml()
     sampler = Sampler(Device.CPU, (), NEVER_S, nvml=nvml)
     sampler.start()
@@ -255,7 +255,7 @@ class _Times:
         return self._seconds
 
 
-def test_a_glance_tells_the_least_used_and_the_hottest_gpu_and_leaves_no_trace() -> None:
+def test_a_glance_shows_the_least_used_and_the_hottest_gpu_and_leaves_no_trace() -> None:
     """Between windows, for the log: nothing of it enters the result, neither a reading nor a reason."""
     sampler = Sampler(Device.CUDA, gpus("GPU-a", "GPU-b"), NEVER_S, nvml=FakeNvml())
     sampler.start()
@@ -288,7 +288,7 @@ def test_a_reading_that_cannot_be_costs_its_own_figure_only() -> None:
         ("ROCM-1", "an AMD GPU: telemetry is read from NVIDIA's NVML only"),
     ],
 )
-def test_what_nvml_would_not_measure_is_missing_in_words(uuid: str, reason: str) -> None:
+def test_what_nvml_would_not_measure_is_missing_with_its_reason(uuid: str, reason: str) -> None:
     """Not even where NVML answers: its power and use are those of the whole GPU."""
     seen, _, missing = sample(FakeNvml(), uuids=(uuid,))
     assert (seen, missing["gpus"]) == ((), reason)

@@ -40,7 +40,7 @@ def test_exposed_is_what_no_computation_covers(
     assert exposed(communication, computation) == (total, open_part)
 
 
-def test_kernels_are_told_apart_by_name() -> None:
+def test_kernels_are_classified_by_name() -> None:
     events = [
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0.0, 5.0),
         ("gloo:all_reduce", 1.0, 2.0),

@@ -50,7 +50,7 @@ def test_one_reading_serves_everybody_for_some_seconds() -> None:
     assert database.num_asked == 2
 
 
-def test_a_database_that_hangs_holds_nobody_up_and_is_asked_by_one_thread_only() -> None:
+def test_a_database_that_hangs_delays_nobody_and_is_queried_by_one_thread_only() -> None:
     database = Database()
     database.open.clear()
     cache = BannerCache(database, wait_s=0.001)  # returns at all: the database never answers before `open` is set

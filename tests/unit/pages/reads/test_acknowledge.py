@@ -134,7 +134,9 @@ def test_a_node_that_breaches_again_is_a_new_breach_which_nobody_has_seen(histor
     assert closed.acknowledgement == Acknowledgement(who=WHO, at=AT, reason=WHY)
 
 
-def test_a_reindex_rebuilds_the_rest_and_keeps_what_people_said(history: History, pages: Pages, tmp_path: Path) -> None:
+def test_a_reindex_rebuilds_the_rest_and_keeps_what_people_entered(
+    history: History, pages: Pages, tmp_path: Path
+) -> None:
     store = open_store(str(tmp_path / "store"))
     store.write_campaign(night(1, {"node-1": 9.0, "node-2": 9.0}, {"node-1": State.BREACH, "node-2": State.BREACH}))
     store.write_campaign(night(2, {"node-1": 9.0, "node-2": 10.0}, {"node-1": State.BREACH}))

@@ -16,7 +16,7 @@ from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 
 
-def test_an_open_breach_tells_what_why_and_what_to_do(pages: Pages) -> None:
+def test_an_open_breach_shows_figure_cause_and_next_step(pages: Pages) -> None:
     actual = pages.open_breaches(ALL)
     (breach,) = actual.rows
     assert actual.num_total == 1
@@ -34,7 +34,7 @@ def test_an_open_breach_tells_what_why_and_what_to_do(pages: Pages) -> None:
     assert pages.breach(breach.id) == breach
 
 
-def test_a_closed_breach_tells_when_and_by_which_campaign(pages: Pages) -> None:
+def test_a_closed_breach_names_its_end_and_the_campaign_that_closed_it(pages: Pages) -> None:
     (breach,) = pages.closed_breaches(ALL).rows
     assert breach.figure is not None
     assert (breach.node, breach.figure.metric) == ("node-3", Metric.SAMPLES_PER_SECOND)
@@ -64,7 +64,7 @@ def test_a_short_list_of_closed_breaches_counts_all_of_them(history: History) ->
     assert (len(actual.rows), actual.num_total) == (2, 3)
 
 
-def test_a_drill_asks_nobody_for_attention_once_its_run_is_over(history: History) -> None:
+def test_a_drill_needs_no_attention_once_its_run_is_over(history: History) -> None:
     drilled = make_result("node-1", 5.0, drill=Drill(slowdown_pct=50))
     history.record(night(1, [drilled, make_result("node-2", 10.0)], {"node-1": State.BREACH}, drilled=["node-1"]))
     pages = Pages(history.engine, {SEEN})

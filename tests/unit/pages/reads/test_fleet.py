@@ -36,7 +36,7 @@ def test_a_node_that_was_only_missing_is_counted_but_not_measured(pages: Pages) 
     assert (overview.num_nodes, overview.num_measured) == (4, 3)
 
 
-def test_a_fleet_that_nobody_measured_for_a_week_is_told_as_such(pages: Pages) -> None:
+def test_a_fleet_that_nobody_measured_for_a_week_is_shown_as_unmeasured(pages: Pages) -> None:
     later = pages.overview(ALL, DAY_3 + timedelta(days=7))
     assert (later.num_nodes, later.num_measured, later.num_red) == (0, 0, 1)
 

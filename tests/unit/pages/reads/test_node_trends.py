@@ -80,7 +80,7 @@ def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: Hi
     assert cell.condition is Condition.BEHIND
 
 
-def test_what_happened_to_a_node_is_told_newest_first(history: History) -> None:
+def test_events_of_a_node_are_listed_newest_first(history: History) -> None:
     history.record(night(1, [make_result("node-1", driver="580.1")]))
     history.record(night(2, [make_result("node-1", driver="580.2", libraries={"torch": "2.14.0"})]))
     history.record(night(3, [make_result("node-1", driver="580.2", libraries={"torch": "2.14.0"})]))

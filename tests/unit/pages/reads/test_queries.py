@@ -33,7 +33,7 @@ def pages_columns() -> tuple[str, ...]:
     return COLUMNS
 
 
-def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_path: Any) -> None:
+def test_an_unreachable_database_is_reported_in_one_sentence(history: History, tmp_path: Any) -> None:
     away = history.engine.url.set(database=str(tmp_path / "no" / "such" / "folder" / "file.sqlite"))
     if history.engine.dialect.name != "sqlite":
         away = away.set(database="nosuch")
@@ -43,7 +43,7 @@ def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_p
         Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).choices()
 
 
-def test_a_number_where_text_belongs_is_told_in_one_sentence(history: History) -> None:
+def test_a_number_where_text_belongs_is_reported_in_one_sentence(history: History) -> None:
     """As on a damaged disk: SQLite gives what the file says, whatever the column's type."""
     if history.engine.dialect.name != "sqlite":
         pytest.skip("PostgreSQL keeps a column's type")

@@ -150,7 +150,7 @@ def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
     assert figure["layout"]["yaxis2"]["range"] == [-3.0, 3.0]  # half a limit beyond the wider band
 
 
-def test_the_legend_tells_the_limits_of_the_newest_campaign() -> None:
+def test_the_legend_names_the_limits_of_the_newest_campaign() -> None:
     older = series(point(0, 10.0, samples_per_second_limit_pct=3.0))
     newest = series(point(1, 10.0, samples_per_second_limit_pct=2.5, temperature_limit_c=None))
     unknown = dict.fromkeys(("samples_per_second_limit_pct", "memory_limit_pct", "temperature_limit_c"))
@@ -219,7 +219,7 @@ def test_one_month_is_no_chart() -> None:
         (Condition.UNDECIDED, None, "·", "c aside"),
     ],
 )
-def test_a_cell_tells_what_is_wrong_by_a_mark_and_not_by_colour_alone(
+def test_a_cell_shows_its_problem_by_a_mark_and_not_by_colour_alone(
     condition: Condition, deviation: float | None, mark: str, kind: str
 ) -> None:
     cell = heat_cell(condition, deviation)
@@ -267,7 +267,7 @@ def heat_cell(condition: Condition, deviation: float | None, **fields: Any) -> H
     ("minutes", "text"),
     [(-5, "just now"), (0, "just now"), (59, "59 min ago"), (60, "1 h ago"), (2879, "47 h ago"), (2880, "2 d ago")],
 )
-def test_ages_are_told_in_the_unit_that_one_thinks_in(minutes: int, text: str) -> None:
+def test_an_age_has_its_usual_unit(minutes: int, text: str) -> None:
     assert ago(NOW - timedelta(minutes=minutes), NOW) == text
 
 
