@@ -189,15 +189,16 @@ def run(
 
 def _run(made: Plan, settings: Settings, store: Store, kept: Kept) -> tuple[Campaign, Mapping[str, str]]:
     from trainbench import pipeline
-    from trainbench.cli.run import run_campaign
+    from trainbench.cli.run import begun, run_campaign
     from trainbench.history.history import open_history
 
     # SystemExit, not sudden death: the pod that is running is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     history = open_history(settings.history_url, store)
-    campaign = run_campaign(made, settings, store, history, console(stderr=True), kept)
-    files = pipeline.report(campaign, store)
-    pipeline.record(campaign, history)
+    with begun(made, store):
+        campaign = run_campaign(made, settings, store, history, console(stderr=True), kept)
+        files = pipeline.report(campaign, store)
+        pipeline.record(campaign, history)
     return campaign, files
 
 
@@ -257,11 +258,16 @@ def _judged_again(
     source: str, store: Store, changes: Mapping[str, Any], for_report: bool = False
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
     from trainbench.cli.stored_plan import open_stored
+    from trainbench.results.store_files import StoreError
 
     with progress("files read") as on_progress:
         stored = open_stored(source, store, changes, on_progress, with_steps=for_report)
     if for_report and stored.campaign:
         return stored.campaign, stored.broken
+    if for_report and stored.is_running:
+        raise StoreError(f"{stored.unfinished}: its report is written at its end; `check` judges it before")
+    if stored.is_running is not False:
+        print_error(f"{stored.unfinished}: the verdict is of these alone")
 
     from trainbench import pipeline
     from trainbench.history.history import open_history

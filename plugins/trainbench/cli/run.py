@@ -22,6 +22,7 @@ from trainbench.results.arrivals import PlannedCampaign, store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
+from trainbench.results.running_mark import marked_as_running
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Settings
 
@@ -69,6 +70,15 @@ def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
         raise Stopped(kept.sentence, code) from None
 
 
+@contextmanager
+def begun(plan: Plan, store: Store) -> Iterator[None]:
+    """Store the plan, by which kept results are judged before the campaign's end, and mark the campaign as running."""
+    planned = PlannedCampaign(plan=plan, suite=COMMAND_LINE, planned_at=datetime.now(UTC))
+    store.write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
+    with marked_as_running(store, plan.campaign_id):
+        yield
+
+
 def run_campaign(
     plan: Plan, settings: Settings, store: Store, history: History, console: Console, kept: Kept
 ) -> Campaign:
@@ -77,8 +87,6 @@ def run_campaign(
     The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
     started_at = datetime.now(UTC)
-    planned = PlannedCampaign(plan=plan, suite=COMMAND_LINE, planned_at=started_at)
-    store.write_plan(plan.campaign_id, planned.model_dump_json(indent=1))  # to judge what is kept of a stopped campaign
     results = _run_pods(plan.specs, plan.labels, settings, store, console, kept)
     measured = Measured(
         plan=plan,

@@ -15,21 +15,28 @@ from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
+from trainbench.core.formats import count
 from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.skipped import Skipped, WithoutResult
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, Campaign
 from trainbench.results.collect import collect
+from trainbench.results.running_mark import is_running
 from trainbench.results.store_files import StoreError, is_folder
 from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
-STOPPED = "the campaign was stopped before this run had a result"
+REASONS = {
+    WithoutResult.STOPPED: "the campaign was stopped before this run had a result",
+    WithoutResult.RUNNING: "the campaign is still running, and this run is the next to have a result",
+    WithoutResult.NOT_STARTED: "the campaign is still running, and other runs come before this one",
+    WithoutResult.UNKNOWN: "the campaign still runs or was stopped, which this store does not tell",
+}
 MAX_ROUNDS = 20  # of BenchmarkParams
 
 T = TypeVar("T")
@@ -38,13 +45,15 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class StoredRuns:
     """`measured` and `reruns`: stored results as the pipeline judges them, without a history yet. `campaign`: the
-    stored verdict; None when there are only result files. `broken`: files that cannot be read.
+    stored verdict; None when there are only result files. `broken`: files that cannot be read. `is_running`: whether
+    `trainbench run` is at work on it; None: not known.
     """
 
     measured: Measured
     reruns: tuple[RunResult, ...]
     campaign: Campaign | None
     broken: tuple[BrokenFile, ...]
+    is_running: bool | None = False
 
     @property
     def is_ours(self) -> bool:
@@ -52,6 +61,16 @@ class StoredRuns:
         if self.campaign:
             return not self.campaign.is_imported
         return self.measured.suite != RESULT_FILES
+
+    @property
+    def unfinished(self) -> str:
+        """A sentence on a campaign that runs, or may run."""
+        plan = self.measured.plan
+        absent = sum(skip.state is not WithoutResult.SKIPPED for skip in plan.skipped)
+        state = "is still running" if self.is_running else "has no verdict yet, and whether it still runs is not known"
+        return (
+            f"{plan.campaign_id} {state}; {len(plan.specs)} of {count(len(plan.specs) + absent, 'run')} have a result"
+        )
 
 
 def open_stored(
@@ -73,7 +92,9 @@ def open_stored(
         stored, planned = store.read_results(source, on_progress), store.read_plan(source)
         # Without any result there is nothing to judge: the task may have failed after it stored the plan.
         if planned and stored.results:
-            return _of_planned(planned, stored, changes)
+            return _of_planned(planned, stored, changes, is_running(store, source))
+        if planned and is_running(store, source):
+            raise StoreError(f"{source} is still running, and no run has a result yet: judge it later") from None
         return _of_results(source, stored, changes)
     return _of_campaign(campaign, changes)
 
@@ -115,9 +136,9 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     return StoredRuns(measured=measured, reruns=tuple(again), campaign=campaign, broken=())
 
 
-def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
-    """A campaign that ended before its judgement. A planned run without a result is a failed run; of a stopped campaign
-    of the command line it is skipped.
+def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], runs_now: bool | None) -> StoredRuns:
+    """A campaign without a verdict. A planned run without a result is a failed run; of a campaign of the command line
+    it is not judged, whether it was stopped or is still to come.
     """
     try:
         planned = PlannedCampaign.model_validate_json(text)
@@ -127,9 +148,8 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
     at = max((result.finished_at for result in stored.results), default=planned.planned_at)
     specs, skipped = planned.plan.specs, planned.plan.skipped
     if planned.suite == COMMAND_LINE:
-        stopped = [spec for spec in specs if spec.identity.run_id not in by_run]
+        skipped += tuple(_without_result([spec for spec in specs if spec.identity.run_id not in by_run], runs_now))
         specs = tuple(spec for spec in specs if spec.identity.run_id in by_run)
-        skipped += tuple(Skipped(what=spec.identity.run_id, reason=STOPPED) for spec in stopped)
     results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
     params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
@@ -143,7 +163,16 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
         finished_at=max(at, planned.planned_at),
         dag_run_id=planned.dag_run_id,
     )
-    return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken)
+    runs_now = runs_now if planned.suite == COMMAND_LINE else False
+    return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken, is_running=runs_now)
+
+
+def _without_result(specs: Sequence[RunSpec], runs_now: bool | None) -> Iterator[Skipped]:
+    """The runs without a result. The command line runs one after another, so the first one is the running one."""
+    absent = {True: WithoutResult.NOT_STARTED, False: WithoutResult.STOPPED, None: WithoutResult.UNKNOWN}[runs_now]
+    for position, spec in enumerate(specs):
+        state = WithoutResult.RUNNING if runs_now and position == 0 else absent
+        yield Skipped(what=spec.identity.run_id, reason=REASONS[state], state=state)
 
 
 def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:

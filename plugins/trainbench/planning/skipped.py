@@ -1,13 +1,25 @@
-"""Skipped runs: part of the plan, so that the report has a row for each."""
+"""Planned runs without a result: part of the plan, so that the report has a row for each."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Recipe, Strategy
 
 
+class WithoutResult(StrEnum):
+    """Why a planned run has no result: the plan left it out, or its campaign has not come to its end."""
+
+    SKIPPED = "skipped"
+    STOPPED = "stopped"
+    RUNNING = "running"
+    NOT_STARTED = "not started yet"
+    UNKNOWN = "no result yet"  # whether its campaign runs is not known
+
+
 class Skipped(Frozen):
-    """A skipped combination with the reason. `nodes`: its intended nodes; empty: no specific node.
+    """A planned combination without a result, with the reason. `nodes`: its intended nodes; empty: no specific node.
 
     `label`: its name in the plan. Where other work of the plan is equal, `group_id` is that work's, whose figures hold
     here too.
@@ -15,6 +27,7 @@ class Skipped(Frozen):
 
     what: str
     reason: str
+    state: WithoutResult = WithoutResult.SKIPPED
     strategy: Strategy | None = None
     gpus_per_node: int | None = None
     nodes: tuple[str, ...] = ()

@@ -38,7 +38,6 @@ FLAT_ROW = (
     "h2d_gbps_per_gpu",
     "scaling_efficiency_pct",
 )
-SKIPPED = "skipped"  # the status of a planned run that did not run
 ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
@@ -149,7 +148,7 @@ def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict
         "campaign_id": campaign.campaign_id,
         "group_id": skipped.group_id,
         "node": node,
-        "status": SKIPPED,
+        "status": skipped.state,
         "error": skipped.reason,
         **{name: str(value) for name, value in params.items() if value is not None},
     }

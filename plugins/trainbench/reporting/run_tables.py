@@ -34,6 +34,7 @@ from trainbench.figure_catalogue.run_figures import (
     of_section,
 )
 from trainbench.params.applies_to import applies_to
+from trainbench.planning.skipped import WithoutResult
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
@@ -138,9 +139,10 @@ def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
 
 
 def skipped(campaign: Campaign) -> Table:
-    return make_table(
-        [(skip.what, skip.reason) for skip in campaign.skipped], text_columns("skipped", "why"), title="Skipped"
-    )
+    """The table of planned runs without a result, titled by why they have none."""
+    states = listing(dict.fromkeys(skip.state for skip in campaign.skipped)) or WithoutResult.SKIPPED
+    rows = [(skip.what, skip.reason) for skip in campaign.skipped]
+    return make_table(rows, text_columns(states, "why"), title=states.capitalize())
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:

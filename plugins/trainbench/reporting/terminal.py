@@ -45,7 +45,7 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(titled(content))
     if alone := verdict_text.lone_line(campaign):
         parts.append(plain(alone))
-    parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
+    parts += [plain(f"{skipped.state} {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))

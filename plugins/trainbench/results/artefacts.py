@@ -128,11 +128,14 @@ class Store:
 
     def write_plan(self, campaign_id: str, text: str) -> str:
         """Write the campaign's plan; return the file's address."""
-        return self._write(self._campaign(campaign_id) / PLAN_FILE, text.encode())
+        return self._write(self.plan_path(campaign_id), text.encode())
+
+    def plan_path(self, campaign_id: str) -> UPath:
+        return self._campaign(campaign_id) / PLAN_FILE
 
     def read_plan(self, campaign_id: str) -> bytes | None:
         """The campaign's plan; None: it has none. Raises StoreError."""
-        return self._read_if_there(self._campaign(campaign_id) / PLAN_FILE)
+        return self._read_if_there(self.plan_path(campaign_id))
 
     def read_node_marks(self, campaign_id: str) -> bytes | None:
         """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none. Raises StoreError."""

@@ -11,12 +11,13 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
 
 from bench_image.contract.result import Status
-from tests.builders.commands import document, trainbench
+from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.cli.run import Kept
 from trainbench.history.history import open_history
@@ -116,6 +117,7 @@ def test_a_stop_before_any_result_says_that_nothing_is_kept() -> None:
     )
 
 
+NODE = re.compile(r"node-(hangs|\d)")
 PROGRAM = "from trainbench.cli.app import app; app()"
 
 
@@ -123,7 +125,7 @@ PROGRAM = "from trainbench.cli.app import app; app()"
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signum: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "run", "--json", "--nodes", "node-1,node-hangs"],
+        [sys.executable, "-c", PROGRAM, "run", "--json", "--nodes", "node-1,node-hangs,node-2"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -134,13 +136,14 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     while not (pid_file.exists() and pid_file.read_text()):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
+    (campaign_id,) = open_store().campaign_ids()
+    _is_judged_as_running(campaign_id)
     process.send_signal(signum)
     printed, logged = process.communicate(timeout=300)
     assert process.returncode == code
-    (campaign_id,) = open_store().campaign_ids()
     error = json.loads(printed)["error"]
     assert error["kind"] == "interrupted"
-    assert "stopped after 1 of 2 runs: their results are kept, no report is written." in error["message"]
+    assert "stopped after 1 of 3 runs: their results are kept, no report is written." in error["message"]
     assert "node-hangs" in error["message"]
     assert f"`trainbench check {campaign_id}` judges what is kept" in error["message"]
     assert error["message"] in logged.decode()
@@ -150,4 +153,23 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     judged = document(trainbench("check", campaign_id, "--json"))
     assert (judged["suite"], judged["campaign_kind"]) == ("command_line", "nodes")
     assert [node["node"] for group in judged["groups"] for node in group["nodes"]] == ["node-1"]
-    assert ["node-hangs" in skipped["what"] for skipped in judged["skipped"]] == [True]
+    assert _without_result(judged) == [("node-hangs", "stopped"), ("node-2", "stopped")]
+
+
+def _is_judged_as_running(campaign_id: str) -> None:
+    """The run on node-1 has a result, that on node-hangs never ends."""
+    judged = trainbench("check", campaign_id, "--json")
+    sentence = f"{campaign_id} is still running; 1 of 3 runs have a result"
+    assert document(judged)["skipped"], judged.stderr
+    assert _without_result(document(judged)) == [("node-hangs", "running"), ("node-2", "not started yet")]
+    assert f"{sentence}: the verdict is of these alone" in whole_document(judged)["messages"]
+    shown = trainbench("check", campaign_id).stdout
+    assert re.search("^running .*node-hangs", shown, re.MULTILINE), shown
+    assert re.search("^not started yet .*node-2", shown, re.MULTILINE), shown
+    report = trainbench("report", campaign_id)
+    assert report.exit_code == ExitCode.USAGE
+    assert f"{sentence}: its report is written at its end" in report.stderr
+
+
+def _without_result(judged: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(NODE.search(skipped["what"])[0], skipped["state"]) for skipped in judged["skipped"]]  # type: ignore[index]

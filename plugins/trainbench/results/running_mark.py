@@ -1,0 +1,46 @@
+"""Marks a campaign of the command line as running: a lock on its stored plan, which ends with the process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainbench.results.artefacts import Store
+from trainbench.results.local_files import open_regular
+
+
+@contextmanager
+def marked_as_running(store: Store, campaign_id: str) -> Iterator[None]:
+    """Hold the lock, where the store and its file system have locks."""
+    descriptor = _locked(store.plan_path(campaign_id).path) if store.is_local else None
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def is_running(store: Store, campaign_id: str) -> bool | None:
+    """Whether `trainbench run` is at work on the campaign; None: not known, because the store has no locks."""
+    if not store.is_local:
+        return None
+    try:
+        with open_regular(Path(store.plan_path(campaign_id).path), Path(store.root.path)) as plan:
+            fcntl.flock(plan, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _locked(path: str) -> int | None:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    return None
