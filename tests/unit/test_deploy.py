@@ -118,7 +118,7 @@ def test_a_kustomization_lists_all_files_beside_it_and_only_such(folder: Path) -
     assert all((folder / name).exists() for name in named)
 
 
-def test_the_rights_are_those_that_the_code_asks_for() -> None:
+def test_the_rights_are_those_that_the_code_needs() -> None:
     role, nodes = one("Role", "trainbench-launcher"), one("ClusterRole", "trainbench-node-reader")
     granted = {(v, r, False) for rule in role["rules"] for r in rule["resources"] for v in rule["verbs"]}
     granted |= {(v, r, True) for rule in nodes["rules"] for r in rule["resources"] for v in rule["verbs"]}

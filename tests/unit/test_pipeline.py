@@ -63,10 +63,10 @@ def test_a_campaign_holds_every_run_priced_and_judged() -> None:
 
 
 def test_a_price_of_the_table_says_how_far_others_lie_and_a_given_one_does_not() -> None:
-    for usd_per_gpu_hour, is_told in ((None, True), (2.0, False)):
+    for usd_per_gpu_hour, is_expected in ((None, True), (2.0, False)):
         planned = plan(usd_per_gpu_hour=usd_per_gpu_hour)
         (apart,) = {cost.price_spread for cost in assessed(planned, results(planned, 9.5, 9.5, 9.5, 9.5)).costs}
-        assert (apart is not None) is is_told
+        assert (apart is not None) is is_expected
         assert apart is None or apart.low_usd_per_gpu_hour < apart.high_usd_per_gpu_hour
 
 
@@ -271,7 +271,7 @@ def test_a_published_campaign_is_readable() -> None:
         assert campaign.results[0].missing["chosen"] == "not measured by the program of that time"
 
 
-def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_baseline_hides_it() -> None:
+def test_a_slowdown_that_comes_with_an_update_is_dated_and_no_baseline_hides_it() -> None:
     """The history key starts anew with a driver, so the past is empty; the trail is not. 9.0 / 9.5 - 1 = -5.3 %."""
     planned = plan()
     measured = results(planned, 9.0, 9.0, 9.0, 9.0)
@@ -302,7 +302,7 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     )
 
 
-def test_a_node_that_is_still_slower_is_not_said_to_be_spared_by_the_change_that_slowed_it() -> None:
+def test_a_node_that_is_still_slower_is_not_called_spared_by_the_change_that_slowed_it() -> None:
     """The trail of node-4 begins at the slow level; the open warning knows that it was at 9.5."""
     planned = plan()
     measured = results(planned, 9.0, 9.0, 9.0, 9.0)

@@ -32,7 +32,7 @@ def test_a_drill_is_called_a_drill() -> None:
     assert alert.text.startswith("DRILL: node-3 was slowed on purpose: detected: samples/s −76.1 %")
 
 
-def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:
+def test_failed_nodes_are_red_and_pairs_are_only_reported() -> None:
     assert all(alert.level is Level.ERROR for alert in alerts(campaigns.all_failed()))
     assert [alert.level is Level.ERROR for alert in alerts(campaigns.two_nodes())] == [False, False]
 
@@ -42,7 +42,7 @@ def behind(node: str) -> HistoryVerdict:
     return behind_its_past(node, rate=1.40, median=1.45, reason=reason)
 
 
-def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
+def test_falling_behind_the_own_history_is_reported_but_not_red() -> None:
     (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (behind("node-2"),)}))
 
     assert alert.level is not Level.ERROR
@@ -60,7 +60,7 @@ def test_of_a_breach_that_is_behind_its_past_too_the_next_step_is_the_breach_s()
     assert fell.resolution.startswith("compare driver, image, clocks and temperature with the last good run")
 
 
-def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:
+def test_a_node_that_nothing_ran_on_is_reported_but_not_red() -> None:
     absent = (
         AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True),
         AbsentNode(name="gpu-10", reason="cordoned", expected=False),
@@ -71,7 +71,7 @@ def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:
     assert alert.headline == "gpu-9 was not benchmarked: not ready: kubelet stopped"
 
 
-def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_found_no_place_is_not() -> None:
+def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_is_unschedulable_is_not() -> None:
     results = [
         make_result(),
         make_failed(status=Status.OOM),

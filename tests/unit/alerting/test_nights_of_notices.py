@@ -72,7 +72,7 @@ class Nights:
         outbox.sent(taken, channel, now)
         return [(event_of(notice[0]), notice[0].node, _text(notice)) for notice in taken]
 
-    def all_told(self, node: str, channel: Channel = ALL) -> list[tuple[int, Event, str]]:
+    def all_events(self, node: str, channel: Channel = ALL) -> list[tuple[int, Event, str]]:
         """(night from 1, event, text)"""
         return [
             (night, event, text)
@@ -103,7 +103,7 @@ def test_a_driver_that_makes_minus_4_percent_to_minus_20_is_no_all_clear_and_no_
         nights.check(fleet(9.6))
     later = [nights.check(fleet(8.0), driver=NEW) for _ in range(12)]
 
-    events = nights.all_told("node-1")
+    events = nights.all_events("node-1")
     assert [(night, event) for night, event, _ in events] == [(9, Event.OPENED), (13, Event.OPENED)]
     assert events[1][2].startswith("are 16.7 % slower since 3 Dec 2026, when the driver went from 570.1 to 580.2")
     assert {verdict_text.tone(campaign) for campaign in later} == {Tone.WARN}
@@ -117,7 +117,7 @@ def test_a_fleet_that_a_driver_slows_by_20_percent_is_not_green_on_any_night(nig
 
     assert {verdict_text.tone(campaign) for campaign in slow} == {Tone.WARN}
     for node in NODES:
-        ((night, event, text),) = nights.all_told(node)
+        ((night, event, text),) = nights.all_events(node)
         assert (night, event) == (9, Event.OPENED)
         assert text.startswith("are 20.0 % slower since 29 Nov 2026, when the driver went from 570.1 to 580.2")
 
@@ -128,7 +128,7 @@ def test_a_warning_of_a_driver_is_over_when_the_old_driver_is_back(nights: Night
     nights.check(fleet(8.0), driver=NEW)
     nights.check(fleet())
 
-    assert [event for _, event, _ in nights.all_told("node-2")] == [Event.OPENED, Event.CLOSED]
+    assert [event for _, event, _ in nights.all_events("node-2")] == [Event.OPENED, Event.CLOSED]
 
 
 def test_a_node_that_recovers_is_well_again_and_not_slower_since_a_date(nights: Nights) -> None:
@@ -141,7 +141,7 @@ def test_a_node_that_recovers_is_well_again_and_not_slower_since_a_date(nights: 
         nights.check(fleet())
 
     for channel in (ERRORS, ALL):
-        events = nights.all_told("node-2", channel)
+        events = nights.all_events("node-2", channel)
         assert [(night, event) for night, event, _ in events] == [(9, Event.OPENED), (19, Event.CLOSED)]
         assert "well again" in events[1][2]
 
@@ -156,8 +156,8 @@ def test_a_node_that_is_within_its_limits_again_but_slower_than_it_was_is_not_ca
         nights.check(fleet(node_2=9.77))
     nights.check(fleet())
 
-    assert [event for _, event, _ in nights.all_told("node-2")] == [Event.OPENED, Event.OPENED, Event.CLOSED]
-    assert nights.all_told("node-2", ERRORS)[-1][:2] == (21, Event.CLOSED)
+    assert [event for _, event, _ in nights.all_events("node-2")] == [Event.OPENED, Event.OPENED, Event.CLOSED]
+    assert nights.all_events("node-2", ERRORS)[-1][:2] == (21, Event.CLOSED)
 
 
 def test_one_slowdown_is_mailed_on_one_night_whatever_finds_it_on_the_next(nights: Nights) -> None:
@@ -167,11 +167,11 @@ def test_one_slowdown_is_mailed_on_one_night_whatever_finds_it_on_the_next(night
     for _ in range(8):
         nights.check(fleet(node_3=9.51))
 
-    assert len(nights.all_told("node-3")) == 1
-    assert nights.all_told("node-3", ERRORS) == []
+    assert len(nights.all_events("node-3")) == 1
+    assert nights.all_events("node-3", ERRORS) == []
 
 
-def test_a_fleet_that_cannot_be_judged_is_told_on_the_third_night_and_when_it_is_judged_again(nights: Nights) -> None:
+def test_an_undecided_fleet_is_reported_on_the_third_night_and_when_it_is_judged_again(nights: Nights) -> None:
     """[J4] Two nodes of one kind that lie 50 % apart: nobody can say which one is slow."""
     nodes = ("node-1", "node-2")
     for _ in range(5):
@@ -179,9 +179,9 @@ def test_a_fleet_that_cannot_be_judged_is_told_on_the_third_night_and_when_it_is
     nights.check(fleet())
 
     for node in nodes:
-        assert [(night, event) for night, event, _ in nights.all_told(node)] == [(3, Event.OPENED), (6, Event.CLOSED)]
-        assert nights.all_told(node)[0][2].startswith("could not be judged since 21 Nov 2026: ")
-        assert nights.all_told(node, ERRORS) == []
+        assert [(night, event) for night, event, _ in nights.all_events(node)] == [(3, Event.OPENED), (6, Event.CLOSED)]
+        assert nights.all_events(node)[0][2].startswith("could not be judged since 21 Nov 2026: ")
+        assert nights.all_events(node, ERRORS) == []
 
 
 def test_a_node_that_has_been_slow_for_longer_than_a_trail_is_still_behind_its_past_until_it_is_back(
@@ -200,13 +200,13 @@ def test_a_node_that_has_been_slow_for_longer_than_a_trail_is_still_behind_its_p
     over = nights.check(fleet(), driver=NEW)
     assert {node.condition for node in conditions(over)} == {Condition.WELL}
     for node in NODES:
-        assert [(night, event) for night, event, _ in nights.all_told(node)] == [
+        assert [(night, event) for night, event, _ in nights.all_events(node)] == [
             (9, Event.OPENED),
             (9 + len(slow), Event.CLOSED),
         ]
 
 
-def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_breach(nights: Nights) -> None:
+def test_an_accepted_baseline_ends_the_warning_with_a_sentence_of_its_own_and_hides_no_breach(nights: Nights) -> None:
     """-20 % by an intended change on all nodes. Then node-4 falls another 10 % behind its peers: 7.2 / 8 - 1."""
     for _ in range(8):
         nights.check(fleet())
@@ -217,11 +217,11 @@ def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_b
     nights.check(fleet(8.0, node_4=7.2), driver=NEW)
 
     for node in NODES[:3]:
-        (opened, closed) = nights.all_told(node)
+        (opened, closed) = nights.all_events(node)
         assert (opened[:2], closed[:2]) == ((9, Event.OPENED), (10, Event.CLOSED))
         assert closed[2] == "accepted as the new level by ada: the new driver is meant to be slower"
     assert {verdict_text.tone(campaign) for campaign in later} == {Tone.GOOD}
-    assert nights.all_told("node-4", ERRORS)[-1][:2] == (18, Event.OPENED)
+    assert nights.all_events("node-4", ERRORS)[-1][:2] == (18, Event.OPENED)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -82,7 +82,7 @@ def test_a_node_that_breaks_again_is_a_new_breach(history: History, post: Post) 
     assert [subject.split(":")[1].split(" ")[1] for _, subject in post.sent] == ["samples/s", "well", "samples/s"]
 
 
-def test_what_fails_is_told_by_the_next_try_and_the_others_are_not_told_twice(history: History, post: Post) -> None:
+def test_a_failed_notice_is_sent_by_the_next_try_and_the_others_not_twice(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     post.broken[MAIL.name] = ConnectionRefusedError("no route to https://hooks.example.org/services/SECRET")
     failed = tell(history, post, 1, MAIL, HOOK)
@@ -94,7 +94,7 @@ def test_what_fails_is_told_by_the_next_try_and_the_others_are_not_told_twice(hi
     assert [kind for kind, _ in post.sent] == ["webhook", "mail"]
 
 
-def test_a_sender_that_was_stopped_leaves_a_notice_that_is_told_of_and_not_sent_twice(
+def test_a_sender_that_was_stopped_leaves_a_notice_that_is_reported_and_not_sent_twice(
     history: History, post: Post
 ) -> None:
     history.record(night(1, RATES, RED))
@@ -106,7 +106,7 @@ def test_a_sender_that_was_stopped_leaves_a_notice_that_is_told_of_and_not_sent_
     assert "not known whether the notice of node-2 (breach opened) went out" in outcome.lines[0]
 
 
-def test_an_acknowledged_breach_is_not_told_any_more(history: History, post: Post) -> None:
+def test_an_acknowledged_breach_sends_no_more_notices(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     acknowledge(history)
     tell(history, post, 1)
@@ -116,9 +116,7 @@ def test_an_acknowledged_breach_is_not_told_any_more(history: History, post: Pos
     assert post.sent == []
 
 
-def test_who_was_told_of_a_breach_that_was_acknowledged_later_hears_that_it_is_over(
-    history: History, post: Post
-) -> None:
+def test_a_breach_that_was_acknowledged_after_its_notice_is_reported_as_closed(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     tell(history, post, 1)
     acknowledge(history)
@@ -128,7 +126,7 @@ def test_who_was_told_of_a_breach_that_was_acknowledged_later_hears_that_it_is_o
     assert [subject for _, subject in post.sent][1:] == ["node-2: well again (node_consistency)"]
 
 
-def test_what_opened_and_closed_while_nobody_could_be_told_is_not_told(history: History, post: Post) -> None:
+def test_a_breach_that_opened_and_closed_while_the_channel_failed_sends_nothing(history: History, post: Post) -> None:
     post.broken[MAIL.name] = TimeoutError("no answer")
     history.record(night(1, RATES, RED))
     tell(history, post, 1)
@@ -139,21 +137,21 @@ def test_what_opened_and_closed_while_nobody_could_be_told_is_not_told(history: 
     assert post.sent == []
 
 
-def test_old_breaches_of_a_rebuilt_history_are_not_told(history: History, post: Post) -> None:
+def test_old_breaches_of_a_rebuilt_history_send_no_notices(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     tell(history, post, 1 + DUE_DAYS + 1)
 
     assert post.sent == []
 
 
-def test_each_dag_tells_its_own(history: History, post: Post) -> None:
+def test_each_dag_notifies_of_its_own_breaches(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     tell(history, post, 1, dag_id="another_dag")
 
     assert post.sent == []
 
 
-def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -> None:
+def test_warnings_go_to_their_subscribers(history: History, post: Post) -> None:
     slower = slower_than_it_was("node-3")
     for day, findings in enumerate([[slower], [slower], []], start=1):
         history.record(night(day, RATES, findings=tuple(findings)))
@@ -186,7 +184,7 @@ def test_an_alarm_of_a_whole_run_goes_to_every_channel_and_ends_with_the_next_ru
     ]
 
 
-def test_a_drill_is_told_as_one(history: History, post: Post) -> None:
+def test_the_notice_of_a_drill_says_that_it_is_one(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED, drilled=["node-2"]))
     tell(history, post, 1)
 
@@ -205,7 +203,7 @@ def test_many_breaches_of_a_night_are_one_message_and_each_is_marked(history: Hi
     assert {(row.event, row.sent_at, row.num_tries) for row in rows} == {(Event.OPENED.value, on(1), 1)}
 
 
-def test_the_doctor_is_told_what_did_not_go_out(history: History, post: Post) -> None:
+def test_the_doctor_lists_unsent_notices(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     post.broken[MAIL.name] = TimeoutError("no answer")
     tell(history, post, 1, MAIL, HOOK)

@@ -62,7 +62,7 @@ def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:
     assert joined("**Benchmark.** green", None) == "**Benchmark.** green"
 
 
-def test_people_s_words_are_not_cut_for_ours() -> None:
+def test_a_note_by_people_is_not_cut_for_ours() -> None:
     assert joined("**Benchmark.** red", "x" * MAX_CHARS) is None
 
 

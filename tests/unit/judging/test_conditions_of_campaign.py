@@ -18,7 +18,7 @@ from trainbench.results.campaign import Campaign
 PEERS = (make_node("peer-1"), make_node("peer-2"))
 
 
-def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> None:
+def test_a_breach_is_described_by_its_figures_and_anything_else_by_its_reason() -> None:
     slow = make_metric(9.0, 10.0, state=State.BREACH)
     breach = make_node("node-1", [slow], state=State.BREACH, reason="long words", confirm_deviation_pct=-9.0,
                        confirmation=Confirmation.CONFIRMED)  # fmt: skip
@@ -29,7 +29,7 @@ def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> No
     assert reason_of(breach.model_copy(update={"metrics": ()})) == "long words"
 
 
-def test_a_watched_node_is_told_by_its_rate_and_one_that_is_not_by_its_reason() -> None:
+def test_a_watched_node_is_described_by_its_rate_and_any_other_by_its_reason() -> None:
     slow = make_metric(9.7, 10.0)
     watched = make_node("node-1", [slow], is_watched=True, reason="long words")
     assert _watched(watched) == "samples/s \u22123.0 %, limit \u00b15 %"
@@ -37,13 +37,13 @@ def test_a_watched_node_is_told_by_its_rate_and_one_that_is_not_by_its_reason() 
     assert _watched(watched.model_copy(update={"metrics": ()})) == "long words"
 
 
-def test_an_unsteady_node_is_told_by_how_much_it_scatters() -> None:
+def test_an_unsteady_node_is_described_by_its_scatter() -> None:
     node = make_node("node-1", reason="long words", is_unsteady=True, unsteady_factor=12.4)
     assert _unsteady(node) == "it scatters 12 times as much as its peers"
     assert _unsteady(node.model_copy(update={"unsteady_factor": None})) == "long words"
 
 
-def test_only_what_is_in_breach_is_told_of_a_breach() -> None:
+def test_only_a_node_in_breach_has_a_breach() -> None:
     figures = [make_metric(9.0, 10.0, state=State.BREACH), make_metric(10.3, 10.0, metric=Metric.TEMPERATURE_C)]
     breach = make_node("node-1", figures, state=State.BREACH)
     assert reason_of(breach) == "samples/s \u221210.0 %, limit \u00b15 %"

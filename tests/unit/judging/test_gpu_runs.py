@@ -114,7 +114,7 @@ class TestVerdict:
         (node,) = judged(fleet(SLOW_2)).nodes
         assert states(node) == [State.OK, State.OK, State.BREACH, State.OK]
 
-    def test_two_gpus_of_a_lone_node_cannot_tell(self) -> None:
+    def test_two_gpus_of_a_lone_node_leave_the_slower_one_unknown(self) -> None:
         (node,) = judged(fleet((10.0, 9.0))).nodes
         assert states(node) == [State.INSUFFICIENT] * 2
 

@@ -31,7 +31,7 @@ def test_a_node_is_on_gpu_when_any_of_its_runs_was() -> None:
     ]
 
 
-def test_the_windows_of_a_slow_work_tell_of_its_noise() -> None:
+def test_the_windows_of_slow_work_show_its_noise() -> None:
     """Half a sample a second is a rate as any other."""
     (group,) = judge_groups(
         [make_result(f"node-{i}", 0.5, windows=(0.499, 0.5, 0.501)) for i in (1, 2, 3)], [], Tolerances()

@@ -49,14 +49,14 @@ def test_every_line_names_its_node_or_all_of_them(state: str, map_index: int) ->
     assert line.startswith(f"{who}: benchmark, ")
 
 
-def test_a_change_is_told_once_and_what_waits_is_not() -> None:
+def test_a_change_is_printed_once_and_waiting_pods_are_not() -> None:
     progress = Progress()
     assert progress.of_tasks([task("plan", None)], {}) == ()
     assert progress.of_tasks([task("plan", "success", duration=1.25)], {}) == ("all nodes: plan, success after 1.2 s",)
     assert progress.of_tasks([task("plan", "success", duration=1.25)], {}) == ()
 
 
-def test_a_pod_s_windows_are_told_with_its_node() -> None:
+def test_the_windows_of_a_pod_are_printed_with_its_node() -> None:
     progress = Progress()
     printed = ["phase=import seconds_since_start=0.5"]
     assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ("node-2: loading the libraries",)

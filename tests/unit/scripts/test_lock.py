@@ -54,7 +54,7 @@ def test_every_package_has_its_hashes_and_no_line_names_an_index(lock: Lock) -> 
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("names", CLOSED, ids=lambda names: names[-1])
-def test_the_files_hold_what_pyproject_asks_for(names: tuple[str, ...], python: str) -> None:
+def test_the_files_hold_what_pyproject_requires(names: tuple[str, ...], python: str) -> None:
     locked = versions(names, python)
     extras = {extra for name in names for extra in BY_NAME[name].extras}
     more = [requirement for name in names for requirement in BY_NAME[name].more]

@@ -23,7 +23,7 @@ def test_the_formula_is_within_10_pct_of_every_measured_peak() -> None:
     assert not beyond(rows)
 
 
-def test_a_run_that_was_made_by_other_means_says_nothing_about_todays() -> None:
+def test_a_run_with_another_execution_says_nothing_about_todays() -> None:
     """fsdp ran with and without fused adapters, QLoRA packed its weights again: the same fingerprint, other memory."""
     names = ("lora-fsdp-4x2048-before", "lora-fsdp-4x2048-after", "tuned-qlora-8x512-r1")
     folder = ROOT / "docs/results/after-h200-2026-11-21/results"

@@ -19,7 +19,7 @@ def later(result: RunResult) -> RunResult:
     return result.model_copy(update={"finished_at": result.finished_at + timedelta(minutes=5)})
 
 
-def test_a_run_that_came_back_twice_counts_once_and_is_told() -> None:
+def test_a_run_with_two_results_counts_once_and_is_reported() -> None:
     """node-1 at 9.5 and, later, at 8.0: the later one is judged, in whichever order they come."""
     fleet = [make_result(f"node-{i}", 9.5) for i in (1, 2, 3, 4)]
     results = [*fleet, later(make_result("node-1", 8.0))]

@@ -30,7 +30,7 @@ def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_informati
     assert (parked.level, parked.resolution) == (Level.INFO, "nothing to do")
 
 
-def test_a_node_with_a_gpu_less_than_it_has_is_told() -> None:
+def test_a_node_that_offers_fewer_gpus_than_it_has_is_reported() -> None:
     whole, part = GpuNode(name="gpu-1", num_gpus=8), GpuNode(name="gpu-2", num_gpus=7, num_gpus_lost=1)
     (actual,) = absent_node_findings((), (whole, part))
 
@@ -52,7 +52,7 @@ def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
     assert "2026-11-20" in actual.summary
 
 
-def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
+def test_a_busy_node_is_reported_after_three_days_without_a_figure() -> None:
     last = {"a": NOW - timedelta(days=2), "b": NOW - timedelta(days=3), "well": NOW - timedelta(days=30)}
     nodes = [verdict("a"), verdict("b"), verdict("never"), verdict("well", State.OK), verdict("b")]
     actual = unmeasured_node_findings(nodes, last, NOW)

@@ -80,7 +80,7 @@ def test_one_figure_is_enough_and_busy_nodes_beside_it_stay_quiet() -> None:
     assert exit_code(night) == ExitCode.NOT_JUDGED
 
 
-def test_that_nothing_was_measured_is_said_first_with_each_cause_and_its_number_of_runs() -> None:
+def test_no_measurement_at_all_heads_the_verdict_with_each_cause_and_its_number_of_runs() -> None:
     night = campaign_of(PLAN, failed_runs(PLAN, NO_IMAGE, BUSY, NO_IMAGE, NO_IMAGE))
     first, *of_nodes = red_texts(night)
 

@@ -143,7 +143,7 @@ def test_a_drill_computes_what_its_peers_do() -> None:
     assert failed(fail_unequal_work(results)) == []
 
 
-def test_other_means_of_execution_are_named_and_fail_nobody() -> None:
+def test_another_execution_is_named_and_fails_nobody() -> None:
     results = [with_means("node-1"), with_means("node-2", attention="eager"), with_means("node-3")]
     (finding,) = unequal_work_findings(results)
 

@@ -23,7 +23,7 @@ def test_a_time_is_put_between_start_and_end() -> None:
     assert on_our_clock(STARTED_AT + timedelta(days=9), BEGAN, ENDED) == ENDED
 
 
-def test_clocks_ahead_and_behind_are_told() -> None:
+def test_clocks_ahead_and_behind_are_reported() -> None:
     """ahead: finished 05:00:55, the campaign ended at 02:10; behind: began 2 h before 02:00."""
     results = [make_result("well"), moved("ahead", timedelta(hours=3)), moved("behind", timedelta(hours=-2))]
     ahead, behind = clock_findings(results, BEGAN, ENDED)

@@ -101,7 +101,7 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
     assert finding.expected == "± 5 %; 0 % as on its peers, 1920 MHz as on its peers"
 
 
-def test_throttling_that_did_not_lower_the_clock_is_told_with_the_contradiction() -> None:
+def test_throttling_that_did_not_lower_the_clock_is_reported_as_a_contradiction() -> None:
     finding = slow(throttle_share_pct={"thermal": 40.0})
     assert "its mean clock is nevertheless as high as its peers'" in finding.explanation
     assert "explains" not in finding.explanation
@@ -182,7 +182,7 @@ def test_slow_communication_inside_a_node_explains_its_share() -> None:
     assert "waited for each other 16.0 % of the time, which explains up to 10.5 of the 10.5 %" in finding.explanation
 
 
-def test_a_consequence_is_not_told_as_a_cause_beside_it() -> None:
+def test_a_consequence_is_not_named_as_a_second_cause() -> None:
     waits = {"performance.loader_wait_pct": 15.0, "telemetry.gpus.0.utilisation_mean_pct": 80.0}
     (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), waits))
     assert "busy" not in finding.explanation
@@ -297,7 +297,7 @@ def test_why_a_node_is_hotter_or_cooler(
     assert not finding.explanation.count("GPU's memory")
 
 
-def test_a_hot_slow_node_has_one_cause_and_its_temperature_is_told_with_it() -> None:
+def test_a_hot_slow_node_has_one_cause_which_states_its_temperature() -> None:
     finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, temperature_c=84.0)
     assert finding.category == "thermal_throttling"
     assert "(84 °C, its peers 60 °C)" in finding.explanation
@@ -311,7 +311,7 @@ def test_a_slow_node_is_cool_because_it_works_less() -> None:
     assert "less power" not in finding.explanation
 
 
-def test_two_faults_of_different_kinds_are_both_told() -> None:
+def test_two_faults_of_different_kinds_are_both_named() -> None:
     finding = slow(sm_clock_mhz=1632.0, memory_gb=7.6, libraries={"torch": "2.11.0"})
     assert finding.category == "low_clock"
     assert "also: torch differs from its peers" in finding.explanation
@@ -359,7 +359,7 @@ def test_a_missing_node() -> None:
     assert (finding.category, finding.subject) == ("node_missing", "node-9")
 
 
-def test_too_few_nodes_and_too_much_noise_are_told_apart() -> None:
+def test_too_few_nodes_and_too_much_noise_are_different_reasons() -> None:
     assert {f.category for f in diagnosed(*GOOD[:2])} == {"too_few_nodes"}
     noisy = [make_cpu_result(f"node-{i}", windows=(30.0, 40.0, 55.0)) for i in (1, 2, 3)]
     actual = diagnosed(*noisy)

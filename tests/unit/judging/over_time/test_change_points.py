@@ -45,7 +45,7 @@ def test_what_is_no_change(values: list[float], why: str) -> None:
     assert actual(values) is None, why
 
 
-def test_the_last_of_several_steps_is_told_against_the_level_before_it() -> None:
+def test_the_last_of_several_steps_is_measured_from_the_level_before_it() -> None:
     assert actual([10.0] * 8 + [9.0] * 8 + [10.0] * 4) == LevelStep(
         16, before=9.0, after=10.0, num_before=8, limit_pct=1.5
     )

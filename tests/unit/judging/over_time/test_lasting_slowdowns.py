@@ -34,7 +34,7 @@ def test_it_lasts_until_the_rate_is_within_half_of_the_limit_of_the_level_before
     assert [each.change.after for each in still] == ([rate] if is_still_slower else [])
 
 
-def test_what_is_known_tonight_already_or_was_not_measured_is_not_said_again() -> None:
+def test_a_slowdown_reported_tonight_or_unmeasured_is_not_repeated() -> None:
     assert lasting([slowdown()], tonight(node_1=8.0), {("node-1", WORK)}) == ()
     assert lasting([slowdown("node-2")], tonight(node_1=8.0), ()) == ()
     assert lasting([slowdown(work="other")], tonight(node_1=8.0), ()) == ()

@@ -56,7 +56,7 @@ def test_a_slowdown_is_dated_with_what_was_changed_then() -> None:
     assert finding.resolution.startswith("undo this change on it and run the check again")
 
 
-def test_several_things_that_changed_are_all_told() -> None:
+def test_several_changes_are_all_reported() -> None:
     both = NEW.model_copy(update={"libraries": {"torch": "2.14"}, "kernel": "6.8"})
     (finding,) = changes_of(slowed("gpu-1", setup=both))
     assert finding.summary.endswith(
@@ -64,7 +64,7 @@ def test_several_things_that_changed_are_all_told() -> None:
     )
 
 
-def test_where_nothing_is_recorded_that_is_said() -> None:
+def test_a_change_without_a_recorded_cause_says_so() -> None:
     (finding,) = changes_of(slowed("gpu-1", setup=OLD))
     assert finding.summary == (
         "is 6.1 % slower since 12 Nov 2026; no change of driver, image, kernel, VBIOS, power limit, pod template or "
@@ -73,7 +73,7 @@ def test_where_nothing_is_recorded_that_is_said() -> None:
     assert finding.resolution.startswith("ask what was done to this node then")
 
 
-def test_a_change_of_many_nodes_is_told_once_with_its_range() -> None:
+def test_a_change_of_many_nodes_is_reported_once_with_its_range() -> None:
     """8.99 / 9.58 - 1 = -6.16 %, 9.39 / 10 - 1 = -6.1 %, 9.42: -5.8 %."""
     (finding,) = changes_of([*slowed("gpu-1"), *slowed("gpu-2", after=9.42), *slowed("gpu-10")])
     assert finding.subject == "gpu-1, gpu-2 and gpu-10"
@@ -117,7 +117,7 @@ def test_a_gpu_that_was_not_there_before_is_a_change_of_its_own() -> None:
     assert finding.summary.endswith("since 12 Nov 2026, when GPU-b had not been seen there before")
 
 
-def test_faster_is_information_and_warmer_is_told() -> None:
+def test_faster_is_information_and_warmer_is_a_warning() -> None:
     (finding,) = changes_of(slowed("gpu-1", after=10.5))
     assert (finding.category, finding.level) == ("step_faster", Level.INFO)
     assert "is 5.0 % faster since 12 Nov 2026" in finding.summary
@@ -125,7 +125,7 @@ def test_faster_is_information_and_warmer_is_told() -> None:
     assert changes_of(warm)[0].summary.endswith("; its GPU runs 14 °C warmer than it did")
 
 
-def test_a_drift_is_told_as_one() -> None:
+def test_a_drift_is_reported_as_one() -> None:
     """10 to 9.5 in 20 nights."""
     (finding,) = changes_of([point(n, 10 - 0.5 * (n - 1) / 19) for n in range(1, 21)])
     assert (finding.category, finding.level) == ("drift_slower", Level.WARNING)
@@ -133,7 +133,7 @@ def test_a_drift_is_told_as_one() -> None:
     assert (finding.measured, finding.expected) == ("9.500 samples/s", "10.00 samples/s as on 1 Nov 2026")
 
 
-def test_a_steady_node_is_not_told() -> None:
+def test_a_steady_node_is_not_reported() -> None:
     assert changes_of([point(n, 10.0 + 0.01 * (-1) ** n) for n in range(1, 21)]) == ()
 
 
@@ -174,13 +174,13 @@ def test_every_night_after_a_slow_driver_says_so_and_none_is_left_out() -> None:
         assert finding.summary.startswith("is 3.0 % slower since 11 Nov 2026, when the driver"), num_since
 
 
-def test_a_driver_after_a_slowdown_is_told_with_what_it_cost_itself() -> None:
+def test_a_driver_after_a_slowdown_is_reported_with_its_own_share() -> None:
     """At 9.6 for five nights, then 8.0 with the driver: 8 / 9.6 - 1 = -16.7 %."""
     (finding,) = changes_of(nights(*[10.0] * 10, *[9.6] * 5, 8.0, updated_on=16))
     assert finding.summary.startswith("is 16.7 % slower since 16 Nov 2026, when the driver went")
 
 
-def test_an_update_that_changes_nothing_is_not_told() -> None:
+def test_an_update_that_changes_nothing_is_not_reported() -> None:
     assert changes_of(nights(*[10.0] * 10, 9.9, updated_on=11)) == ()
 
 
@@ -200,7 +200,7 @@ def test_a_node_that_is_well_again_tonight_is_not_called_slower_since_a_date() -
     assert len(changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.18))) == 1
 
 
-def test_a_node_that_is_half_way_back_is_told_with_what_is_left() -> None:
+def test_a_node_that_is_half_way_back_is_reported_with_the_rest() -> None:
     """9.5 / 10 - 1 = -5 % tonight, after six nights at -8.2 %; at -1 % nothing is left to tell."""
     (finding,) = changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.5))
     assert finding.summary.startswith("is 5.0 % slower since 11 Nov 2026")
@@ -231,7 +231,7 @@ def test_a_drift_is_as_much_warmer_as_its_last_third_is_than_its_first() -> None
     assert finding.summary.endswith("; its GPU runs 14 °C warmer than it did")
 
 
-def test_a_drift_that_is_over_is_not_told() -> None:
+def test_a_drift_that_is_over_is_not_reported() -> None:
     drifting = [10 - 0.5 * n / 19 for n in range(20)]
     assert changes_of(nights(*drifting, 10.0)) == ()
 
@@ -287,7 +287,7 @@ def test_a_node_under_a_new_name_is_recognised_by_its_gpus_and_keeps_its_trail()
     assert len(series) == 12
 
 
-def test_a_rename_is_known_for_good_and_told_for_a_week() -> None:
+def test_a_rename_is_stored_for_good_and_reported_for_a_week() -> None:
     earlier = [point(n, 10.0, "gpu-7" if n < 5 else "gpu-3") for n in range(1, 20)]
     (rename,) = find_renames([point(20, 10.0, "gpu-3")], earlier)
     assert rename.until == at(4)
@@ -322,6 +322,8 @@ def test_the_node_that_was_measured_most_lately_before_dates_a_change() -> None:
 @pytest.mark.parametrize(
     ("warmer", "said"), [((5.0,), "5 °C warmer"), ((-6.0, -5.0), "6 °C cooler"), ((4.9,), ""), ((9.0, -9.0), "")]
 )
-def test_a_temperature_is_told_from_five_degrees_on_and_in_one_direction(warmer: tuple[float, ...], said: str) -> None:
+def test_a_temperature_is_reported_from_five_degrees_on_and_in_one_direction(
+    warmer: tuple[float, ...], said: str
+) -> None:
     changes: Any = [SimpleNamespace(warmer_c=c) for c in warmer]
     assert level_changes._temperature(changes) == (f"; its GPU runs {said} than it did" if said else "")

@@ -29,7 +29,7 @@ def point(days_ago: int, gpus: str, node: str = "node-3", work: str = "work-1") 
     )
 
 
-def test_another_machine_under_the_name_of_a_node_is_said_with_the_date() -> None:
+def test_another_machine_under_the_name_of_a_node_is_reported_with_the_date() -> None:
     """[J6]: history joined both without a word."""
     (finding,) = replaced_gpu_findings([point(0, "efgh")], [point(2, "abcd"), point(1, "abcd")], NOW)
 
@@ -70,7 +70,7 @@ def test_what_may_be_the_same_machine_is_no_finding(now: str, before: str, size:
     )
 
 
-def test_it_is_said_for_a_week() -> None:
+def test_it_is_reported_for_a_week() -> None:
     """On the eighth night its new GPUs are its own."""
     past = [point(days, "abcd" if days >= 8 else "efgh") for days in range(20, 0, -1)]
     last_week = [point(days, "abcd" if days >= 7 else "efgh") for days in range(20, 0, -1)]

@@ -40,7 +40,7 @@ def test_a_streak_goes_back_to_the_last_verdict_and_nights_when_a_node_was_busy_
     assert streak([(at(9), [OK]), (at(8), [NO])]) is None
 
 
-def test_the_third_night_without_a_verdict_is_told_with_its_date() -> None:
+def test_the_third_night_without_a_verdict_is_reported_with_its_date() -> None:
     group = make_group(
         [make_node("node-1", state=NO, reason="the noise is 9 %"), make_node("node-2", state=OK)], "group-1"
     )
@@ -51,6 +51,6 @@ def test_the_third_night_without_a_verdict_is_told_with_its_date() -> None:
     assert finding.measured == "no verdict on 3 nights in a row"
 
 
-def test_without_a_past_the_first_night_is_told_of_no_streak() -> None:
+def test_without_history_the_first_night_has_no_streak() -> None:
     group = make_group([make_node("node-1", state=NO)], "group-1")
     assert undecided_findings([group], {}, at(1) + timedelta(days=1)) == ()

@@ -210,7 +210,7 @@ class TestFailures:
 
 
 class TestGroups:
-    def test_a_node_that_never_told_its_gpu_stands_apart_when_there_are_several_kinds(self) -> None:
+    def test_a_node_of_unknown_gpu_is_compared_with_none_where_there_are_several_kinds(self) -> None:
         results = [*fleet(9.5), make_result("node-2", gpu_name="NVIDIA A100"), make_failed("node-3")]
         assert [(g.gpu_name, g.nodes[0].node) for g in judge_groups(results, [], LIMITS)] == [
             (None, "node-3"),
@@ -442,7 +442,7 @@ class TestBadInput:
         assert [node.node for node in group.nodes] == ["10.0.0.2", "gpu-2", "gpu-10", "gpu-b"]
 
 
-def test_the_spread_of_a_pair_is_told_though_neither_is_judged() -> None:
+def test_the_spread_of_a_pair_is_reported_though_neither_is_judged() -> None:
     """10 and 9: 1 of their median 9.5."""
     (group,) = judge_groups([make_result("node-1", 10.0), make_result("node-2", 9.0)], [], Tolerances())
     assert group.spread_pct == pytest.approx(100 / 9.5)

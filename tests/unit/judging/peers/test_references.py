@@ -89,7 +89,7 @@ class TestGpus:
         """Others of the slow one: 10, 10, 10."""
         assert of_gpus(node("a", 9.0, 10.0, 10.0, 10.0)) == {"a0": 10.0, "a1": 10.0, "a2": 10.0, "a3": 10.0}
 
-    def test_two_gpus_cannot_tell(self) -> None:
+    def test_two_gpus_leave_the_slower_one_unknown(self) -> None:
         assert of_gpus(node("a", 9.0, 10.0)) == {"a0": None, "a1": None}
 
     def test_a_hot_node_of_three_is_no_reference_for_its_own_gpus(self) -> None:

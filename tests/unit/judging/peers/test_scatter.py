@@ -209,7 +209,7 @@ class TestOneBadNodeDoesNotBlindTheFleet:
         )
         assert "its SM clock fell to 1670 MHz at the lowest, its peers' to 1890" in finding.explanation
 
-    def test_a_throttled_node_whose_heat_is_a_breach_is_told_as_one_with_its_scatter(self) -> None:
+    def test_a_throttled_node_whose_heat_is_a_breach_is_reported_as_one_with_its_scatter(self) -> None:
         results = fleet(4)
         hot = {"thermal": 33.0}
         results[2] = make_result(
@@ -297,7 +297,7 @@ def test_where_even_the_capped_noise_hides_the_limit_all_scatter_counts() -> Non
 
 
 @pytest.mark.parametrize(("num", "rounds"), [(3, 1), (4, 1), (4, 3), (8, 1)])
-def test_a_fleet_of_equal_nodes_is_rarely_said_to_be_unsteady(num: int, rounds: int) -> None:
+def test_a_fleet_of_equal_nodes_is_rarely_reported_as_unsteady(num: int, rounds: int) -> None:
     """1,000 nights at noise 1 %, seeded: one in a thousand by the limit's making, and room for chance (P < 0.01)."""
     draw = random.Random(7)
     times = 0

@@ -38,7 +38,7 @@ def test_a_red_node_is_not_watched() -> None:
     assert (node.state, node.is_watched) == (State.BREACH, False)
 
 
-def test_within_the_noise_nothing_is_told() -> None:
+def test_within_the_noise_nothing_is_reported() -> None:
     """Windows 1 % around the whole: SD 1 %, half-width 1 % * 3.355 * sqrt(1.524) = 4.1 %: 3.5 % slow may be chance."""
     noisy = [
         make_result(f"node-{i}", rate, windows=(rate * 0.99, rate, rate * 1.01))
@@ -48,7 +48,7 @@ def test_within_the_noise_nothing_is_told() -> None:
     assert last(fleet(9.65)).is_watched
 
 
-def test_without_repeats_nothing_is_told() -> None:
+def test_without_repeats_nothing_is_reported() -> None:
     rates = (10.0, 10.0, 10.0, 9.65)
     assert not last([make_result(f"node-{i}", rate, windows=(rate,)) for i, rate in enumerate(rates, 1)]).is_watched
 

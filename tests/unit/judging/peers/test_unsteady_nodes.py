@@ -46,7 +46,7 @@ def test_the_round_farthest_from_the_median_is_named() -> None:
     assert "(round 1 at 8.000 samples/s, the others 11.00)" in scatter_phrase(pair, own("rounds", 20.0))
 
 
-def test_disturbed_runs_are_told_and_ask_for_nothing() -> None:
+def test_disturbed_runs_are_reported_and_need_no_action() -> None:
     group = make_group([make_node("node-1", num_runs=5, disturbed_rounds=(2, 4)), make_node("node-2")], "group")
     (finding,) = disturbed_node_findings([group])
     assert (finding.level, finding.subject, finding.measured) == (Level.INFO, "node-1", "round 2 and 4")
