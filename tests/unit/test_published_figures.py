@@ -1,4 +1,8 @@
-"""Figures in the docs belong to result files: each is computed again from them."""
+"""Figures in the docs belong to result files: each is computed again from them, or is listed as no measurement.
+
+`published/` computes what the pages say. A new figure fails until it is computed there, or listed in
+`published/no_measurement.toml`.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,53 @@ import json
 import math
 import re
 import statistics
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
+from tests.unit.published import speed, tries
+from tests.unit.published.figures import missing, unclaimed
 from trainbench.judging import noise
 
 ROOT = Path(__file__).resolve().parents[2]
 AA = ROOT / "docs/results/aa-h200-2026-11-22"
+CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
+    "docs/performance.md": speed.performance,
+    "docs/performance-tries.md": tries.tries,
+}
+LISTED = tomllib.loads(Path(__file__).with_name("published").joinpath("no_measurement.toml").read_text())
+PAGES = list(CLAIMS)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", CLAIMS)
+def test_the_page_says_what_its_result_files_say(page: str) -> None:
+    assert missing(text_of(page), CLAIMS[page]()) == []
+
+
+@pytest.mark.parametrize("page", LISTED["no_measurement"])
+def test_what_is_listed_stands_on_the_page(page: str) -> None:
+    assert missing(text_of(page), LISTED["no_measurement"][page]) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_other_figure_stands_on_the_page(page: str) -> None:
+    computed = list(CLAIMS[page]()) if page in CLAIMS else []
+    assert unclaimed(text_of(page), [*computed, *LISTED["no_measurement"].get(page, [])]) == []
+
+
+def test_a_figure_is_a_number_with_a_unit_with_decimals_or_with_thousands() -> None:
+    text = "On 2 GPUs it makes 18,463 tokens/s in 38.8 GB, 3.23 times; 62 % of `9.9 s`, torch 2.11.0, [b](c/1.5.md)."
+    assert len(unclaimed(text, [])) == 4
+    assert unclaimed(text, ["18,463 tokens/s in 38.8 GB, 3.23 times; 62 %"]) == []
+    assert missing(text, ["3.23 times", "3.24 times"]) == ["3.24 times"]
 
 
 def runs(pattern: str) -> list[RunResult]:

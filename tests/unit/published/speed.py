@@ -1,0 +1,322 @@
+"""Figures of docs/performance.md, from the result files."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from bench_image.contract.flops import num_linear
+from bench_image.contract.gpu_specs import PEAK_TFLOPS
+from bench_image.contract.model_shapes import MODELS
+from tests.unit.published.measured import (
+    ACCUMULATION,
+    FIRST,
+    FLOAT8,
+    GRAPHS,
+    SECOND,
+    THIRD,
+    communication_pct,
+    document,
+    each,
+    exposed_pct,
+    median_step_s,
+    mfu_pct,
+    peak_gb,
+    probe_share_pct,
+    probe_tflops,
+    profile,
+    row,
+    run,
+    tokens_per_s,
+)
+
+H200 = PEAK_TFLOPS["H200"]
+assert H200.bf16
+assert H200.fp8
+FP8_TO_BF16 = H200.fp8 / H200.bf16
+MISTRAL = MODELS["mistral-7b"]
+LAYERS = num_linear(MISTRAL)
+PRODUCTS = LAYERS + MISTRAL.vocab_size * MISTRAL.hidden_size  # and the head
+BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
+
+
+def performance() -> Iterator[str]:
+    yield f"the GPU's peak of {H200.bf16:.0f} TFLOP/s"
+    yield from presets()
+    yield from other_jobs()
+    yield from four_gpus()
+    yield from graphs_in_gangs()
+    yield from limit_of_qlora()
+    yield from limit_of_lora()
+    yield from against_the_trainer()
+    yield from float8()
+    yield from float8_losses()
+    yield from start_up()
+    yield from checkpointing()
+
+
+def preset_runs(machine: int, preset: str) -> list[str]:
+    return [f"{THIRD}/results/machine{machine}-{preset}-qlora-8x512-r{turn}" for turn in (1, 2)]
+
+
+def ratio_of_means(fast: list[str], slow: list[str]) -> float:
+    return sum(map(tokens_per_s, fast)) / sum(map(tokens_per_s, slow))
+
+
+def presets() -> Iterator[str]:
+    for machine in (1, 3):
+        tuned, users = (preset_runs(machine, preset) for preset in ("tuned", "users"))
+        yield row(
+            str(machine),
+            each(map(tokens_per_s, users), ",.0f"),
+            each(map(tokens_per_s, tuned), ",.0f"),
+            f"{ratio_of_means(tuned, users):.2f}",
+            f"{sum(map(median_step_s, users)) / sum(map(median_step_s, tuned)):.2f}",
+            f"{statistics.fmean(map(mfu_pct, tuned)):.1f} %",
+            f"{peak_gb(tuned[0]):.1f}",
+        )
+    yield f"on one GPU is {ratio_of_means(preset_runs(3, 'tuned'), preset_runs(3, 'users')):.1f} times as fast."
+
+
+JOBS = {
+    "QLoRA 8 x 512, adapters on q, k, v, o": "machine3-07-tuned-qlora-8x512-attention-only",
+    "QLoRA 8 x 512, Llama-2-7B": "machine3-05-tuned-llama2-qlora-8x512",
+    "LoRA 8 x 2048": "machine3-02-tuned-lora-8x2048",
+    "LoRA 8 x 2048, adapters on q, k, v, o": "machine3-04-tuned-lora-8x2048-attention-only",
+    "full 8 x 2048, AdamW fused": "machine3-09-tuned-full-8x2048",
+    "full 8 x 2048, accumulation 4": "machine3-17-tuned-full-8x2048-acc4",
+    "GPT-2 LoRA 8 x 1024": "machine3-10-tuned-gpt2-lora-8x1024",
+    "GPT-2 full 8 x 1024": "machine3-11-tuned-gpt2-full-8x1024",
+    "tier A 1 x 2048, accumulation 4": "machine3-13-tier-a",
+}
+
+
+def second_round(name: str) -> dict[str, float]:
+    result: dict[str, float] = profile(f"{SECOND}/profiles/{name}")
+    return result
+
+
+def other_jobs() -> Iterator[str]:
+    for job, name in JOBS.items():
+        of = second_round(name)
+        yield row(job, f"{of['tokens_per_second']:,.0f}", f"{of['mfu_pct']:.1f} %", f"{of['peak_allocated_gb']:.1f}")
+    full = [f"{FLOAT8}/bf16-1-gpus-{turn}" for turn in (1, 2)]
+    yield row(
+        "full 8 x 2048, two runs on another machine",
+        each(map(tokens_per_s, full), ",.0f"),
+        f"{each(map(mfu_pct, full), '.1f')} %",
+        f"{peak_gb(full[0]):.1f}",
+    )
+    four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
+    yield f"reaches {each(map(mfu_pct, full), '.1f')} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
+    lora, attention = (second_round(JOBS[f"LoRA 8 x 2048{rest}"]) for rest in ("", ", adapters on q, k, v, o"))
+    yield f"reaches {lora['mfu_pct']:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
+    users, tuned = (second_round(f"machine3-{name}-gpt2-full-8x1024") for name in ("12-users", "11-tuned"))
+    ratio = tuned["tokens_per_second"] / users["tokens_per_second"]
+    yield (
+        f"makes {users['tokens_per_second']:,.0f} tokens/s under `as_users_run`, in {users['peak_allocated_gb']:.1f}"
+        f" GB: `tuned` is {ratio:.2f} times as fast."
+    )
+
+
+ON_FOUR = {
+    "full 8 x 2048": "full-fsdp-8x2048-after",
+    "full 8 x 2048, accumulation 4": "full-fsdp-8x2048-acc4",
+    "full 8 x 2048, accumulation 8, machine 2": "full-fsdp-8x2048-acc8",
+    "LoRA 4 x 2048": "lora-fsdp-4x2048-after",
+    "QLoRA 4 x 2048": "qlora-fsdp-4x2048-after",
+}
+
+
+def four_gpus() -> Iterator[str]:
+    for job, name in ON_FOUR.items():
+        yield row(job, *on_four(f"{SECOND}/results/{name}"))
+
+
+def on_four(folder: str) -> tuple[str, ...]:
+    return (
+        f"{tokens_per_s(folder):,.0f}",
+        f"{mfu_pct(folder):.1f} %",
+        f"{peak_gb(folder):.1f}",
+        f"{exposed_pct(folder):.1f} %",
+        f"{communication_pct(folder):.1f} %",
+        f"{probe_tflops(folder):.0f}",
+    )
+
+
+def graphs_in_gangs() -> Iterator[str]:
+    alone = [f"{GRAPHS}/one-gpu-1-gpus-{turn}" for turn in (1, 2)]
+    yield row("one GPU", each(map(tokens_per_s, alone), ",.0f"), "", "")
+    shares = {}
+    for strategy in ("ddp", "fsdp"):
+        for how, name in (("launched kernel by kernel", f"{strategy}-before"), ("as a graph", strategy)):
+            gang = [f"{GRAPHS}/{name}-2-gpus-{turn}" for turn in (1, 2)]
+            shares[name] = [100 * tokens_per_s(folder) / sum(map(tokens_per_s, alone)) for folder in gang]
+            yield row(
+                f"{strategy}, {how}",
+                each(map(tokens_per_s, gang), ",.0f"),
+                f"{each(shares[name], '.1f')} %",
+                f"{each(map(exposed_pct, gang), '.1f')} %",
+            )
+    now, before = (f"{each(shares[name], '.1f')} %" for name in ("ddp", "ddp-before"))
+    yield f"makes {now} of twice one GPU under ddp"
+    yield f"{each(shares['fsdp'], '.1f')} % under fsdp, since whole steps are CUDA graphs"
+    yield f"launched kernel by kernel {before} and {each(shares['fsdp-before'], '.1f')} %."
+    graph = f"{ACCUMULATION}/fsdp-full-2"
+    launched = [f"{FLOAT8}/bf16-2-gpus-{name}" for name in ("1", "2", "18-steps-1")]
+    shares_before = [probe_share_pct(folder) for folder in launched]
+    yield f"reaches {probe_share_pct(graph):.1f} % of its own matmul rate as a graph"
+    yield (
+        f"reached {min(shares_before):.1f} to {max(shares_before):.1f} %, in the same"
+        f" {each({round(peak_gb(folder), 1) for folder in [graph, *launched]}, '.1f')} GB."
+    )
+
+
+def limit_of_qlora() -> Iterator[str]:
+    started = run_of_start_up()
+    (gpu,) = started["telemetry"]["gpus"]
+    kernels = document(f"{FIRST}/kernels.json")
+    probe = started["probes"]["matmul_tflops"]
+    yield (
+        f"reports the power cap in {gpu['throttle_share_pct']['power_cap']:.0f} % of the samples, on average"
+        f" {gpu['power_mean_w']:.0f} W and an SM clock of {gpu['sm_clock_mean_mhz']:,.0f} MHz."
+    )
+    wide = [f"cublas {direction} {of} 16384" for direction in ("fwd", "bwd") for of in ("o", "gateup", "gate", "down")]
+    yield (
+        f"multiplies 8192 x 8192 at {kernels['mm8192']['tflops']:.0f} TFLOP/s; the probe of that run measured"
+        f" {probe:.0f} TFLOP/s."
+    )
+    yield (
+        f"the wide ones reach {min(kernels[name]['tflops'] for name in wide):.0f} to"
+        f" {max(kernels[name]['tflops'] for name in wide):.0f} TFLOP/s"
+    )
+    tflop = 4 * PRODUCTS * 4096 / 1e12
+    unpacked_gb, copy_gb_per_s = LAYERS * BYTES_TO_UNPACK / 1e9, kernels["copy4GB"]["gbs"]
+    attention_ms = profile(f"{FIRST}/profiles/tuned-qlora-8x512")["profile"]["ms_per_step"]["attention"]
+    products_ms, unpacking_ms = 1e3 * tflop / probe, 1e3 * unpacked_gb / copy_gb_per_s
+    floor_ms = products_ms + unpacking_ms + attention_ms
+    yield (
+        f"are {tflop:.1f} TFLOP, or {products_ms:.0f} ms at the probe's rate; unpacking the weights once moves"
+        f" {unpacked_gb:.1f} GB, or {unpacking_ms:.0f} ms at the measured {copy_gb_per_s / 1e3:.2f} TB/s; attention"
+        f" takes {attention_ms:.0f} ms. That is {floor_ms:.0f} ms"
+    )
+    yield f"a step of `tuned` takes {1e3 * 4096 / statistics.fmean(map(tokens_per_s, preset_runs(3, 'tuned'))):.0f} ms"
+    kept = [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512")["profile"] for turn in (1, 3)]
+    yield f"idles {each((of['idle_ms_per_step'] for of in kept), '.1f')} ms of a QLoRA step"
+    yield f"{each((of['ms_per_step']['matmul'] for of in kept), '.1f')} ms of it are products"
+
+
+def run_of_start_up() -> dict[str, dict[str, list[dict[str, dict[str, float]]]]]:
+    return document(f"{FIRST}/startup-tuned-qlora-8x512.json")  # type: ignore[no-any-return]
+
+
+def limit_of_lora() -> Iterator[str]:
+    of = profile(f"{FIRST}/profiles/tuned-lora-8x2048")
+    tflop = 4 * PRODUCTS * 16384 / 1e12
+    spent = of["profile"]["ms_per_step"]
+    floor_ms = 1e3 * tflop / 690 + spent["attention"] + spent["elementwise"]
+    yield (
+        f"are {tflop:.0f} TFLOP, or {1e3 * tflop / 690:.0f} ms at 690 TFLOP/s; attention takes"
+        f" {spent['attention']:.0f} ms and elementwise work {spent['elementwise']:.0f} ms at memory speed:"
+        f" {floor_ms:.0f} ms without adapters."
+    )
+    now = second_round(JOBS["LoRA 8 x 2048"])
+    step_ms = 1e3 * 16384 / now["tokens_per_second"]
+    yield f"63 % MFU would be {step_ms * now['mfu_pct'] / 63:.0f} ms; the step takes {step_ms:.0f} ms."
+
+
+def against_the_trainer() -> Iterator[str]:
+    for adapters, name in (("all seven linears", "all"), ("q, k, v, o", "attention")):
+        yield row(adapters, *trainer_cells(f"{THIRD}/trainer-{name}.json"))
+
+
+def trainer_cells(name: str) -> Iterator[str]:
+    rates, steps = document(name)["tokens_per_second"], document(name)["step_s"]
+    for program in ("hf_trainer", "as_users_run"):
+        yield ", ".join(f"{rate:,.0f}" for rate in rates[program])
+    theirs, ours = (
+        statistics.median(step for turn in steps[program] for step in turn)
+        for program in ("hf_trainer", "as_users_run")
+    )
+    yield f"{100 * (theirs / ours - 1):+.1f} %"
+    yield f"{100 * (sum(rates['as_users_run']) / sum(rates['hf_trainer']) - 1):+.1f} %"
+
+
+def float8() -> Iterator[str]:
+    ratios = {}
+    for gpus, label in ((1, "1"), (2, "2, fsdp")):
+        bf16, fp8 = ([f"{FLOAT8}/{precision}-{gpus}-gpus-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
+        ratios[gpus] = ratio_of_means(fp8, bf16)
+        yield row(
+            label,
+            each(map(tokens_per_s, bf16), ",.0f"),
+            each(map(tokens_per_s, fp8), ",.0f"),
+            f"{ratios[gpus]:.2f}",
+            f"{each(map(mfu_pct, fp8), '.1f')} %",
+            f"{each((mfu_pct(folder) * FP8_TO_BF16 for folder in fp8), '.1f')} %",
+            each(map(peak_gb, (bf16[0], fp8[0])), ".1f"),
+        )
+        for pair in (bf16, fp8):
+            assert max(map(tokens_per_s, pair)) / min(map(tokens_per_s, pair)) < 1.005
+    yield f"full training {ratios[1]:.2f} times as fast as bf16 on one GPU, {ratios[2]:.2f} times on two."
+    yield "Runs of one kind differ by 0.5 % at most."
+    mlp = {name: statistics.median(turns) for name, turns in document(f"{FLOAT8}/layer.json")["mlp_ms"].items()}
+    faster = {name: f"{mlp['bf16'] / ms:.2f}" for name, ms in mlp.items()}
+    rowwise, tensorwise = (faster[f"torchao {recipe}"] for recipe in ("rowwise", "tensorwise"))
+    yield f"makes one MLP {rowwise} times as fast, its `tensorwise` {tensorwise} times"
+    yield f"ours {faster['ours']} times"
+
+
+def float8_losses() -> Iterator[str]:
+    stream = document(f"{FLOAT8}/losses.json")["losses"]
+    means = {
+        precision: [statistics.fmean(losses[start : start + 20]) for start in range(0, 200, 20)]
+        for precision, losses in stream.items()
+    }
+    apart = max(abs(100 * (fp8 / bf16 - 1)) for fp8, bf16 in zip(means["fp8"], means["bf16"], strict=True))
+    yield f"Losses stay within {apart:.1f} % of bf16 over 200 steps"
+    repeated = document(f"{ACCUMULATION}/losses.json")["losses"]
+    sums = {
+        name.removeprefix("repeated, "): sum(losses[6:24])
+        for name, losses in repeated.items()
+        if name.startswith("repeated")
+    }
+    rates = {name: tokens_per_s(f"{ACCUMULATION}/{name}") for name in ("bf16-1", "fp8-all-1", "fp8-gw-1")}
+    yield row(
+        "bf16; with weights of another seed",
+        f"{sums['bf16']:.2f}; {sums['bf16, seed 1']:.2f}",
+        f"{rates['bf16-1']:,.0f}",
+    )
+    for label, of, rate in (
+        ("fp8, fast accumulation in all products", "all", f"{rates['fp8-all-1']:,.0f}"),
+        ("fp8, not in the weights' gradients", "all but the weight gradient", f"{rates['fp8-gw-1']:,.0f}"),
+        ("fp8, in the forward product only", "out", ""),
+        ("fp8, in no product", "none", ""),
+    ):
+        yield row(label, f"{sums[f'fp8, fast: {of}']:.2f}", rate)
+    yield f"a run is {100 * (1 - rates['fp8-gw-1'] / rates['fp8-all-1']):.1f} % slower, for nothing"
+
+
+def start_up() -> Iterator[str]:
+    cold, warm = (
+        [f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r{turn}" for machine in (1, 3)] for turn in (1, 2)
+    )
+    times = {
+        name: f"{each((getattr(run(folder).startup, name) for folder in cold), '.1f')} s"
+        for name in ("total_s", "import_s", "compile_s")
+    }
+    warm_s = each((run(folder).startup.total_s or 0 for folder in warm), ".1f")
+    yield (
+        f"{times['total_s']} with nothing cached (imports {times['import_s']}, compilation and recording"
+        f" {times['compile_s']}), {warm_s} s with torch's cache"
+    )
+    measuring = {f"{run(folder).startup.measure_s:.0f}" for folder in [*cold, *warm]}
+    yield f"About {' or '.join(measuring)} s of each are measuring."
+
+
+def checkpointing() -> Iterator[str]:
+    least, plain = (profile(f"{FIRST}/profiles/tuned-qlora-8x512{name}") for name in ("-checkpointing-paged", ""))
+    yield (
+        f"makes {least['tokens_per_second']:,.0f} tokens/s in {least['peak_allocated_gb']:.1f} GB, against"
+        f" {plain['tokens_per_second']:,.0f} in {plain['peak_allocated_gb']:.1f} GB"
+    )
