@@ -14,6 +14,7 @@ import pytest
 
 from tests.dag.standin_image import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
+from tests.kube.after_fault import after_fault
 from trainbench.planning.plan import campaign_id
 from trainbench.results.artefacts import open_store
 
@@ -64,7 +65,8 @@ def test_a_store_that_fills_up_is_red_and_loses_no_result(
     assert state == "failed"
     assert re.search("the task '(judge|publish)' failed: ", words)
     assert "the disk is full: free space, or set TRAINBENCH_STORE to another place" in words
-    assert stored(open_store(str(disk)), run_id) == sorted(HEALTHY)
+    nodes = stored(open_store(str(disk)), run_id)
+    after_fault("store-full", results=(HEALTHY, nodes), green=(state == "success", HEALTHY), cause=words)
 
 
 def test_a_history_that_breaks_is_red_and_loses_no_result(
@@ -76,4 +78,5 @@ def test_a_history_that_breaks_is_red_and_loses_no_result(
     assert state == "failed"
     assert "the task 'judge' failed: history sqlite:" in words
     assert "check TRAINBENCH_HISTORY_URL" in words
-    assert stored(store, run_id) == sorted(HEALTHY)
+    nodes = stored(store, run_id)
+    after_fault("history-broken", results=(HEALTHY, nodes), green=(state == "success", HEALTHY), cause=words)

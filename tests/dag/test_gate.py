@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from tests.kube.after_fault import after_fault
 from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import Finding, Level
@@ -28,6 +29,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
+def red_reason(gate: Any, states: dict[str, str], raised: list[dict[str, Any]] | None) -> str:
+    """Empty where the gate is green."""
+    try:
+        gate(states, raised)
+    except AirflowFailException as red:
+        return str(red)
+    return ""
+
+
 def test_pods_that_could_not_be_removed_turn_a_good_night_red(gate: Any) -> None:
     """A failed release was invisible: the run was a success, and its pods held their GPUs."""
     gate({"release": "success", "alert": "success"}, [])
@@ -35,13 +45,16 @@ def test_pods_that_could_not_be_removed_turn_a_good_night_red(gate: Any) -> None
         AirflowFailException, match=r"pods of this run may still run, .*: release failed, .*`housekeeping` deletes them"
     ):
         gate({"release": "failed", "alert": "success"}, [])
+    reason = red_reason(gate, {"release": "failed", "alert": "success"}, [])
+    after_fault("release-fails", "pod-not-deletable", green=(not reason, ["release"]), cause=reason)
 
 
 def test_a_run_marked_failed_by_hand_is_red_and_one_marked_successful_is_left_alone(gate: Any) -> None:
     """Audit K14: Airflow skips all tasks but the teardowns then, and the run ended as `success`."""
     skipped = {"judge": "skipped", "publish": "skipped", "alert": "skipped", "release": "success"}
-    with pytest.raises(AirflowFailException, match="marked failed by hand"):
-        gate({**skipped, "plan": "success", "benchmark_0": "failed"}, None)
+    reason = red_reason(gate, {**skipped, "plan": "success", "benchmark_0": "failed"}, None)
+    assert "marked failed by hand" in reason
+    after_fault("marked-failed", green=(not reason, ["benchmark_0"]), cause=reason)
     gate({**skipped, "plan": "success", "benchmark_0": "success"}, None)
     with pytest.raises(AirflowFailException, match="the task 'plan' failed"):
         gate({**skipped, "plan": "failed", "benchmark_0": "upstream_failed"}, None)

@@ -16,6 +16,7 @@ import pytest
 from tests.builders import make_result, make_spec
 from tests.dag.conftest import load_dags, tasks_of
 from tests.dag.sinks import connection, http_sink, smtp_sink
+from tests.kube.after_fault import after_night
 from trainbench.core.verdicts import Confirmation, Finding, Level, State
 from trainbench.orchestration import dag_tasks, plan_tasks
 from trainbench.orchestration.plan_tasks import MAX_LINE
@@ -209,6 +210,8 @@ def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> Non
     rows = list(csv.DictReader(io.StringIO((summary / "metrics.csv").read_text())))
     assert {row["node"]: row["status"] for row in rows}["gpu-oom"] == "oom"
     assert len(rows) == len(HEALTHY) + len(broken)
+    is_green, planned = dag_run.state == "success", [*HEALTHY, *broken]
+    after_night("old-schema", "nan", "oom", "foreign", planned=planned, campaign=campaign, is_green=is_green)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
+from tests.kube.after_fault import after_night
 from trainbench.planning.plan import campaign_id
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,13 @@ def test_a_gang_of_which_one_pod_fails_turns_the_run_red_with_the_cause(dagbag: 
     assert campaign.results[1].error.message.startswith("gpu-silent: ")
     assert states(dag_run)["fsdp_2_gpu.rank"] == ["success", "failed"]  # the next gang ran all the same
     assert states(dag_run)["ddp_2_gpu.release"] == ["success"]
+    after_night(
+        "rank-fails",
+        planned=["single", "ddp", "fsdp"],
+        campaign=campaign,
+        is_green=dag_run.state == "success",
+        name=lambda result: result.spec.placement.strategy.value,
+    )
 
 
 def test_what_does_not_fit_is_a_row_and_no_alarm(dagbag: Any, store: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 FILE = Path(__file__).with_name("faults.toml")
 PLACES = ("night", "operator", "airflow", "dag", "unit")
+# No result is lost or counts twice; no pod stays; not green without a figure; one sentence says why.
+INVARIANTS = ("results", "pods", "green", "cause")
 MAX_CAUSE = 600  # characters; a cause is one line
 
 
@@ -37,6 +39,7 @@ class Fault(BaseModel):
     says: str
     left: str
     leaves_pod: bool = False
+    does_not_apply: dict[str, str] = {}  # invariant -> reason
     cases: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     night: SickNode | None = None
@@ -72,9 +75,18 @@ def inject(cluster: Any, fault: Fault) -> None:
 
 def table(rows: tuple[Fault, ...]) -> str:
     """The table of docs/kubernetes.md."""
-    lines = ["| fault | Airflow shows | the report says | left | run as | tests |", "|---|---|---|---|---|---|"]
-    lines += [f"| {row.fault} | {row.shows} | {row.says} | {row.left} | {row.at} | {_tests(row)} |" for row in rows]
+    titles = ("fault", "Airflow shows", "the report says", "left", "run as", "does not apply", "tests")
+    lines = [_line(titles), _line(["---"] * len(titles)).replace(" ", "")]
+    lines += [_line((row.fault, row.shows, row.says, row.left, row.at, _not_applied(row), _tests(row))) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _not_applied(row: Fault) -> str:
+    return "; ".join(f"{invariant}: {reason}" for invariant, reason in row.does_not_apply.items()) or "-"
 
 
 def _tests(row: Fault) -> str:

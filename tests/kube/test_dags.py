@@ -17,6 +17,7 @@ import yaml
 
 from bench_image.contract.result import RunError, Status
 from tests.builders import make_spec
+from tests.kube.after_fault import after_fault, after_night
 from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import IS_REAL
@@ -25,6 +26,7 @@ from tests.standin import scripted_image
 from trainbench.core.verdicts import State
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests
+from trainbench.results.campaign import Campaign
 
 pytestmark = pytest.mark.slow
 # The benchmark program itself, with real torchrun and gloo.
@@ -78,6 +80,19 @@ def wait_until_ours_are_gone(cluster: Any) -> None:
     cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods))
 
 
+def names_of_ours(cluster: Any) -> list[str]:
+    return [pod["metadata"]["name"] for pod in cluster.pods() if is_ours(pod)]
+
+
+def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
+    """All invariants, of a study of one gang."""
+    is_green, planned = state == "success", ["ddp"]
+    after_night(
+        row, planned=planned, campaign=campaign, is_green=is_green, name=lambda run: run.spec.placement.strategy
+    )
+    after_fault(row, pods=names_of_ours(cluster))
+
+
 def is_ours(pod: dict[str, Any]) -> bool:
     labels: dict[str, str] = pod["metadata"].get("labels", {})
     return labels.get("app.kubernetes.io/name") == "trainbench"
@@ -101,6 +116,8 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
         "gpu-a": State.OK, "gpu-bb": State.OK, "gpu-ccc": State.OK, "gpu-dddd": State.BUSY,
     }  # fmt: skip
     assert state == "success"
+    planned = [node.node for node in campaign.nodes]
+    after_night("preempted-once", "busy", planned=planned, campaign=campaign, is_green=state == "success")
     assert "Insufficient nvidia.com/gpu" in next(n.reason for n in campaign.nodes if n.node == "gpu-dddd")
     assert [f.subject for f in campaign.findings if f.category == "absent_node"] == ["gpu-e"]
     benchmarks = [state for (task, _), state in runs.tasks("node_consistency", run_id).items() if task == "benchmark"]
@@ -149,33 +166,42 @@ def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: 
     params = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
     run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
-    (result,) = runs.campaign("strategy_scaling", run_id).results
+    campaign = runs.campaign("strategy_scaling", run_id)
+    error = error_of_the_gang(campaign)
 
-    assert result.error is not None
-    assert result.error.kind == "unschedulable"
-    assert result.error.message.startswith("no-such-node: ")
+    assert error.kind == "unschedulable"
+    assert error.message.startswith("no-such-node: ")
     assert state == "failed"
     wait_until_ours_are_gone(cluster)
+    after_gang("rank-without-place", cluster, campaign, state)
 
 
-def error_of_a_gang(cluster: Any, runs: Runs, action: str) -> RunError:
-    """The error of an endless gang on two nodes whose second pod suffers this fault while it runs."""
+def endless_gang(cluster: Any, runs: Runs, action: str) -> tuple[Campaign, str]:
+    """The study, and the state of its DAG run, of an endless gang on two nodes whose second pod suffers this fault
+    while it runs.
+    """
     for name in ("node-1", "node-2"):
         cluster.add_node(name, gpus=1)
     cluster.fault(action=action, moment="running", pod="tb-node-2-", delay_s=4, n=1)
     run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **ENDLESS)
     state = runs.wait("strategy_scaling", run_id)
-    (result,) = runs.campaign("strategy_scaling", run_id).results
-    assert state == "failed"
+    return runs.campaign("strategy_scaling", run_id), state
+
+
+def error_of_the_gang(campaign: Campaign) -> RunError:
+    (result,) = campaign.results
     assert result.error is not None
     return result.error
 
 
 def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs: Runs) -> None:
-    error = error_of_a_gang(cluster, runs, "oom")
+    campaign, state = endless_gang(cluster, runs, "oom")
+    error = error_of_the_gang(campaign)
 
+    assert state == "failed"
     assert (error.kind, error.message[:8]) == ("host_out_of_memory", "node-2: ")
     wait_until_ours_are_gone(cluster)
+    after_gang("rank-oom-killed", cluster, campaign, state)
 
 
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
@@ -202,11 +228,15 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     runs.wait_for_task("node_consistency", run_id, ("gate", -1), "failed")
 
     assert runs.wait("node_consistency", run_id) == "failed"
+    arrived = runs.store.read_results(campaign_id("node_consistency", run_id)).results
+    after_fault("marked-failed", results=([], [run.spec.identity.node for run in arrived]), pods=names_of_ours(cluster))
 
 
 def test_a_gang_with_a_dead_node_ends_with_that_node_as_its_cause(cluster: Any, runs: Runs) -> None:
     """Its peer waits for it until the peer timeout, half of `timeout_s`."""
-    error = error_of_a_gang(cluster, runs, "lose_node")
+    campaign, state = endless_gang(cluster, runs, "lose_node")
+    error = error_of_the_gang(campaign)
 
+    assert state == "failed"
     assert (error.kind, error.message[:8]) == ("node_lost", "node-2: ")
     assert "node node-2 stopped answering" in error.message

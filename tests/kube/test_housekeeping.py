@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders import make_spec
+from tests.kube.after_fault import after_fault
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
@@ -84,6 +85,7 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
 
     assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["leaked"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
+    after_fault("airflow-gone", pods=names(cluster) & {"leaked"})
     assert names(cluster) == {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
 
 
@@ -138,4 +140,5 @@ def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_s
     assert swept["deleted"] == ["runs-on"]
     assert swept["to_delete"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 3)
+    after_fault("release-fails", pods=names(cluster) & {"runs-on"})
     assert names(cluster) == {"ended", "live", "of-another-airflow"}

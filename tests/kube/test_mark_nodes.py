@@ -4,7 +4,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from kubernetes import client, config  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from tests.builders.commands import whole_document
+from tests.kube.after_fault import after_fault, is_green
 from tests.kube.clusters import ROOT, shipped_roles
 from tests.kube.e2e import NAMESPACE
 from tests.unit.judging.test_node_marks import night, ok, verdict
@@ -85,6 +86,14 @@ def summary(campaign: Campaign, category: str) -> str:
     return f"{finding.headline}. {finding.resolution}"
 
 
+def after_marking(row: str, in_breach: Sequence[str], campaign: Campaign) -> None:
+    """The invariants of a night whose verdicts are made up: they stand after the marks as before."""
+    red = [node.node for node in campaign.red_nodes]
+    after_fault(row, results=(in_breach, red), green=(is_green(campaign), in_breach))
+    for finding in campaign.findings:
+        after_fault(row, cause=finding.text)
+
+
 def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) -> None:
     marked = fleet.night(verdict("gpu-0"), ok("gpu-1"))
 
@@ -150,6 +159,7 @@ def test_a_node_that_was_freed_before_the_report_failed_is_named_by_the_task_tha
     assert [f.nodes for f in of(first, "node_freed")] == [("gpu-0",)]
     assert again.findings == first.findings
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule"]
+    after_marking("ended-after-freeing", (), again)
 
 
 def test_a_task_that_is_killed_before_it_frees_a_node_frees_it_when_it_runs_again(fleet: Fleet, tmp_path: Path) -> None:
@@ -208,6 +218,7 @@ def test_without_the_right_the_night_stays_judged_and_one_warning_names_it(fleet
     assert 'cannot patch resource "nodes"' in finding.summary
     assert "docker/kubernetes/node-marker" in finding.resolution
     assert len(patched(fleet)) == 1
+    after_marking("no-right-to-mark", ("gpu-0", "gpu-1"), campaign)
 
 
 def test_the_shipped_extra_right_is_enough(fleet: Fleet) -> None:
@@ -255,6 +266,7 @@ def test_a_node_that_is_replaced_or_deleted_while_it_is_marked_stays_as_it_is(fl
 
     assert fleet.taints() == {"gpu-0": [], "gpu-2": [], "gpu-3": []}
     reasons = [finding.headline for finding in of(campaign, "node_not_marked")]
+    after_marking("node-changed-while-marking", ("gpu-0", "gpu-1"), campaign)
     assert ["another machine is called gpu-0 now" in reasons[0], "gone from the cluster" in reasons[1]] == [True, True]
 
 
@@ -268,6 +280,7 @@ def test_an_api_server_that_fails_in_the_middle_costs_what_was_not_done_and_the_
     assert (broken.nodes, not_tried.nodes) == (("gpu-1",), ("gpu-2",))
     assert "it is not known whether the mark was written" in broken.summary
     assert "not tried, the API server gave no answer before" in not_tried.summary
+    after_marking("api-gone-while-marking", ("gpu-0", "gpu-1", "gpu-2"), campaign)
 
     fleet.night(*bad, number=2, KEEP_AWAY_MAX_PCT="100")
     assert sum(f"{KEY}:NoSchedule" in taints for taints in fleet.taints().values()) == 3

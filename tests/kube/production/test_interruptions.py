@@ -12,16 +12,23 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from tests.kube.after_fault import after_fault, after_night
 from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, is_ours, mark, marks_on, use_image
 from trainbench.core.verdicts import State
 from trainbench.history.database import connect
 from trainbench.history.run_tables import runs
 from trainbench.judging.mark_findings import FREED
+from trainbench.planning.plan import campaign_id
 from trainbench.results.campaign import Campaign
 
 pytestmark = pytest.mark.slow
 NODES = ("node-1", "node-2", SLOW)  # the last was slow the night before, is marked, and has been repaired
 KILLED = ("triggerer", "scheduler", "dag-processor", "worker-1", "api-server")  # some of them end without a database
+# Rows of the fault table that this night suffers all together.
+INTERRUPTIONS = (
+    "triggerer-killed", "scheduler-killed", "worker-killed", "airflow-api-killed", "cluster-api-away",
+    "broker-restarted", "database-restarted", "bucket-busy", "run-deleted",
+)  # fmt: skip
 AWAY_S = 20
 BUSY_S = 8
 DATABASE_AWAY_S = 4
@@ -74,6 +81,10 @@ def interrupted(
     return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused, may_end)
 
 
+def names_of_ours(standin: Any) -> list[str]:
+    return [pod["metadata"]["name"] for pod in standin.pods() if is_ours(pod)]
+
+
 def recorded(installation: Installation, campaign_id: str) -> list[str]:
     """The nodes of the campaign's runs in the history."""
     with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
@@ -90,6 +101,8 @@ def test_the_night_goes_on(installation: Installation, interrupted: Interrupted,
     assert recorded(installation, campaign.campaign_id) == sorted(NODES)
     assert interrupted.refused
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    after_night(*INTERRUPTIONS, planned=NODES, campaign=campaign, is_green=interrupted.state == "success")
+    after_fault(*INTERRUPTIONS, pods=names_of_ours(standin))
 
 
 def test_the_node_that_was_slow_last_night_is_freed_in_this_one(interrupted: Interrupted, standin: Any) -> None:
@@ -102,7 +115,6 @@ def test_the_node_that_was_slow_last_night_is_freed_in_this_one(interrupted: Int
 def test_a_run_is_not_deleted_while_its_pods_run(interrupted: Interrupted) -> None:
     """Airflow refuses it, and the run goes on."""
     assert interrupted.deletion == httpx.codes.CONFLICT
-    assert interrupted.state == "success"
 
 
 def test_a_cleared_task_counts_once(installation: Installation, interrupted: Interrupted, standin: Any) -> None:
@@ -118,6 +130,8 @@ def test_a_cleared_task_counts_once(installation: Installation, interrupted: Int
     assert recorded(installation, after.campaign_id) == sorted(NODES)
     assert [finding.nodes for finding in after.findings if finding.category == FREED] == [(SLOW,)]  # by the first try
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    after_night("cleared", planned=NODES, campaign=after, is_green=state == "success")
+    after_fault("cleared", pods=names_of_ours(standin))
 
 
 def test_a_run_marked_successful_by_hand_leaves_no_pod(
@@ -134,7 +148,12 @@ def test_a_run_marked_successful_by_hand_leaves_no_pod(
     standin.wait_for_pods(lambda pods: names.isdisjoint(pod["metadata"]["name"] for pod in pods))
     interrupted.may_end.touch()
 
-    assert airflow.wait(DAG_ID, second) == "success"
-    assert airflow.campaign(DAG_ID, second).nodes[0].state is State.OK
+    state, of_second = airflow.wait(DAG_ID, second), airflow.campaign(DAG_ID, second)
+    assert state == "success"
+    assert of_second.nodes[0].state is State.OK
     assert airflow.state_of(DAG_ID, run_id) == "success"
     standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    counted = recorded(installation, campaign_id(DAG_ID, run_id))
+    after_night("two-at-once", planned=NODES, campaign=of_second, is_green=state == "success")
+    after_fault("two-at-once", "marked-successful", pods=names_of_ours(standin))
+    after_fault("marked-successful", results=([], counted))  # its runs were ended: nothing of it is in the history

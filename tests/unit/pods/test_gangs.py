@@ -13,7 +13,13 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
+from tests.builders.pipelines import assessed
+from tests.kube.after_fault import after_night, is_green
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.planners import PLANNERS
 from trainbench.pods.gangs import combine_ranks, gang_id, nodes_of
+from trainbench.results.campaign import Campaign
 
 SPEC = make_spec(
     node="gpu-1", peers=("gpu-2",), nodes=2, gpus_per_node=2, strategy=Strategy.DDP, recipe=Recipe.FULL, lora=None
@@ -35,6 +41,16 @@ def pair(**changes: Any) -> tuple[RunResult, RunResult]:
     first, second = healthy("gpu-1", memory_gb=70.0, **shape), healthy("gpu-2", memory_gb=72.5, **shape | changes)
     ranks = tuple(rank.model_copy(update={"rank": rank.rank + 2}) for rank in second.ranks)
     return first, second.model_copy(update={"ranks": ranks})
+
+
+def study_of(whole: RunResult) -> Campaign:
+    """A study of this one run."""
+    planner = PLANNERS[CampaignKind.STRATEGIES]
+    fleet = Fleet(nodes=tuple(GpuNode(name=node, num_gpus=1, gpu_product="H200") for node in ("gpu-1", "gpu-2")))
+    params = planner.params({"strategies": ["ddp"], "world_sizes": [2], "gpus_per_node": 1}, locally=False)
+    plan = planner.make(params, fleet, "study-1")
+    (spec,) = plan.specs
+    return assessed(plan, [whole.model_copy(update={"spec": spec})])
 
 
 def test_the_gang_has_the_throughput_of_all_the_largest_memory_and_every_gpu() -> None:
@@ -118,6 +134,9 @@ def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expec
 
     assert whole.error is not None
     assert (whole.error.kind, whole.error.message) == (expected, f"{node}: because of {expected}")
+    campaign = study_of(whole)
+    assert campaign.results[0].error == whole.error
+    after_night("rank-evicted", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
 
 
 def test_one_failed_pod_fails_the_gang() -> None:

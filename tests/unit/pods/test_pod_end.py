@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
+from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with
 from trainbench.pods.pod_end import EndKind, pod_end
 
 SIDECAR = "airflow-xcom-sidecar container is not running"  # what the provider's operator says in most of these cases
@@ -253,6 +254,8 @@ def test_a_ready_node_that_does_not_end_a_pod_is_named_with_the_moment() -> None
         "its deletion was asked for, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but gpu-3 did not "
         "end it (gpu-3 is ready)"
     )
+    night = night_with(None, end=end)
+    after_night("node-keeps-pod", planned=[*HEALTHY, SICK], campaign=night, is_green=is_green(night))
 
 
 def test_a_pod_on_its_way_out_of_a_ready_node_is_not_called_lost() -> None:

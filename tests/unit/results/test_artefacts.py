@@ -15,6 +15,7 @@ from bench_image.contract.frozen import fields_of
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
+from tests.kube.after_fault import after_fault
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
@@ -185,8 +186,9 @@ def test_a_write_that_fails_says_why_and_keeps_what_was_there(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fail)  # where a full disk shows itself at the latest
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=said) as refused:
         store.write_summary("campaign-1", {"metrics.csv": "new"})
+    after_fault("bucket-away", "store-full", cause=str(refused.value))
     assert files_under(tmp_path) == ["campaigns/campaign-1/summary/metrics.csv"]
     assert (tmp_path / "campaigns/campaign-1/summary/metrics.csv").read_text() == "old"
 

@@ -14,6 +14,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.pipelines import assessed
+from tests.kube.after_fault import after_night, is_green
 from trainbench import pipeline
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import PART_FAILED, Level, State
@@ -151,6 +152,7 @@ def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, said: st
     assert of_others(campaign) == of_others(night(documents()))
     assert report(campaign, open_store(str(tmp_path)))
     assert [alert.nodes for alert in alerts(campaign) if alert.level is Level.ERROR] == [(BAD,)]
+    after_night("impossible", planned=NODES, campaign=campaign, is_green=is_green(campaign))
 
 
 def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.builders.pipelines import assessed
+from tests.kube.after_fault import after_night, is_green
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
@@ -67,6 +68,7 @@ def test_a_night_in_which_all_nodes_were_busy_is_red_and_says_that_they_were_bus
     assert "No run gave a figure." in note
     (alarm,) = night.alarms
     assert "TRAINBENCH_QUEUE_TIMEOUT_S" in alarm.resolution
+    after_night("all-busy", planned=NODES, campaign=night, is_green=is_green(night))
 
 
 def test_one_figure_is_enough_and_busy_nodes_beside_it_stay_quiet() -> None:

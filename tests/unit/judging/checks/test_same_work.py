@@ -12,6 +12,7 @@ from bench_image.contract.result import Phase, RunError, RunResult, Status
 from bench_image.contract.result_sections import ParameterCount
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
+from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with, whole_results
 from trainbench.core.verdicts import Level, State, Tolerances
 from trainbench.judging.checks.same_work import TOLERANCE_PCT, fail_unequal_work, unequal_work_findings
 from trainbench.judging.peers.node_verdicts import judge_groups
@@ -61,6 +62,15 @@ def test_the_node_is_red_and_its_peers_keep_their_verdicts() -> None:
     (group,) = judge_groups(fail_unequal_work(fleet(10.2, 10.2, 99.0, 10.2)), nodes, Tolerances())
 
     assert [node.state for node in group.nodes] == [State.OK, State.OK, State.FAILED, State.OK]
+
+
+def test_a_night_with_a_node_that_computes_something_else_is_red_for_it() -> None:
+    whole = whole_results()[SICK]
+    other = whole.performance.model_copy(update={"first_loss": 99.0})
+    night = night_with(whole.model_copy(update={"performance": other}).model_dump_json(), "success")
+
+    assert {node.node: node.state for node in night.nodes} == dict.fromkeys(HEALTHY, State.OK) | {SICK: State.FAILED}
+    after_night("other-loss", planned=[*HEALTHY, SICK], campaign=night, is_green=is_green(night))
 
 
 def test_checking_twice_is_checking_once() -> None:
