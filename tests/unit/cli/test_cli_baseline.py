@@ -43,7 +43,7 @@ def test_as_json_it_holds_every_field() -> None:
     assert document(baseline("list", "--json")) == {"baselines": [accepted]}
 
 
-def test_nothing_accepted_is_said() -> None:
+def test_an_empty_list_of_accepted_baselines_is_printed() -> None:
     assert baseline("list").stdout == "no baseline was ever accepted\n"
 
 

@@ -148,7 +148,7 @@ def test_report_of_what_schema_1_left_behind(home: Path, has_verdict: bool) -> N
         assert result.exit_code == ExitCode.OK, result.stderr
 
 
-def test_report_says_of_a_stored_campaign_what_was_said_at_the_time() -> None:
+def test_report_of_a_stored_campaign_repeats_the_verdict_of_its_night() -> None:
     trainbench("run", "--set", "drill_node=node-2")
     (campaign_id,) = open_store().campaign_ids()
     before = open_store().read_campaign(campaign_id)

@@ -114,7 +114,7 @@ def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None
     assert "TRAINBENCH_RETENTION_DAYS is '-3': give a whole number, 0 to 36500" in done.stderr
 
 
-def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
+def test_housekeeping_only_lists(fake: FakeCluster, home: Path) -> None:
     old_campaign(home)
     done = trainbench("housekeeping", "--json")
     assert done.exit_code == 0

@@ -76,7 +76,7 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
     assert heading in report.read_text()
 
 
-def test_prices_and_budgets_may_be_asked_again_after_the_runs(home: Path) -> None:
+def test_prices_and_budgets_may_change_after_the_runs(home: Path) -> None:
     store = open_store(str(home / "store"))
     pipeline.report(campaigns.survey(), store)
     done = trainbench(

@@ -28,7 +28,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return opened
 
 
-def test_it_tells_the_month_and_writes_nothing(store: Any) -> None:
+def test_it_prints_the_month_and_writes_nothing(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11"])
 
     assert done.exit_code == 0
@@ -47,7 +47,7 @@ def test_all_tables_follow_the_answer(store: Any) -> None:
     assert "--all" not in done.stdout
 
 
-def test_it_writes_when_told(store: Any) -> None:
+def test_it_writes_with_the_flag(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11", "--write", "--json", "-s", "usd_per_gpu_hour=0.9"])
     document = document_of(done)
 

@@ -66,7 +66,7 @@ class TestPrices:
         assert [row["own"] for row in document_of(done)["prices"]][:3] == [True, True, False]
         assert "yours" in trainbench("prices", "--gpu", "A100").stdout
 
-    def test_nothing_found_and_a_broken_table(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_price_and_a_broken_table(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = trainbench("prices", "--gpu", "T4")
         assert (done.exit_code, "no price fits" in done.stderr) == (2, True)
         monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "nowhere.toml"))
@@ -198,7 +198,7 @@ class TestEstimate:
             (["nowhere"], "'nowhere' is neither a file"),
         ],
     )
-    def test_what_cannot_be_is_told(self, arguments: list[str], message: str) -> None:
+    def test_impossible_work_is_reported(self, arguments: list[str], message: str) -> None:
         done = trainbench("estimate", "--samples", "1000", *arguments)
         assert done.exit_code == 2
         assert message in done.stderr
