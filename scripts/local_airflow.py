@@ -22,8 +22,21 @@ ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".trainbench"
 NEEDED_GB = 1.0
 LOCKED_S = 120  # how long each process of Airflow waits for the others' writes
+REPLY_S = 120  # for one reply of its API server, on a machine that may be busy
+KILLED_S = 60  # until a process that got SIGKILL is gone
 HEALTHY = ("metadatabase", "scheduler", "dag_processor")
 PR_SET_CHILD_SUBREAPER = 36
+# The machine may be busy: Airflow's own limits, 5 to 50 s, would end a task, drop a DAG or move a trigger.
+PATIENCE = {
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+    "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",
+    "AIRFLOW__DAG_PROCESSOR__STALE_DAG_THRESHOLD": "600",
+    "AIRFLOW__DAG_PROCESSOR__HEALTH_CHECK_THRESHOLD": "120",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "120",
+    "AIRFLOW__TRIGGERER__RUNNER_HEALTH_CHECK_THRESHOLD": "120",
+}
 
 
 class LocalAirflowError(RuntimeError):
@@ -44,7 +57,7 @@ class LocalAirflow:
         self._components = ["api-server", "scheduler", "dag-processor"] + (["triggerer"] if with_triggerer else [])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # trust_env: a proxy set for the network must not be used for this machine's own address
-        self._client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self._client = httpx.Client(base_url=self.url, timeout=REPLY_S, trust_env=False)
 
     def __enter__(self) -> Self:
         _check_port(self.port)
@@ -66,7 +79,7 @@ class LocalAirflow:
         self._client.close()
         stop_descendants()
 
-    def wait_until_healthy(self, dag_id: str, timeout_s: float = 180) -> None:
+    def wait_until_healthy(self, dag_id: str, timeout_s: float = 600) -> None:
         """Until the components answer and the DAG is known. Raises LocalAirflowError with what is missing."""
         give_up = time.monotonic() + timeout_s
         while time.monotonic() < give_up:
@@ -167,7 +180,7 @@ class LocalAirflow:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             # Reading unchanged files every 30 s, the default, takes a fifth of a core; an edited one is read at once.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
-            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",  # not 5 s: the machine may be busy
+            **PATIENCE,
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "NO_PROXY": "127.0.0.1,localhost",
@@ -181,7 +194,7 @@ class LocalAirflow:
 
 def stop_descendants(grace_s: float = 10) -> None:
     """SIGTERM, then SIGKILL, to every process that descends from this one: Airflow, its tasks and their pods."""
-    for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5)):
+    for signum, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILLED_S)):
         for process in psutil.Process().children(recursive=True):
             try:
                 process.send_signal(signum)

@@ -20,7 +20,8 @@ os.environ.update(
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db?timeout=600",
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",  # the machine may be busy
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,olaf:op,uma:user,vera:viewer",

@@ -18,7 +18,8 @@ os.environ.update(
         "AIRFLOW_HOME": str(HOME),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db?timeout=600",
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",  # the machine may be busy
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW__WORKERS__API_RETRIES": "2",  # tests do not wait 15 s for an API server that goes on failing
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,

@@ -61,7 +61,7 @@ class Runs:
     def start(self, dag_id: str, **conf: Any) -> str:
         return self._airflow.trigger(dag_id, conf)
 
-    def wait(self, dag_id: str, run_id: str, timeout_s: float = 900) -> str:
+    def wait(self, dag_id: str, run_id: str, timeout_s: float = 1800) -> str:
         def ended() -> str | None:
             run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
             return run["state"] if run and run["state"] in ENDED else None
@@ -69,7 +69,7 @@ class Runs:
         return str(self._until(ended, timeout_s))
 
     def wait_for_task(
-        self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 300
+        self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 900
     ) -> None:
         self._until(lambda: self.tasks(dag_id, run_id).get(task) == state, timeout_s)
 
@@ -103,7 +103,7 @@ class Runs:
 
     def wait_until_answered(self, dag_id: str, run_id: str) -> None:
         """Until the API server, started anew, knows the run."""
-        self._until(lambda: self.state_of(dag_id, run_id), 300)
+        self._until(lambda: self.state_of(dag_id, run_id), 900)
 
     def state_of(self, dag_id: str, run_id: str) -> str | None:
         run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
@@ -122,7 +122,7 @@ class Runs:
 
     def cost_reports_after(self, run_id: str) -> list[str]:
         """Those that the results of this DAG run have started."""
-        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 300)
+        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 900)
 
     def causes_of_cost_reports(self) -> set[str]:
         """The DAGs whose asset events have started one so far."""
@@ -186,7 +186,7 @@ def production(node: str) -> dict[str, Any]:
                 {
                     "name": "serve",
                     "image": "test/shell:1",
-                    "command": ["sleep", "600"],
+                    "command": ["sleep", "7200"],
                     "resources": {"limits": {"nvidia.com/gpu": "1"}},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,

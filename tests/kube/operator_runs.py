@@ -10,13 +10,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
+from trainbench.orchestration import bounded_pod_manager
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+from trainbench.pods import time_limits
 
 BUNDLE = "dags-folder"
 RESULT = '{"samples_per_s": 9.5}'
@@ -112,8 +115,32 @@ class BenchSlow(SlowReentry, BenchPodOperator):
     pass
 
 
-class PlainSlow(SlowReentry, KubernetesPodOperator):
-    pass
+class BenchHurried(BenchPodOperator):
+    """Waits 3 s where a node gives no answer and 2 s for the end of a pod beyond its time limit, in its triggers too,
+    which run in this process. No other case has such limits: a busy machine exceeds them.
+    """
+
+    _patch = pytest.MonkeyPatch()
+
+    def execute(self, context: Any) -> Any:
+        self._patch.setattr(time_limits, "LATE_S", 2)
+        self._patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
+        self._patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
+        return self._until_the_end(super().execute, context)
+
+    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
+        return self._until_the_end(super().trigger_reentry, context, event)
+
+    def _until_the_end(self, step: Any, *arguments: Any) -> Any:
+        try:
+            result = step(*arguments)
+        except TaskDeferred:
+            raise
+        except BaseException:
+            self._patch.undo()
+            raise
+        self._patch.undo()
+        return result
 
 
 class BenchTerminal(AlreadyTerminal, BenchPodOperator):
@@ -128,7 +155,7 @@ def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
         for case in cases:
             _task(cluster, case)
     run = _run(dag)
-    requests, pods = cluster.requests() if cluster.simulated else [], _pods_that_stay(cluster)
+    requests, pods = cluster.requests() if cluster.simulated else [], _pods_that_stay(cluster, cases)
     instances = {instance.task_id: instance for instance in run.get_task_instances()}
     return {case.name: _outcome(instances[case.name], requests, pods) for case in cases}
 
@@ -181,13 +208,15 @@ def _concerns(entry: dict[str, Any], name: str, of_task: str) -> bool:
     return name in entry["uri"] or of_task in entry["uri"] or entry.get("name", "").startswith(name)
 
 
-def _pods_that_stay(cluster: Any) -> list[dict[str, Any]]:
-    """Without those on their way out."""
-    for _ in range(100):
-        pods: list[dict[str, Any]] = cluster.pods()
-        if not any("deletionTimestamp" in item["metadata"] for item in pods):
-            return pods
-        time.sleep(0.1)
+def _pods_that_stay(cluster: Any, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """The pods, once those on their way out are gone; those on a dead node never are."""
+    of_dead = tuple(f"case-{case.name}-" for case in cases if any(f.get("action") == "lose_node" for f in case.faults))
+
+    def are_gone(pods: list[dict[str, Any]]) -> bool:
+        leaving = [item["metadata"]["name"] for item in pods if "deletionTimestamp" in item["metadata"]]
+        return all(name.startswith(of_dead) for name in leaving)
+
+    pods: list[dict[str, Any]] = cluster.wait_for_pods(are_gone)
     return pods
 
 

@@ -32,6 +32,7 @@ HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 TOLERATED = "nvidia.com/gpu"  # the taint that all our pods tolerate
 PULL_S = 600
+GONE_S = 300  # until the pods of a test are gone, also where a test shortens its other waits
 KINDS = ("pod", "service", "config_map")  # as the official client names them
 NEEDS_STANDIN = {
     "add_node": "nodes made for it",
@@ -90,7 +91,7 @@ class RealCluster(Handle):
         """A test's own pods may be left at its end."""
         for item in self.pods():
             self._delete(item["metadata"]["name"])
-        self.wait_for_pods(lambda pods: not pods)
+        self.wait_for_pods(lambda pods: not pods, GONE_S / min(1.0, self.patience))
 
     def clear(self) -> list[str]:
         """Removes what these tests left, and says what that was."""

@@ -43,11 +43,10 @@ def test_results_and_logs_of_pods_that_kubectl_made(
         return spec
 
     good, silent = apply(1), apply(2, "echo 'CUDA error' >&2; exit 3")
-    apply(3, "sleep 100")
+    apply(3, "exec sleep 3600")
     apply(4, owner=Owner(dag_id="node_consistency", dag_run_id="r"))
     cluster.wait_for_pods(
-        lambda pods: sorted(pod["status"]["phase"] for pod in pods) == ["Failed", "Running", "Succeeded", "Succeeded"],
-        60,
+        lambda pods: sorted(pod["status"]["phase"] for pod in pods) == ["Failed", "Running", "Succeeded", "Succeeded"]
     )
     monkeypatch.setenv("TRAINBENCH_NAMESPACE", cluster.namespace)
     monkeypatch.setenv("TRAINBENCH_INSTANCE", INSTANCE)

@@ -206,7 +206,7 @@ def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs
 
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
     params = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
-    run_id = runs.start("strategy_scaling", **params, **TINY, **ENDLESS | {"timeout_s": 40})
+    run_id = runs.start("strategy_scaling", **params, **TINY, **ENDLESS | {"timeout_s": 90})
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2)
     runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), WHILE_A_POD_RUNS)
     runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)

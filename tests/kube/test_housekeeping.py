@@ -75,7 +75,7 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
     make("by-hand", None)
     make("of-another-installation", OVER, **{"app.kubernetes.io__instance": f"{INSTANCE}-theirs"})
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
-    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods), 30)
+    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods))
 
     swept = sweep(api, settings, Housekeeping.REPORT)
     assert swept["to_delete"] == ["leaked"]

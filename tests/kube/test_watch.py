@@ -16,7 +16,7 @@ from trainbench.cluster.kubernetes_api import open_cluster
 from trainbench.pods.manifests import PodSettings, installation_labels
 from trainbench.settings.environment import read_settings
 
-PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"
+PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; exec sleep 3600"
 
 
 def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     for made in (
         pod("tb-works", PROGRESS, labels=labels),
         pod("tb-waits", PROGRESS, labels=labels, nodeSelector={"kubernetes.io/hostname": "no-such-node"}),
-        pod("stranger", "sleep 60"),
+        pod("stranger", "exec sleep 3600"),
     ):
         reached.create_pod(made)
     cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running")

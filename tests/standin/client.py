@@ -19,6 +19,7 @@ from tests.standin.kubeconfig import kubeconfig
 
 PACKAGE = __package__
 ABOVE = Path(__file__).resolve().parents[len(PACKAGE.split("."))]  # the folder from which the package is imported
+WAIT_S = 300  # for the stand-in's answer, and for its end
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
 
 
@@ -72,7 +73,7 @@ class StandinCluster(Handle):
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=WAIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -139,7 +140,7 @@ class StandinCluster(Handle):
         if values is not None:
             request.data = json.dumps(values).encode()
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as reply:
                 return json.load(reply)
         except urllib.error.HTTPError as error:
             raise ValueError(error.read().decode()) from None

@@ -179,6 +179,9 @@ class Cluster:
             self._held.add(pod["metadata"]["uid"])
         elif fault.action == "lose_node":
             self.kill_node(pod["spec"]["nodeName"], FAST_TOLERATION)
+            if fault.deadline_s is not None:
+                pod["spec"]["activeDeadlineSeconds"] = fault.deadline_s
+                self.store.touch("pods", pod)
         elif fault.action == "vanish":
             self.kubelets.delete(pod, 0)
         elif fault.action == "delete":

@@ -46,6 +46,7 @@ class PodFault:
     delay_s: float = 0.0
     grace_s: float | None = None
     resource: str = "memory"  # what an eviction names
+    deadline_s: int | None = None  # to which the deadline of a pod on a node that dies is lowered
 
 
 class Faults:

@@ -171,7 +171,7 @@ class Kubelets:
         for run in list(self.runs.values()):
             self._forget(run.pod)
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=10)
+            await asyncio.wait(list(self._tasks), timeout=120)
 
     def refresh_hosts(self) -> None:
         """Writes each running pod's /etc/hosts anew, in place: it is bind-mounted into the containers."""

@@ -28,7 +28,7 @@ from trainbench.history.database import connect
 DATABASES = ("airflow", "trainbench")
 BUCKET = "bench"
 SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-START_S = 120
+START_S = 600
 SLOW_DOWN = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n'
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -121,11 +121,14 @@ def _environment(databases: Mapping[str, str], broker: str, endpoint: str) -> di
         "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{databases['airflow']}",
         "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
         "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
-        # How soon a part that was killed is missed: minutes as shipped.
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
-        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
-        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
-        "TRAINBENCH_HISTORY_URL": databases["trainbench"],
+        # How soon a part that was killed is missed; a busy machine must not lose one that lives.
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # it is the only one, so it keeps its triggers
+        "AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME": "7200",  # of a task that waits for a worker
+        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "7200",
+        "TRAINBENCH_HISTORY_URL": f"{databases['trainbench']}&connect_timeout=120",
         "TRAINBENCH_STORE": f"s3://{BUCKET}/trainbench",
         "AWS_ENDPOINT_URL": endpoint,
         **SECRET,

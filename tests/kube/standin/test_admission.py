@@ -99,7 +99,7 @@ def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_no
     def answer(headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(f"{cluster.url}/api/v1/namespaces/{NS}/pods", headers=headers)
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=120)
+            urllib.request.urlopen(request, timeout=600)
         return refused.value.code, json.load(refused.value)
 
     code, body = answer({})

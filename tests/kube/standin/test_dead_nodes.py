@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from kubernetes.stream import stream  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
 from tests.kube.shell_pods import pod
-from tests.kube.standin.seen import NS, condition, has_phase, state
+from tests.kube.standin.seen import NS, condition, has_phase, processes, state
 from tests.standin import StandinCluster
 
 pytestmark = pytest.mark.slow
+ENDLESS = f"4321.{os.getpid()}"  # seconds, by which its processes are known
 
 
 def test_a_lost_node_takes_its_pods_with_it(cluster: StandinCluster, api: Any) -> None:
@@ -33,10 +34,9 @@ def test_a_lost_node_takes_its_pods_with_it(cluster: StandinCluster, api: Any) -
 def on_dead_node(cluster: StandinCluster, api: Any) -> dict[str, Any]:
     """A pod whose machine is gone, once the taint manager wants it away; its deadline is over by then."""
     cluster.add_node("gpu-0")
-    manifest = pod("p", "echo one; exec sleep 4321", terminationGracePeriodSeconds=1, activeDeadlineSeconds=5)
+    cluster.fault(action="lose_node", moment="running", deadline_s=1)
+    manifest = pod("p", f"echo one; exec sleep {ENDLESS}", terminationGracePeriodSeconds=1, activeDeadlineSeconds=600)
     api.create_namespaced_pod(NS, manifest)
-    cluster.wait_for_pods(has_phase("Running"))
-    cluster.kill_node("gpu-0", toleration_scale=0.02)  # 6 s of 300
     (seen,) = cluster.wait_for_pods(lambda pods: "deletionTimestamp" in pods[0]["metadata"])
     return dict(seen)
 
@@ -87,7 +87,7 @@ def test_force_removes_a_dead_node_s_pod_and_not_its_program(
 ) -> None:
     api.delete_namespaced_pod("p", NS, grace_period_seconds=0)
     assert cluster.pods() == []
-    assert any(path.read_bytes() == b"sleep\x004321\x00" for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert processes(ENDLESS)
 
     api.create_namespaced_pod(NS, pod("q"))
     (waits,) = cluster.wait_for_pods(lambda pods: bool(condition(pods[0], "PodScheduled")))
@@ -102,10 +102,10 @@ def test_a_node_that_answers_again_ends_the_pod(on_dead_node: dict[str, Any], cl
 def test_a_pod_that_tolerates_a_dead_node_is_never_deleted(cluster: StandinCluster, api: Any) -> None:
     cluster.add_node("gpu-0")
     forever = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}]
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", tolerations=forever, activeDeadlineSeconds=5))
+    cluster.fault(action="lose_node", moment="running", deadline_s=1)
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", tolerations=forever, activeDeadlineSeconds=600))
     cluster.wait_for_pods(has_phase("Running"))
-    cluster.kill_node("gpu-0", toleration_scale=0.0)
-    time.sleep(6)
+    time.sleep(4)  # its deadline is over, and a pod that does not tolerate the node would be deleted after 3 s
 
     (seen,) = cluster.pods()
     assert "deletionTimestamp" not in seen["metadata"]

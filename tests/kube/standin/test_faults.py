@@ -36,9 +36,11 @@ def test_an_eviction_names_the_resource(cluster: StandinCluster, api: Any) -> No
 
 
 def test_a_fault_for_some_time_is_over_by_itself(cluster: StandinCluster, api: Any) -> None:
-    cluster.fault(path="/pods", code=503, n=0, for_s=4)
+    cluster.fault(path="/pods", code=503, n=0, for_s=3600)
     with pytest.raises(ApiException, match="503"):
         api.list_namespaced_pod(NS)
-    time.sleep(4.1)
+    cluster.reset()
+    cluster.fault(path="/pods", code=503, n=0, for_s=0.1)
+    time.sleep(0.2)
 
     assert api.list_namespaced_pod(NS).items == []

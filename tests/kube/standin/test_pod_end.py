@@ -9,7 +9,7 @@ from kubernetes import watch  # type: ignore[import-untyped]
 from kubernetes.client import ApiException
 
 from tests.kube.shell_pods import container, pod
-from tests.kube.standin.seen import NS, condition, has_phase, state, waits_for
+from tests.kube.standin.seen import NS, condition, has_phase, state, wait_for_log, waits_for
 from tests.standin import StandinCluster
 
 pytestmark = pytest.mark.slow
@@ -19,8 +19,10 @@ def test_a_program_without_a_handler_keeps_its_grace_period(cluster: StandinClus
     """Process 1 of a container is not ended by a signal that it does not handle."""
     cluster.add_node("gpu-0")
     api.create_namespaced_pod(NS, pod("deaf", "sleep 100", terminationGracePeriodSeconds=2))
-    api.create_namespaced_pod(NS, pod("polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done"))
+    script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    api.create_namespaced_pod(NS, pod("polite", script, terminationGracePeriodSeconds=600))
     cluster.wait_for_pods(has_phase("Running"))
+    wait_for_log(api, "polite", "base", b"ready")
     ends: dict[str, Any] = {}
     for event in _deletions(api, cluster, ("deaf", "polite")):
         ends[event["metadata"]["name"]] = state(event)["terminated"]["exitCode"]
@@ -35,7 +37,7 @@ def _deletions(api: Any, cluster: StandinCluster, names: tuple[str, ...]) -> lis
     gone: list[Any] = []
     for name in names:
         api.delete_namespaced_pod(name, NS)
-    for event in watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=120):
+    for event in watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=600):
         if event["type"] == "DELETED":
             gone.append(event["raw_object"])
         if len(gone) == len(names):
@@ -89,7 +91,7 @@ def test_an_injected_end_removes_the_pod(
     version = api.list_namespaced_pod(NS).metadata.resource_version
     api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
 
-    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=120)
+    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=600)
     last = next(event["raw_object"] for event in stream_of if event["type"] == "DELETED")
     assert condition(last, "DisruptionTarget").get("reason") == disruption
     assert cluster.pods() == []

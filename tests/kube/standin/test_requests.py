@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -17,7 +16,7 @@ from kubernetes.stream import stream  # type: ignore[import-untyped]
 
 from tests.kube.clusters import SHELL, start_standin
 from tests.kube.shell_pods import container, pod
-from tests.kube.standin.seen import NS, has_phase
+from tests.kube.standin.seen import NS, has_phase, processes, wait_for_log
 from tests.standin import StandinCluster
 
 pytestmark = pytest.mark.slow
@@ -108,9 +107,10 @@ def test_logs_are_followed_until_the_container_ends(cluster: StandinCluster, api
 def test_exec_runs_in_the_container_and_a_kill_stays_in_it(cluster: StandinCluster, api: Any) -> None:
     """The operator ends its XCom sidecar so; in the host's namespace the same command would end the tests."""
     cluster.add_node("gpu-0")
-    sidecar = container('trap "exit 0" INT; while true; do sleep 0.1; done', "side")
+    sidecar = container('trap "exit 0" INT; echo ready; while true; do sleep 0.1; done', "side")
     api.create_namespaced_pod(NS, pod("p", containers=[container("sleep 2"), sidecar]))
     cluster.wait_for_pods(has_phase("Running"))
+    wait_for_log(api, "p", "side", b"ready")
 
     def execute(*command: str, **options: Any) -> Any:
         call = api.connect_get_namespaced_pod_exec
@@ -119,11 +119,11 @@ def test_exec_runs_in_the_container_and_a_kill_stays_in_it(cluster: StandinClust
         )
 
     failing = execute("sh", "-c", "echo out; echo err >&2; exit 7", stdin=False, _preload_content=False)
-    failing.run_forever(timeout=120)
+    failing.run_forever(timeout=600)
     assert (failing.read_stdout(), failing.read_stderr(), failing.returncode) == ("out\n", "err\n", 7)
     shell = execute("/bin/sh", stdin=True, _preload_content=False)
     shell.write_stdin("kill -2 $(pgrep -u $(id -u) -f sh)\n")
-    shell.run_forever(timeout=120)
+    shell.run_forever(timeout=600)
 
     (ended,) = cluster.wait_for_pods(has_phase("Succeeded"))
     assert [own["state"]["terminated"]["exitCode"] for own in ended["status"]["containerStatuses"]] == [0, 0]
@@ -174,7 +174,7 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
 
     def follow() -> None:
         selector = "involvedObject.name=p"
-        for event in watch.Watch().stream(api.list_namespaced_event, NS, field_selector=selector, timeout_seconds=120):
+        for event in watch.Watch().stream(api.list_namespaced_event, NS, field_selector=selector, timeout_seconds=600):
             seen.append(event["object"].reason)
             if seen[-1] == "Started":
                 return
@@ -182,7 +182,7 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
     following = threading.Thread(target=follow)
     following.start()
     api.create_namespaced_pod(NS, pod("p"))
-    following.join(timeout=120)
+    following.join(timeout=600)
     assert seen == ["Scheduled", "Pulled", "Created", "Started"]
 
 
@@ -193,24 +193,15 @@ def test_no_process_outlives_the_stand_in(cluster: StandinCluster, tmp_path: Pat
     api = client.CoreV1Api(config.new_client_from_config(str(own.kubeconfig)))
     api.create_namespaced_pod(NS, pod("p", f"sleep 54321.{os.getpid()}; echo"))
     own.wait_for_pods(has_phase("Running"))
-    assert _processes(f"54321.{os.getpid()}")
+    assert processes(f"54321.{os.getpid()}")
     if way == "stopped":
         own.stop()
     else:
         own.process.kill()
         own.process.wait()
 
-    for _ in range(1200):
-        if not _processes(f"54321.{os.getpid()}"):
+    for _ in range(6000):
+        if not processes(f"54321.{os.getpid()}"):
             return
         time.sleep(0.1)
     pytest.fail("the container's processes are still there")
-
-
-def _processes(argument: str) -> list[str]:
-    """The command lines of this machine that contain it."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in lines if argument in line]

@@ -49,7 +49,7 @@ def last_state(api: Any, name: str, act: Callable[[], None]) -> dict[str, Any]:
     """Of a pod that `act` makes go."""
     version = api.list_namespaced_pod(NS).metadata.resource_version
     act()
-    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=120)
+    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=600)
     return next(
         dict(event["raw_object"])
         for event in stream_of

@@ -52,7 +52,7 @@ print(len(psutil.Process().children(recursive=True)))
 """
     paths = f"{local_airflow.ROOT / 'scripts'}"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": paths}
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, env={"PYTHONPATH": paths}
     )
 
     assert done.stdout.split() == ["0"], done.stderr
