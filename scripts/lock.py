@@ -20,7 +20,9 @@ HEAD = (
     "# Versions and hashes for Python 3.11 to 3.13: pip install --require-hashes; `make lock` writes this file anew.\n"
 )
 PIN = re.compile(r"^[^\s#-].*(?:\n    --hash=.*)*", re.MULTILINE)  # a package and its hashes
+SOURCE_ONLY = "deepspeed"
 OF_CUDA = re.compile(r"(torch|triton|cuda-[^=]*|nvidia-(?!ml-py)[^=]*)==")
+NOT_IN_IMAGE = re.compile(rf"{OF_CUDA.pattern}|{SOURCE_ONLY}==")
 
 
 class Lock(NamedTuple):
@@ -47,7 +49,7 @@ LOCKS = (
         ("asyncpg", "psycopg[binary]"),
         base="requirements/control.txt",
     ),
-    Lock("requirements/image.txt", extras=("image",), never=OF_CUDA),
+    Lock("requirements/image.txt", extras=("image",), never=NOT_IN_IMAGE),
     Lock(
         "requirements/image-cuda.txt",
         "# torch as PyPI has it and the CUDA packages that it needs: with image.txt, the bench image. An environment\n"
@@ -61,13 +63,13 @@ LOCKS = (
         ("image",),
         ("pytest", "pytest-timeout", "types-psutil"),
         base="requirements/image.txt",
-        never=OF_CUDA,
+        never=NOT_IN_IMAGE,
     ),
     Lock(
         "requirements/image-source.txt",
         "# Published as source only, built against the installed torch without isolation and without its operators:\n"
         "#   DS_BUILD_OPS=0 pip install --require-hashes --no-deps --no-build-isolation -r image-source.txt\n",
-        more=("deepspeed",),
+        more=(SOURCE_ONLY,),
         flags=("--no-deps",),
     ),
     Lock(

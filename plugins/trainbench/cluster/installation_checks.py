@@ -71,7 +71,7 @@ def _interpreter(facts: Facts) -> Check:
         return fail("interpreter", f"{python} lacks {', '.join(sorted(missing))}", advice)
     if facts.image.missing:
         summary = f"{python} lacks {DEEPSPEED}: zero2 and zero3 cannot run"
-        return warn("interpreter", summary, "run `DS_BUILD_OPS=0 pip install deepspeed` in its environment")
+        return warn("interpreter", summary, "run `pip install deepspeed` in its environment")
     return ok("interpreter", f"{python}, Python {facts.image.version}, has the training stack")
 
 

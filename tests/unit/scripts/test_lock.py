@@ -24,7 +24,12 @@ CLOSED = (
     ("requirements/control.txt",),
     ("requirements/control.txt", "requirements/dev.txt"),
     ("requirements/control.txt", "docker/airflow/requirements.txt"),
-    ("requirements/image.txt", "requirements/image-cuda.txt", "requirements/image-dev.txt"),
+    (
+        "requirements/image.txt",
+        "requirements/image-cuda.txt",
+        "requirements/image-source.txt",
+        "requirements/image-dev.txt",
+    ),
 )
 
 
