@@ -1,19 +1,21 @@
-"""Campaign -> what each model and recipe did on each kind of GPU. Figures only; the tables are in `survey_tables`."""
+"""Figures of each model and recipe on each kind and number of GPUs of a survey; `survey_tables` makes the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from bench_image.contract.memory_estimate import memory_need_bytes
-from bench_image.contract.options import Recipe
+from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import by_placed_work
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
 from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, runs_with_throughput
+from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, USD_PER_1000_SAMPLES
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
@@ -28,17 +30,24 @@ EVERYTHING = "everything"
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyCell(MeasuredRuns):
-    """One model with one recipe on one kind of GPU. `why_not`: why nothing was measured, else ""."""
+    """One model with one recipe on one kind and number of GPUs. `why_not`: why nothing was measured, else ""."""
 
     model: str
     recipe: str
     gpu: str
+    strategy: Strategy | None  # None: skipped whatever the strategy
+    num_gpus: int
     num_failed: int
     why_not: str
 
     @property
     def work(self) -> str:
         return f"{self.model} {self.recipe}"
+
+    @property
+    def hardware(self) -> str:
+        """ "NVIDIA A10"; of several GPUs "2 x NVIDIA A10, ddp"."""
+        return self.gpu if self.num_gpus == 1 else f"{self.num_gpus} x {self.gpu}, {self.strategy}"
 
     @cached_property
     def samples_per_s(self) -> float | None:
@@ -47,6 +56,10 @@ class SurveyCell(MeasuredRuns):
     @cached_property
     def tokens_per_s(self) -> float | None:
         return self.figure(TOKENS_PER_SECOND)
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float | None:
+        return self.tokens_per_s / self.num_gpus if self.tokens_per_s else None
 
     @cached_property
     def memory_gb(self) -> float | None:
@@ -72,6 +85,14 @@ class SurveyCell(MeasuredRuns):
         return None if usd is None else 1000 * usd
 
 
+class _Key(NamedTuple):
+    model: str
+    recipe: str
+    gpu: str
+    strategy: Strategy
+    num_gpus: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
     """Memory saved against full fine-tuning, in percent of `full_gb`; `by_formula`: full was not measured on
@@ -84,19 +105,18 @@ class Saved:
 
 
 def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
-    """One cell for each model, recipe and kind of GPU, in the order of the parameters; skipped ones included."""
+    """One cell for each model, recipe, kind of GPU, strategy and number of GPUs, in the order of the parameters;
+    skipped ones included.
+    """
     of_node = gpu_kind_by_node(campaign)
     costs = {cost.run_id: cost for cost in campaign.costs}
-    runs: dict[tuple[str, str, str], list[RunResult]] = {}
-    for result in campaign.results:
-        key = (result.spec.work.model, result.spec.work.recipe.value, of_node[result.spec.identity.node])
-        runs.setdefault(key, []).append(result)
+    runs = grouped((_key(result.spec, of_node), result) for result in campaign.results)
     all_cells = [_cell(key, members, costs) for key, members in runs.items()]
     all_cells += [
         _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
     ]
-    labels = list(dict.fromkeys(campaign.labels.values()))
-    return tuple(sorted(all_cells, key=lambda cell: labels.index(cell.work) if cell.work in labels else len(labels)))
+    works = _works_in_order(campaign)
+    return tuple(sorted(all_cells, key=lambda cell: works.index(cell.work) if cell.work in works else len(works)))
 
 
 def comparison_params(campaign: Campaign) -> ComparisonParams:
@@ -109,8 +129,15 @@ def measured(among: Sequence[SurveyCell]) -> tuple[SurveyCell, ...]:
     return tuple(cell for cell in among if cell.results)
 
 
+def has_gangs(among: Sequence[SurveyCell]) -> bool:
+    """Whether any of them needs several GPUs."""
+    return any(cell.num_gpus > 1 for cell in among)
+
+
 def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | None:
-    """Of cells of one work: the fastest on a GPU that `wanted` names, or the fastest at all. None: nothing fits."""
+    """Of cells of one work and number of GPUs: the fastest on a GPU that `wanted` names, or the fastest at all. None:
+    nothing fits.
+    """
     fitting = [cell for cell in measured(among) if not wanted or name_parts(wanted) <= name_parts(cell.gpu)]
     return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
 
@@ -128,7 +155,7 @@ def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
 
 
 def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:
-    """Against full fine-tuning of the same model with all else equal, on the same kind of GPU. None: nothing to say."""
+    """Against full fine-tuning of the same model with all else equal, on the same hardware. None: nothing to say."""
     if cell.recipe == Recipe.FULL or cell.memory_gb is None:
         return None
     full = _in_full(cell.results[0])
@@ -149,15 +176,25 @@ def predicted_gb(spec: RunSpec) -> float:
     return memory_need_bytes(spec).total / 1e9
 
 
-def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> SurveyCell:
-    model, recipe, gpu = key
+def _key(spec: RunSpec, of_node: Mapping[str, str]) -> _Key:
+    work, placement = spec.work, spec.placement
+    gpu = of_node[spec.identity.node]
+    return _Key(work.model, work.recipe.value, gpu, placement.strategy, placement.world_size)
+
+
+def _works_in_order(campaign: Campaign) -> list[str]:
+    """The works, such as "gpt2 full", in the order of the plan's labels."""
+    works = {r.spec.identity.group_id: f"{r.spec.work.model} {r.spec.work.recipe}" for r in campaign.results}
+    works |= {skip.group_id: f"{skip.model} {skip.recipe}" for skip in campaign.skipped if skip.group_id}
+    return list(dict.fromkeys(works[group_id] for group_id in campaign.labels if group_id in works))
+
+
+def _cell(key: _Key, runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> SurveyCell:
     results = runs_with_throughput(runs)
     failed = [(r.status, r.error) for r in runs if r.error]
     why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
     return SurveyCell(
-        model=model,
-        recipe=recipe,
-        gpu=gpu,
+        **key._asdict(),
         results=results,
         num_failed=len(failed),
         why_not="" if results else why or "it gave no figure",
@@ -166,5 +203,13 @@ def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[s
 
 
 def _left_out(skip: Skipped, gpu: str) -> SurveyCell:
-    nothing = {"results": (), "num_failed": 0, "costs": (), "why_not": skip.reason, "gpu": gpu}
-    return SurveyCell(model=skip.model or EVERYTHING, recipe=skip.recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]
+    return SurveyCell(
+        model=skip.model or EVERYTHING,
+        recipe=skip.recipe or EVERYTHING,
+        gpu=gpu,
+        strategy=skip.strategy,
+        num_gpus=skip.gpus_per_node or 1,
+        results=(),
+        num_failed=0,
+        why_not=skip.reason,
+    )

@@ -1,4 +1,4 @@
-"""Tables of what a budget buys and of rent or buy, from measured throughput and prices, never from a list."""
+"""Tables of what a budget buys and of rent or buy, from measured throughput and prices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 
 def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
-    """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
+    """For each work the hardware that is cheapest per sample, and how far each budget goes on it."""
     works = grouped((cell.work, cell) for cell in cells)
     rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
 
@@ -35,14 +35,14 @@ def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table
         rows,
         (
             text("work", lambda row: row[0]),
-            text("cheapest GPU", lambda row: row[2].gpu if row[2] else NA),
+            text("cheapest GPU", lambda row: row[2].hardware if row[2] else NA),
             USD_PER_1000_SAMPLES.column(lambda row: row[2].usd_per_1m_samples if row[2] else None, "per 1M samples"),
             *map(budget_column, wanted.budgets_usd),
         ),
         notes=(
-            f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
-            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
-            "GPU costs its share of its instance, although some providers rent only whole instances.",
+            f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on the GPU or GPUs named. "
+            "Start-up and storage are left out; more GPUs take less time, at the efficiency that a scaling study "
+            "measures. A GPU costs its share of its instance, although some providers rent only whole instances.",
             *price_notes(cells),
         ),
         title="What a budget buys, rented",
@@ -50,14 +50,14 @@ def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table
 
 
 def _cheapest(cells: Sequence[SurveyCell]) -> SurveyCell | None:
-    """The GPU that is cheapest per sample; None where no price is known."""
+    """The cell that is cheapest per sample; None where no price is known."""
     priced = [cell for cell in cells if cell.usd_per_1m_samples]
     return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
 
 
 def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | None, wanted: ComparisonParams) -> str:
     if best is None:
-        return f"cannot be answered: no price for {' or '.join(cell.gpu for cell in cells)}"
+        return f"cannot be answered: no price for {' or '.join(dict.fromkeys(cell.gpu for cell in cells))}"
     return _bought(budget_usd, best, wanted.epoch_samples)
 
 
@@ -105,7 +105,8 @@ def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Tab
         [_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd],
         OWNED_COLUMNS,
         notes=(
-            f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
+            f"By {work}, the work that most kinds of GPU ran. Each GPU, or each group that was measured together, "
+            "works on its own: no loss by communication between them.",
             *_left_out_gpus(cells, of_work, wanted),
         ),
         title=OWNED,
@@ -119,7 +120,7 @@ def _left_out_gpus(
     ran = {cell.gpu for cell in of_work}
     if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
         yield f"Left out, because this work was not measured on them: {listing(others)}."
-    if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
+    if unpriced := [gpu for gpu in dict.fromkeys(cell.gpu for cell in of_work) if purchase_usd(gpu, wanted) is None]:
         yield f"Left out, because no purchase price was given: {listing(unpriced)}."
 
 
@@ -127,13 +128,18 @@ def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: Compariso
     priced = [(cell, price) for cell in cells if (price := purchase_usd(cell.gpu, wanted))]
     if not priced:
         return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
-    together = {cell.gpu: (int(budget_usd // price), cell, price) for cell, price in priced if price <= budget_usd}
-    if not together:
-        cell, price = min(priced, key=lambda item: item[1])
-        return usd(budget_usd), f"none: the cheapest with a price is {cell.gpu} at {usd(price)}", NA
-    number, cell, price = max(together.values(), key=lambda item: item[0] * (item[1].tokens_per_s or 0.0))
+    groups = [(int(budget_usd // (price * cell.num_gpus)), cell, price) for cell, price in priced]
+    number, cell, price = max(groups, key=lambda group: group[0] * (group[1].tokens_per_s or 0.0))
+    if not number:
+        cell, price = min(priced, key=lambda item: item[1] * item[0].num_gpus)
+        return (
+            usd(budget_usd),
+            f"none: the cheapest with a price is {cell.hardware} at {usd(price * cell.num_gpus)}",
+            NA,
+        )
+    each = f" in groups of {cell.num_gpus} by {cell.strategy}" if cell.num_gpus > 1 else ""
     rate = figure(number * (cell.tokens_per_s or 0.0))
-    return usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"
+    return usd(budget_usd), f"{number * cell.num_gpus} x {cell.gpu} at {usd(price)}{each}", f"{rate} tokens/s"
 
 
 def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:

@@ -14,8 +14,9 @@ _ONE_WORK = frozenset(CampaignKind) - _HARDWARE
 
 # Parameters that are not here belong to every kind of campaign.
 _ONLY: Mapping[str, frozenset[CampaignKind]] = {
-    **dict.fromkeys(("strategies", "gpus_per_node"), _NODES | _GANGS),
-    "world_sizes": _GANGS,
+    "strategies": _NODES | _GANGS | _HARDWARE,
+    "gpus_per_node": _NODES | _GANGS,
+    "world_sizes": _GANGS | _HARDWARE,
     "rounds": frozenset(CampaignKind) - _GANGS,
     **dict.fromkeys(("model", "dimensions", "weights", "recipe"), _ONE_WORK),
     **dict.fromkeys(("variants", "variant_data_folder"), _CONFIGURATIONS),

@@ -68,7 +68,7 @@ class BenchmarkParams(ComparisonParams):
         "Nodes",
         "Numbers of GPUs",
         "Every strategy except `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one "
-        "node come from further nodes of the same kind.",
+        "node come from further nodes of the same kind; a run of a survey stays on one node.",
         min_length=1,
     )
 

@@ -52,7 +52,7 @@ def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
     """The meaningful cells, smallest first: `single` on one GPU, gangs on several; `independent` shares no work."""
     return tuple(
         ScalingCell(strategy=strategy, world_size=size)
-        for size, strategy in product(sorted(world_sizes), Strategy)
+        for size, strategy in product(sorted(set(world_sizes)), Strategy)
         if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
     )
 

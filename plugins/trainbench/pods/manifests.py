@@ -224,8 +224,9 @@ def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> st
         f"rank {node_rank} of {spec.placement.nodes}" if spec.placement.nodes > 1 else f"round {spec.identity.round}"
     )
     gpus = spec.placement.gpus_per_node
+    name = what or spec.placement.strategy
     on = f" on {count(gpus, spec.work.device.rank_noun)}" if gpus > 1 else ""
-    return f"{what or spec.placement.strategy}{on} · {where}"
+    return f"{name.removesuffix(on)}{on} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
+from trainbench.comparison.entries import Entry
 from trainbench.comparison.hardware_survey import (
     EVERYTHING,
     SurveyCell,
     baseline,
     comparison_params,
+    has_gangs,
     measured,
     predicted_gb,
     relative_speed,
     saved_memory,
     survey_cells,
 )
-from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
+from trainbench.comparison.scaling import Scaling, entry_scaling
+from trainbench.core.formats import NA, count, figure, listing, one_line, percent, plural, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
+from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import (
+    MFU_PCT,
     PEAK_MEMORY_GB,
     SAMPLES_PER_SECOND,
+    SCALING_EFFICIENCY_PCT,
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
 )
-from trainbench.figure_catalogue.table_figures import EPOCH, FORMULA_GB, FULL_GB, RELATIVE_SPEED
+from trainbench.figure_catalogue.table_figures import EPOCH, FORMULA_GB, FULL_GB, PER_GPU, RELATIVE_SPEED
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign
+from trainbench.results.readings import rank_noun
 
 MAX_SENTENCES = 3
 ORIGIN = {True: "by formula", False: "measured"}  # of the memory of full fine-tuning
 
 
 def speed(campaign: Campaign) -> tuple[Table, ...]:
-    """One table for each model: its recipes on each kind of GPU."""
+    """One table for each model: its recipes on each kind and number of GPUs."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells, wanted = survey_cells(campaign), comparison_params(campaign)
@@ -48,7 +55,10 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
     if campaign.params.get("usd_per_gpu_hour") and len({cell.gpu for cell in measured(all_cells)}) > 1:
         priced = ["One price was given for all kinds of GPU (usd_per_gpu_hour): the costs differ by speed only."]
     nowhere = [cell for cell in all_cells if cell.model == EVERYTHING]
-    return tuple(_speed(model, [c for c in all_cells if c.model == model], nowhere, wanted, priced) for model in models)
+    scaling = entry_scaling(campaign.results)
+    return tuple(
+        _speed(model, [c for c in all_cells if c.model == model], nowhere, wanted, priced, scaling) for model in models
+    )
 
 
 def memory(campaign: Campaign) -> tuple[Table, ...]:
@@ -62,7 +72,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         (
             text("model", lambda pair: pair[0].model),
             text("recipe", lambda pair: pair[0].recipe),
-            text("GPU", lambda pair: pair[0].gpu),
+            text("GPU", lambda pair: pair[0].hardware),
             text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
             PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
             FORMULA_GB.column(lambda pair: predicted_gb(pair[0].results[0].effective_spec)),
@@ -72,7 +82,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         ),
         run_id=lambda pair: median_run(pair[0].results),
         notes=(
-            "Saved: against full fine-tuning of the same model on the same kind of GPU, micro-batch and all else equal."
+            "Saved: against full fine-tuning of the same model on the same GPUs, micro-batch and all else equal."
             " Without such a full run, its memory is by formula (docs/sizing.md has the formula's errors).",
         ),
         title="By model, recipe and GPU",
@@ -108,14 +118,22 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
 def _best(work: str, of_work: Sequence[SurveyCell]) -> str:
     fastest = max(of_work, key=lambda cell: cell.tokens_per_s or 0.0)
     cheapest = min(of_work, key=lambda cell: cell.usd_per_1m_samples or float("inf"))
-    rate = f"{figure(fastest.tokens_per_s)} tokens/s on {fastest.gpu}"
+    rate = f"{figure(fastest.tokens_per_s)} tokens/s on {fastest.hardware}"
     price = cheapest.usd_per_1m_samples
     if price is None:
         return f"{work}: {rate}, without a price."
     if len(of_work) == 1:
         return f"{work}: {rate}, {usd(price)} per 1M samples."
     of = "" if all(cell.usd_per_1m_samples for cell in of_work) else ", of those with a price"
-    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}{of}."
+    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.hardware}{of}."
+
+
+class _Row(NamedTuple):
+    """`base`: the cell of relative speed 1, on as many GPUs; `scaling`: against fewer GPUs of the same kind."""
+
+    cell: SurveyCell
+    base: SurveyCell | None = None
+    scaling: Scaling | None = None
 
 
 def _speed(
@@ -124,43 +142,71 @@ def _speed(
     nowhere: Sequence[SurveyCell],
     wanted: ComparisonParams,
     more: Sequence[str],
+    scaling: Callable[[Entry], Scaling | None],
 ) -> Table:
     has_several = len({cell.gpu for cell in measured(of_model)}) > 1
-    rows: list[tuple[SurveyCell, SurveyCell | None]] = []  # with the cell that its speed is relative to
+    rows: list[_Row] = []
     notes = []
-    for recipe in dict.fromkeys(cell.recipe for cell in of_model):
-        of_recipe = [cell for cell in of_model if cell.recipe == recipe]
-        base = baseline(of_recipe, wanted.baseline_gpu) if has_several else None
-        rows += [(cell, base) for cell in sorted(of_recipe, key=lambda cell: -(cell.tokens_per_s or 0.0))]
+    for recipe, of_recipe in grouped((cell.recipe, cell) for cell in of_model).items():
+        by_size = grouped((cell.num_gpus, cell) for cell in sorted(of_recipe, key=lambda cell: cell.num_gpus))
+        for of_size in by_size.values():
+            base = baseline(of_size, wanted.baseline_gpu) if has_several else None
+            fastest_first = sorted(of_size, key=lambda cell: -(cell.tokens_per_s or 0.0))
+            rows += [_Row(cell, base, scaling(_entry(cell)) if cell.results else None) for cell in fastest_first]
         notes += _unequal(recipe, measured(of_recipe))
     return make_table(
-        [*rows, *((cell, None) for cell in nowhere)],
-        _speed_columns(wanted, has_several),
-        tone=lambda pair: Tone.PLAIN if pair[0].results else Tone.WARN,
-        run_id=lambda pair: median_run(pair[0].results),
+        [*rows, *map(_Row, nowhere)],
+        _speed_columns(wanted, has_several, of_model),
+        tone=lambda row: Tone.PLAIN if row.cell.results else Tone.WARN,
+        run_id=lambda row: median_run(row.cell.results),
         notes=(*_speed_notes(of_model, wanted, has_several), *recommend.price_notes(measured(of_model)), *more, *notes),
         title=_model_name(model, of_model),
     )
 
 
+def _entry(cell: SurveyCell) -> Entry:
+    placement = cell.results[0].spec.placement
+    return Entry(strategy=placement.strategy, world_size=cell.num_gpus, results=cell.results)
+
+
 def _speed_columns(
-    wanted: ComparisonParams, has_several: bool
-) -> tuple[Column[tuple[SurveyCell, SurveyCell | None]], ...]:
-    """Columns of a pair: a cell, and the cell of relative speed 1. A cell without a result has no figure."""
+    wanted: ComparisonParams, has_several: bool, of_model: Sequence[SurveyCell]
+) -> tuple[Column[_Row], ...]:
+    """The columns of a row; a cell without a result has no figure."""
+    own = attrgetter("cell")
+    gangs: tuple[Column[_Row], ...] = ()
+    shares: tuple[Column[_Row], ...] = ()
+    if has_gangs(of_model):
+        noun = _rank_noun(of_model)
+        gangs = (
+            integer(plural(noun), lambda row: row.cell.num_gpus),
+            text("strategy", lambda row: row.cell.strategy.value if row.cell.strategy else NA),
+        )
+        shares = (
+            PER_GPU.column(lambda row: row.cell.tokens_per_s_per_gpu, f"per {noun}"),
+            SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling.text if row.scaling else NA),
+        )
     return (
-        text("recipe", lambda pair: pair[0].recipe),
-        text("GPU", lambda pair: pair[0].gpu),
-        text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
-        TOKENS_PER_SECOND.own(row=itemgetter(0)),
-        SAMPLES_PER_SECOND.own(row=itemgetter(0)),
-        *((RELATIVE_SPEED.column(lambda pair: _relative(*pair)),) if has_several else ()),
-        PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb),
-        EPOCH.column(lambda p: wanted.epoch_samples / p[0].samples_per_s if p[0].samples_per_s else None),
-        USD_PER_GPU_HOUR.own(row=itemgetter(0)),
-        USD_PER_1000_SAMPLES.column(lambda pair: pair[0].usd_per_1m_samples, "per 1M samples"),
-        USD_PER_1M_TOKENS.own(row=itemgetter(0)),
-        text("remark", lambda pair: _remark(pair[0])),
+        text("recipe", lambda row: row.cell.recipe),
+        text("GPU", lambda row: row.cell.gpu),
+        *gangs,
+        text("micro-batch", lambda row: _micro_batches(row.cell), is_number=True),
+        TOKENS_PER_SECOND.own(row=own),
+        SAMPLES_PER_SECOND.own(row=own),
+        *shares,
+        *((RELATIVE_SPEED.column(lambda row: _relative(row.cell, row.base)),) if has_several else ()),
+        MFU_PCT.own(row=own),
+        PEAK_MEMORY_GB.column(lambda row: row.cell.memory_gb),
+        EPOCH.column(lambda row: wanted.epoch_samples / row.cell.samples_per_s if row.cell.samples_per_s else None),
+        USD_PER_GPU_HOUR.own(row=own),
+        USD_PER_1000_SAMPLES.column(lambda row: row.cell.usd_per_1m_samples, "per 1M samples"),
+        USD_PER_1M_TOKENS.own(row=own),
+        text("remark", lambda row: _remark(row.cell)),
     )
+
+
+def _rank_noun(cells: Sequence[SurveyCell]) -> str:
+    return rank_noun([result for cell in cells for result in cell.results])
 
 
 def _micro_batches(cell: SurveyCell) -> str:
@@ -192,9 +238,17 @@ def _remark(cell: SurveyCell) -> str:
 
 
 def _speed_notes(of_model: Sequence[SurveyCell], wanted: ComparisonParams, has_several: bool) -> list[str]:
-    notes = [f"One GPU each; medians over runs. 1 epoch: {wanted.epoch_samples:,} samples, start-up left out."]
+    noun = _rank_noun(of_model)
+    together = f"Several {plural(noun)} of one node work together" if has_gangs(of_model) else f"One {noun} each"
+    notes = [f"{together}; medians over runs. 1 epoch: {wanted.epoch_samples:,} samples, start-up left out."]
+    if has_gangs(of_model):
+        notes.append(
+            f"The micro-batch is that of each {noun}. Scaling: throughput per {noun} against that of the fewest "
+            f"{plural(noun)} that did equal work; n/a without them."
+        )
     if has_several:
         against = f"'{wanted.baseline_gpu}'" if wanted.baseline_gpu else "the fastest"
+        against += " with as many GPUs" if has_gangs(of_model) else ""
         notes.append(
             f"Relative speed: tokens/s over those of {against}, ± 99 % interval of the runs and windows. It holds for "
             "the measured GPUs: cards of one kind differ by some percent."
@@ -213,7 +267,7 @@ def _speed_notes(of_model: Sequence[SurveyCell], wanted: ComparisonParams, has_s
 def _unequal(recipe: str, of_recipe: Sequence[SurveyCell]) -> list[str]:
     if len({cell.micro_batches for cell in of_recipe}) < 2:
         return []
-    sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in of_recipe)
+    sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.hardware}" for cell in of_recipe)
     is_auto = any(result.spec.work.micro_batch_size == AUTO for cell in of_recipe for result in cell.results)
     why = "each GPU ran its fastest setting" if is_auto else "as set in the form"
     return [f"Unequal work with {recipe}: the micro-batch is {sizes} ({why}). A step is not the same work on each."]

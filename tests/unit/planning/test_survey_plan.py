@@ -93,6 +93,56 @@ def test_rounds_go_over_all_kinds_before_they_begin_anew() -> None:
     ]  # fmt: skip
 
 
+def test_several_numbers_of_gpus_run_on_one_node_of_each_kind() -> None:
+    planned = plan(models=["gpt2"], recipes=["full"], world_sizes=[4, 1, 2, 2], nodes=["a10-1"])
+
+    assert [(spec.placement.strategy, spec.placement.gpus_per_node) for spec in planned.specs] == [
+        ("single", 1), ("ddp", 2), ("ddp", 4),
+    ]  # fmt: skip
+    assert {spec.placement.nodes for spec in planned.specs} == {1}
+    assert list(planned.labels.values()) == ["gpt2 full", "gpt2 full, ddp on 2 GPUs", "gpt2 full, ddp on 4 GPUs"]
+    assert planned.title == "gpt2 full, batch auto x 1024 tokens, single and ddp, on 1 node, 1, 2 and 4 GPUs of each"
+
+
+def test_each_chosen_strategy_is_a_row_of_its_own() -> None:
+    planned = plan(models=["gpt2"], recipes=["full"], world_sizes=["2"], strategies=["fsdp", "zero2"], nodes=["a10-1"])
+
+    assert [spec.placement.strategy for spec in planned.specs] == ["fsdp", "zero2"]
+
+
+def test_more_gpus_than_a_node_has_are_skipped_with_the_reason() -> None:
+    """The node with four GPUs runs two and four; the one with two runs two."""
+    small, large = (node(name, "NVIDIA-A10", 24).model_copy(update={"num_gpus": n}) for name, n in (("s", 2), ("l", 4)))
+    planned = plan(Fleet(nodes=(small, large)), models=["gpt2"], recipes=["full"], world_sizes=[2, 4, 16],
+                   nodes_per_gpu_type=2)  # fmt: skip
+
+    assert [(spec.identity.node, spec.placement.gpus_per_node) for spec in planned.specs] == [
+        ("s", 2), ("l", 2), ("l", 4),
+    ]  # fmt: skip
+    assert [(skip.what, skip.nodes, skip.gpus_per_node) for skip in planned.skipped] == [
+        (f"gpt2 full, ddp on {gpus} GPUs on NVIDIA-A10", (name,), gpus)
+        for gpus, name in ((4, "s"), (16, "s"), (16, "l"))
+    ]
+    assert planned.skipped[0].reason == (
+        "needs 4 GPUs of one node, a node of this kind has 2: choose fewer in world_sizes, or name nodes with more in "
+        "nodes"
+    )
+
+
+def test_a_model_that_fits_only_when_it_is_shared_runs_on_several_gpus() -> None:
+    """Seven billion parameters in full do not fit an A10; eight of them share the model by fsdp."""
+    planned = plan(Fleet(nodes=A10S), models=["llama2-7b"], recipes=["full"], world_sizes=[1, 8],
+                   strategies=["single", "ddp", "fsdp"])  # fmt: skip
+
+    assert [spec.placement.strategy for spec in planned.specs] == ["fsdp"]
+    assert [skip.label for skip in planned.skipped] == ["llama2-7b full", "llama2-7b full, ddp on 8 GPUs"]
+
+
+def test_strategies_that_fit_no_number_of_gpus_are_an_error() -> None:
+    with pytest.raises(PlanError, match="no strategy fits a number of GPUs: single needs 1, the others 2"):
+        plan(models=["gpt2"], strategies=["ddp"], world_sizes=[1])
+
+
 @pytest.mark.parametrize("asked", [{"models": []}, {"models": ["gpt2", "gpt2"]}, {"models": ["gpt9"]}, {"recipes": []}])
 def test_no_double_or_unknown_models_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ParamsError, match=next(iter(asked))):

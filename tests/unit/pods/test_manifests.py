@@ -93,6 +93,7 @@ def test_the_title_names_node_and_strategy() -> None:
 def test_the_title_counts_gpus_or_processes() -> None:
     gang = make_spec(node="node-3", strategy="ddp", gpus_per_node=2)
     assert pod_title(gang) == "node-3 / ddp on 2 GPUs · round 1"
+    assert pod_title(gang, what="tiny full, ddp on 2 GPUs") == "node-3 / tiny full, ddp on 2 GPUs · round 1"
     assert pod_title(gang.changed(work={"device": Device.CPU})) == "node-3 / ddp on 2 processes · round 1"
 
 
