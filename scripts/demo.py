@@ -70,7 +70,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _outlook(arguments: argparse.Namespace) -> str:
-    """What will happen and how long it takes, before anything does."""
+    """The announcement of the demo: its steps and how long they take."""
     start = "Airflow starts on this machine (SQLite, LocalExecutor, loopback only): half a minute on two cores."
     if arguments.ui:
         return start

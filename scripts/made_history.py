@@ -62,7 +62,7 @@ def _night(
 
 
 def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random) -> RunResult:
-    """What happened to this node on that night."""
+    """A node's run `ago` nights before the last: healthy, failed, hot or slowed, as the story needs."""
     dated = {
         "spec": spec,
         "started_at": at + timedelta(minutes=spec.identity.round),

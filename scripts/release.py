@@ -89,7 +89,7 @@ def _origin() -> str:
 
 
 def _git(*arguments: str) -> str:
-    """What git prints; nothing where it fails."""
+    """The output of a git command; empty where it fails."""
     return subprocess.run(["/usr/bin/env", "git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 

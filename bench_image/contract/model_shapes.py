@@ -19,7 +19,7 @@ def _check_heads(hidden_size: int, num_heads: int) -> None:
 
 
 class _Attention(Frozen):
-    """What the Llama-like families share: rotary positions, grouped-query attention, RMS norms, no biases."""
+    """The shape common to the Llama-like families: rotary positions, grouped-query attention, RMS norms, no biases."""
 
     vocab_size: Size
     hidden_size: Size

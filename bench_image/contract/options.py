@@ -14,8 +14,8 @@ class Recipe(StrEnum):
 class Strategy(StrEnum):
     """How ranks share the work. fsdp is FSDP2; zero2 and zero3 are DeepSpeed's ZeRO stages.
 
-    independent: each GPU of one node does the work of `single`, at the same time as its neighbours and without a word
-    to them, so that every GPU is measured under the heat, power draw and host load of a node at work.
+    independent: each GPU of one node does the work of `single`, at the same time as its neighbours and without
+    communication, so that every GPU is measured under the heat, power draw and host load of a node at work.
     """
 
     SINGLE = "single"
@@ -76,7 +76,7 @@ def unsupported_reason(strategy: Strategy, recipe: Recipe, precision: Precision,
 
 
 def _not_in_float8(strategy: Strategy, recipe: Recipe, family: str | None) -> str | None:
-    """What keeps the products of the layers from having 8-bit operands, with a remedy; None: nothing."""
+    """The reason why the products of the layers cannot have 8-bit operands, with a remedy; None: they can."""
     if recipe is not Recipe.FULL:
         return f"recipe '{recipe}': only full fine-tuning has 8-bit products: choose full, or bf16"
     if strategy in DEEPSPEED:

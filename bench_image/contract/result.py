@@ -1,4 +1,4 @@
-"""`RunResult`: what one run measured, or how it failed."""
+"""`RunResult`: the measurements of one run, or its error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunError(Frozen):
 
 
 class Chosen(Frozen):
-    """What was left to the program, and how the work was executed."""
+    """The settings that the spec left to the program, and how the work was executed."""
 
     micro_batch_size: int = Field(ge=1, le=65536)
     gradient_checkpointing: bool
@@ -89,7 +89,7 @@ class RankSummary(Slotted):
 
 
 class RunResult(Frozen):
-    """What one run measured, or how it failed. The spec is echoed, so that a file explains itself."""
+    """The measurements of one run, or its error. The spec is included, so that a file is complete by itself."""
 
     schema_version: Literal[1] = 1
     spec: RunSpec
@@ -129,7 +129,7 @@ class RunResult(Frozen):
 
     @model_validator(mode="after")
     def _figures_agree(self) -> RunResult:
-        """A rate that its own windows contradict was not measured by them."""
+        """Refuse a rate that disagrees with its own windows."""
         spec = self.effective_spec
         samples_per_step = None if spec.work.micro_batch_size == AUTO else spec.of_one_rank.samples_per_step
         own = [rank.performance for rank in self.ranks if rank.performance]
@@ -144,7 +144,7 @@ class RunResult(Frozen):
 
     @property
     def effective_spec(self) -> RunSpec:
-        """The spec with what the program chose in place of 'auto'; the spec itself where it never came to choose."""
+        """The spec with what the program chose in place of 'auto'; the spec itself where the run ended before."""
         return resolve_spec(self.spec, self.chosen)
 
 

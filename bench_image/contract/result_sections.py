@@ -37,7 +37,7 @@ from bench_image.contract.work import Device
 
 
 class Clock(StrEnum):
-    """What rates and step times count. On the CPU other processes take turns, which wall time would count too."""
+    """The time that rates and step times count. On the CPU wall time would include the turns of other processes."""
 
     WALL = "wall"
     PROCESS_CPU = "process_cpu"

@@ -40,7 +40,7 @@ AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "of
 
 @dataclass(frozen=True, kw_only=True)
 class BeyondResult:
-    """What the file says and a result does not hold; None where only the result is left."""
+    """The facts of the file that a result does not hold; None where only the result is left."""
 
     num_samples: int | None
     warmup_epochs: int | None

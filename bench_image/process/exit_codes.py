@@ -43,8 +43,8 @@ def write_exit_codes(folder: Path, codes: Mapping[int, int]) -> None:
 
 
 def read_exit_codes(folder: Path) -> dict[int, int]:
-    """What `write_exit_codes` wrote; empty where no rank failed, or where the file was cut: the reports still say how
-    the ranks ended.
+    """The exit codes that `write_exit_codes` wrote; empty where no rank failed, or where the file was cut: the
+    reports still say how the ranks ended.
     """
     path = folder / RANK_EXITS_FILE
     try:

@@ -119,7 +119,7 @@ def status_and_cause(
 
 
 def _timeout_message(spec: RunSpec, phase: Phase, patience_s: float | None, *, anyone: bool) -> str:
-    """Says which limit ended the run. `patience_s`: see ProcessExits. `anyone`: whether any rank wrote a report."""
+    """Names the limit that ended the run. `patience_s`: see ProcessExits. `anyone`: whether any rank wrote a report."""
     if patience_s is not None:
         waited = f"not done {patience_s:.0f} s after a neighbour had done the same work"
         return f"{waited}, in phase {phase.value}: look for a hang"

@@ -36,7 +36,7 @@ class WindowRecord(Frozen):
 
 
 class RankReport(Frozen):
-    """What one rank measured so far. `status` is None while it runs; `missing` maps paths of the result to reasons."""
+    """The measurements of one rank so far. `status` None: it still runs; `missing`: path in the result -> reason."""
 
     rank: int
     status: Status | None

@@ -46,7 +46,7 @@ exit status: 0 ok, 1 error, 2 a flag is wrong, 3 out of memory, 4 the loss is no
 
 
 class FlagError(ValueError):
-    """A flag or a combination of flags is not allowed; the message is one line that says what is."""
+    """A flag or a combination of flags is not allowed; the message is one line that says what is allowed."""
 
 
 class Launch(NamedTuple):

@@ -76,7 +76,7 @@ def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, bre
     ours(page).get_by_text("Figures", exact=True).click()
     figures = ours(page).locator("details").get_by_role("row")
     expect(figures.filter(has_text="−20.0")).to_have_count(2)  # the drill, and the breach made of it
-    events = ours(page).get_by_role("region", name="What happened to it")
+    events = ours(page).get_by_role("region", name="Events")
     expect(events).to_contain_text("breach")
     expect(events).to_contain_text("drill")
 

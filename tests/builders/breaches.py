@@ -17,7 +17,7 @@ def make_breach(node: str, **fields: Any) -> Breach:
         "nodes": (node,),
         "measured": "no result",
         "expected": "at least one",
-        "summary": "was expected, but no result came back",
+        "summary": "was expected, but gave no result",
         "resolution": "see whether the node is Ready",
     }
     of_finding = {name: fields.pop(name) for name in Finding.model_fields.keys() & fields.keys() - {"group_id"}}

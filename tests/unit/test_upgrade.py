@@ -1,4 +1,4 @@
-"""What a released version has stored opens in this one; `scripts/keep_store.py` wrote tests/kept/VERSION with it.
+"""Files that a released version has stored open in this one; `scripts/keep_store.py` wrote tests/kept/VERSION with it.
 
 From 0.1.0 on these folders are never rewritten, only joined by new ones.
 """

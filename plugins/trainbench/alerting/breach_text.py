@@ -1,4 +1,4 @@
-"""The phrase on a node's breach, the same on banners, in notices and in their subjects."""
+"""The phrase that describes a node's breach on banners, in notices and in their subjects."""
 
 from __future__ import annotations
 

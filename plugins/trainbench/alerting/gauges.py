@@ -1,4 +1,4 @@
-"""The fleet as gauges, and their form for a metrics client that carries labels or does not."""
+"""The fleet's state as gauges, with or without labels, as the metrics client needs them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Gauge(NamedTuple):
-    """`labels`: as they are in the history, with any characters."""
+    """`labels`: as stored in the history; they may hold any character."""
 
     name: str
     value: float
@@ -44,7 +44,7 @@ class Gauge(NamedTuple):
 
 
 class GaugePoint(NamedTuple):
-    """A gauge as the client gets it; `labels` None: they stand in the name, or there are none."""
+    """A gauge as the client gets it; `labels` None: the name holds them, or there are none."""
 
     name: str
     value: float
@@ -56,8 +56,8 @@ class GaugePoint(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What a metrics client takes. Without labels, node and work become parts of the name. `max_series`: label sets of
-    one name; `max_chars`: of a name with its labels; None: no limit.
+    """The limits of a metrics client. Without labels, node and work become parts of the name. `max_series`: label sets
+    per name; `max_chars`: characters of a name with its labels; None: no limit.
     """
 
     has_labels: bool
@@ -73,8 +73,8 @@ class Points(NamedTuple):
 
 
 def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
-    """Gauges with the worst and the most expensive nodes first: where a client takes no more, the others are left out.
-    An unknown value is no gauge.
+    """The gauges, the worst and the most expensive nodes first, because a client's limit leaves out the last ones.
+    An unknown value has no gauge.
     """
     worst_first = sorted(state.nodes, key=lambda node: -CODES[node.condition.condition])
     made = [
@@ -115,7 +115,7 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def client_points(made: Sequence[Gauge], client: Client) -> Points:
-    """What the client can take of these, in their order."""
+    """The gauges within the client's limits, in the same order, and why the others are left out."""
     pairs = [(gauge, _labelled(gauge) if client.has_labels else _plain(gauge)) for gauge in made]
     num_alike = Counter(point.series for _, point in pairs)
     num_of_name: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def client_points(made: Sequence[Gauge], client: Client) -> Points:
         why = _refusal(point, num_alike[point.series], client)
         num_of_name[point.name] += not why
         if client.max_series and num_of_name[point.name] > client.max_series:
-            why = f"the client takes {client.max_series:,} of one name"
+            why = f"the client takes at most {client.max_series:,} gauges of one name"
         if why:
             left_out.setdefault(why, []).append(gauge)
         else:
@@ -137,7 +137,7 @@ def _refusal(point: GaugePoint, num_alike: int, client: Client) -> str | None:
     if not math.isfinite(point.value):
         return "the value is not a finite number"
     if num_alike > 1:  # two nodes in one series would show each other's figures
-        return "another one has the same name and labels"
+        return "another gauge has the same name and labels"
     length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in (point.labels or {}).items())
     if client.max_chars and length > client.max_chars:
         return f"name and labels have more than {client.max_chars} characters"
@@ -155,7 +155,7 @@ def _plain(gauge: Gauge) -> GaugePoint:
 
 
 def _clean(text: str) -> str:
-    """One rule for each client, so that a node has the same name in all: what no StatsD name may hold is "_"."""
+    """Replace each character that StatsD forbids by "_", for every client, so that a node has one name in all."""
     return _NOT_IN_A_NAME.sub("_", text)
 
 

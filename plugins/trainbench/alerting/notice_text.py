@@ -92,7 +92,7 @@ def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
 
 
 def _payload(same: Sequence[Notice]) -> dict[str, Any]:
-    """Of nodes that share the finding, and of what else is open of the node, the ids are kept in the history."""
+    """The JSON of one entry: its first breach, the names of all nodes, and the node's other open breaches by id."""
     first, *others = same[0]
     also = [{"id": _id(other), "level": other.level.value, "what": breach_phrase(other)} for other in others]
     own = first.model_dump(mode="json", exclude={"acknowledgement", "closed_by_campaign_id"})

@@ -30,13 +30,13 @@ class Sent(Frozen):
 def send_due(
     outbox: Outbox, dag_id: str, channels: Sequence[Channel], base_url: str | None, now: datetime, send: Send
 ) -> Sent:
-    """Send the due notices to each channel; other channels report one that fails. Raises HistoryError."""
+    """Send the due notices to each channel; a channel that fails stops no other. Raises HistoryError."""
     lines, problems = [], []
     for row in outbox.unsent(now - timedelta(days=DUE_DAYS), now):
         if row.problem is None:
             lines.append(
-                f"warning: {row.channel}: it is not known whether the notice of {row.node} ({row.kind} {row.event}) "
-                f"went out on {row.claimed_at:%Y-%m-%d %H:%M} UTC: its sender was stopped; it is not sent again"
+                f"warning: {row.channel}: the notice on {row.node} ({row.kind} {row.event}) may not have been sent on "
+                f"{row.claimed_at:%Y-%m-%d %H:%M} UTC: its sender was stopped; it is not sent again"
             )
     for channel in channels:
         taken = outbox.take(dag_id, channel, now)

@@ -26,8 +26,8 @@ from trainbench.history.run_tables import breaches
 from trainbench.judging import warning_findings
 from trainbench.settings.channels import Channel
 
-DUE_DAYS = 7  # a notice that could not be sent for longer is dropped
-KEPT_DAYS = 90  # an end waits so long for the node's other open notices
+DUE_DAYS = 7  # a notice that failed for longer is dropped
+KEPT_DAYS = 90  # the notice of an end waits at most this long for the node's other breaches to end
 _KINDS = [kind.value for kind in warning_findings.WarningKind]
 Key = tuple[str, int, str]  # kind, id, event
 
@@ -108,7 +108,7 @@ def _of_node(
         new = [breach for breach in is_open if breach.acknowledgement is None]
         candidates = [breach for breach in new if breach.opened_at >= since]
     else:
-        # A warning that a worse one replaced has no end of its own to report.
+        # A warning that a worse one replaced sends no notice of its end.
         over = [breach for breach in of_node if breach.ended is not None]
         last = max((breach.closed_at for breach in over if breach.closed_at), default=since)
         candidates = over if last >= since else []

@@ -1,4 +1,4 @@
-"""Writes the verdict as the DAG run's note. An Airflow listener: a task cannot write a note.
+"""Writes the verdict as the DAG run's note. It is an Airflow listener, because a task cannot write a note.
 
 The scheduler calls it for every DAG run of the installation that ends, so it may neither be slow nor fail: it reads one
 row by primary key, the XCom of the task `alert`, opens no history, and only logs errors.
@@ -40,7 +40,7 @@ def write_note(dag_run: Any) -> None:
 
 
 def joined(summary: str, present: str | None) -> str | None:
-    """The note: our text before what people wrote, which is never cut. It replaces our older text. None: no room."""
+    """The note: our text, then the text of people, which is never cut. Our older text is replaced. None: no room."""
     theirs = [part for part in (present or "").split(RULE) if part and not part.startswith(HEAD)]
     note = RULE.join([summary, *theirs])
     return note if len(note) <= MAX_CHARS else None

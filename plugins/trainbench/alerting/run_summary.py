@@ -1,6 +1,6 @@
 """The summary of a DAG run, bounded in size: the extra of its asset events and the note on its page.
 
-A DAG that an asset event starts reads from its extra whether there is something to do, and where.
+A DAG that an asset event starts reads from the event's extra which nodes need attention.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Extra = dict[str, Any]
 
 
 def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
-    """The extra of the event "results are published": their campaign, number and use."""
+    """The extra of the event "results are published": their campaign, their number by status, and links."""
     return {
         **_head(campaign, dag_id, run_id, base_url),
         "runs": {"total": len(campaign.results), **_counted(result.status.value for result in campaign.results)},
@@ -35,7 +35,7 @@ def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | 
 def breaches_extra(
     campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None
 ) -> Extra:
-    """The extra of the event "the nodes were judged", red alerts first. Good nights have one too, with `num_red` 0."""
+    """The extra of the event "the nodes were judged", red alerts first. A good night's has `num_red` 0."""
     shown = [alert.model_dump(mode="json", exclude={"evidence", "changes"}) for alert in alerts[:MAX_ALERTS]]
     return {
         **_head(campaign, dag_id, run_id, base_url),

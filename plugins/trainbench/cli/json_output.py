@@ -31,7 +31,7 @@ ANSWERS = (0, 1, 3, 4)
 
 @dataclass
 class Output:
-    """What a command has put out so far. `data`: its document; None: none yet."""
+    """The output of a command so far. `data`: its document; None: none yet."""
 
     command: str | None
     data: Any = None

@@ -61,5 +61,5 @@ def _size(row: RankedRow) -> str:
 
 
 def _link(address: str, folder: Path) -> str:
-    """What is not on this machine is linked by its URL."""
+    """Link a file that is not on this machine by its URL."""
     return address if "://" in address else quote(os.path.relpath(address, folder))

@@ -62,7 +62,7 @@ class Trait(NamedTuple):
 
 TRAITS: Mapping[Condition, Trait] = {
     Condition.FAILED: Trait(Reach.RED, "failed", "failed", "ran, but gave no valid result"),
-    Condition.MISSING: Trait(Reach.RED, "is missing", "are missing", "expected, but no result came back"),
+    Condition.MISSING: Trait(Reach.RED, "is missing", "are missing", "expected, but gave no result"),
     Condition.BREACH: Trait(Reach.RED, "is in breach", "are in breach", "out of its limits; a re-run did not clear it"),
     Condition.ACKNOWLEDGED: Trait(
         Reach.QUIET, "is acknowledged", "are acknowledged", "has open breaches, and somebody acknowledged each of them"

@@ -20,7 +20,7 @@ from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.noise import Run
 from trainbench.pods.pod_end import NOT_FREE
 
-NO_RESULTS = "no-results"  # group_id when nothing came back at all
+NO_RESULTS = "no-results"  # group_id when no run gave a result
 
 
 @dataclass(frozen=True)

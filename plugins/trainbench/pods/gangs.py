@@ -94,8 +94,8 @@ def _reasons(results: Sequence[RunResult]) -> dict[str, str]:
 
 
 def _precedence(result: RunResult) -> tuple[int, float]:
-    """What a rank says of itself comes first, then what the cluster says; a pod that just ended comes before what its
-    peers tell of losing it.
+    """Sort key of the gang's errors: first a rank's report of itself, then the cluster's report; a pod that just ended
+    comes before the errors of peers that lost it.
     """
     assert result.error is not None
     kind = result.error.kind

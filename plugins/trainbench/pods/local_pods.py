@@ -46,7 +46,7 @@ class LocalOutcome(Frozen):
 
 
 class LocalImage(Frozen):
-    """What stands for the container image: an interpreter that has the training stack, and where `bench_image` lies."""
+    """The stand-in for the container image: an interpreter with the training stack, and the folder of `bench_image`."""
 
     python: str
     pythonpath: str

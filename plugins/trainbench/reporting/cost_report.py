@@ -58,7 +58,7 @@ def cost_report(campaign: Campaign) -> str:
         parts = (markdown.section(content, level=3) for content in larger)
         body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
     if missing := missing_prices(campaign):
-        body.append(f"## Prices that are missing\n\n{markdown.bullets(missing)}".rstrip("\n"))
+        body.append(f"## Missing prices\n\n{markdown.bullets(missing)}".rstrip("\n"))
     foot = f"\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}."
     return "\n\n".join([*head, *body, f"## How it is computed\n\n{markdown.bullets(FORMULAS)}{foot}"]) + "\n"
 

@@ -47,7 +47,7 @@ class Launcher(StrEnum):
 
 
 class Housekeeping(StrEnum):
-    """What the daily housekeeping deletes. It reports the rest."""
+    """The things that the daily housekeeping deletes; it reports the others."""
 
     REPORT = "report"  # nothing
     RELEASE = "release"  # pods that hold or await GPUs for a DAG run that is over
@@ -63,7 +63,7 @@ class KeepAway(StrEnum):
 
 
 class TaintEffect(StrEnum):
-    """What the taint does to pods that are not there yet. None of both evicts a pod."""
+    """The effect of the taint on new pods. Neither effect evicts a pod."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"

@@ -32,7 +32,7 @@ def test_an_accepted_baseline_is_shown_on_its_node_and_can_be_taken_back(client:
     assert accept(client, "vera", f"baselines/{accepted['id']}/revoke").status_code == 403
     assert accept(client, "ada", f"baselines/{accepted['id']}/revoke").json()["revoked_by"] == "ada"
     page = get(client, "nodes/node-3", "uma").text
-    assert "None was accepted" in page
+    assert "No baseline was accepted" in page
     assert "Taken back by ada" in page
     assert accept(client, "ada", f"baselines/{accepted['id']}/revoke").status_code == 422
 
@@ -61,4 +61,4 @@ def test_a_node_that_one_may_not_see_has_no_baseline_to_accept(client: Any, own_
 @pytest.mark.parametrize("headers", FORGED, ids=str)
 def test_calls_from_another_site_accept_nothing(client: Any, own_pages: Path, headers: dict[str, str]) -> None:
     assert accept(client, "ada", **headers).status_code == 403
-    assert "None was accepted" in get(client, "nodes/node-3", "uma").text
+    assert "No baseline was accepted" in get(client, "nodes/node-3", "uma").text

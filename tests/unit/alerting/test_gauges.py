@@ -111,7 +111,7 @@ def test_the_worst_nodes_come_first_so_that_a_full_client_lacks_good_ones(histor
 
     assert sent == ["node-2", "node-9"]
     (why,) = made.left_out
-    assert why.endswith("the client takes 2 of one name")
+    assert why.endswith("the client takes at most 2 gauges of one name")
     assert why.startswith("22 gauges of ")
 
 
@@ -153,7 +153,7 @@ def test_nodes_that_would_share_a_series_are_both_left_out() -> None:
     sent, left_out = client_points([named("condition", node) for node in ("a b", "a_b", "c")], LABELS)
 
     assert [point.labels for point in sent] == [{"node": "c"}]
-    assert left_out == ("2 gauges of a b and a_b: another one has the same name and labels",)
+    assert left_out == ("2 gauges of a b and a_b: another gauge has the same name and labels",)
 
 
 def test_a_name_that_airflow_would_drop_is_counted() -> None:

@@ -36,7 +36,7 @@ def test_check_judges_a_folder_of_results(home: Path) -> None:
     assert red == ["node-4"]
     (breach,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
     assert breach["confirmation"] == "not_planned"
-    assert "did not come back" not in stricter.stdout
+    assert "gave no result" not in stricter.stdout
     assert not (home / "trainbench").exists()
 
 

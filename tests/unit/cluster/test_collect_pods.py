@@ -1,4 +1,4 @@
-"""What becomes of each pod that was applied by hand; one bad pod does nothing to the others."""
+"""The outcome of each pod that was applied by hand; one bad pod changes no other."""
 
 from __future__ import annotations
 

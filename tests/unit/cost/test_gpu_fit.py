@@ -1,4 +1,4 @@
-"""What fits each GPU, against the memory formula, and docs/gpus.md."""
+"""The work that fits each GPU, against the memory formula, and docs/gpus.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistaken identities: a run that came back twice, one GPU under two node names, two machines under one node name.
+"""Mistaken identities: a run with two results, one GPU under two node names, two machines under one node name.
 
 A node is identified by the UUIDs of its GPUs.
 """
@@ -36,7 +36,7 @@ def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
             nodes=(node,),
             measured=f"{num} results",
             expected="one",
-            summary=f"came back {num} times; the one that finished last is judged",
+            summary=f"has {num} results; the one that finished last is judged",
             resolution="find the source of the other result: a folder read twice, or a pod that ran again",
         )
         for (_, node, run_id), num in times.items()

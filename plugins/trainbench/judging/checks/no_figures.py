@@ -52,7 +52,7 @@ def _cause(kind: str, errors: Sequence[RunError]) -> str:
 
 def _next_step(results: Sequence[RunResult]) -> str:
     if not results:
-        return "see what was skipped and why, and change the form"
+        return "read why each node was skipped, and change the form"
     if all(result.error and result.error.kind in NOT_FREE for result in results):
         return (
             "no node was checked: run it again when nodes are free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a "

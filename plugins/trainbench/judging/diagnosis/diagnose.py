@@ -48,7 +48,7 @@ _UNKNOWN = {
     Side.FAST: ("no measured figure explains why it is faster than its peers", LOOK_AT_PEERS),
 }
 _UNKNOWN_MEMORY = (
-    "versions, execution and GPU are those of its peers, and yet it allocated other amounts",
+    "versions, execution and GPU are those of its peers, but it allocated another amount of memory",
     "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
 )
 _UNKNOWN_SCATTER = (
@@ -66,12 +66,12 @@ _NEXT_STEP = {
 _NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
-    EndKind.API: "see whether the Kubernetes API is well, then repeat",
+    EndKind.API: "check the Kubernetes API, then repeat",
     EndKind.UNAUTHORIZED: "renew the credentials of the Airflow connection, then repeat",
     EndKind.QUOTA: "raise the namespace's ResourceQuota, or run fewer pods at once; the node is not at fault",
-    EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with what the pod asks for",
+    EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with the pod's requests",
     EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
-    EndKind.NOT_STARTED: "read the pod's events: runtime class, device plugin and volumes are what a start waits for",
+    EndKind.NOT_STARTED: "read the pod's events: a start waits for runtime class, device plugin and volumes",
     EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
     EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
     EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
@@ -133,7 +133,7 @@ def _breach(node: NodeVerdict, scene: NodeContext) -> Finding:
     first = clues[0]
     unsure = {
         Confirmation.PENDING: "; not yet confirmed by a re-run",
-        Confirmation.INCONCLUSIVE: "; the re-run gave no answer",
+        Confirmation.INCONCLUSIVE: "; the re-run decided nothing",
         Confirmation.NOT_PLANNED: "; no re-run was planned",
     }.get(node.confirmation, "")
     further = f" (also: {'; '.join(_also(clue, off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
@@ -220,7 +220,7 @@ def _missing(node: NodeVerdict, scene: NodeContext) -> Finding:
         nodes=(node.node,),
         measured="no result",
         expected="at least one",
-        summary="was expected, but no result came back",
+        summary="was expected, but gave no result",
         cause=_cluster_troubles(scene.troubles),
         resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
     )

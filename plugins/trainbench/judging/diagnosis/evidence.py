@@ -125,7 +125,7 @@ def allocator_clues(case: Case) -> Iterator[Clue]:
             category="allocator_retries",
             measured=f"{retries.own:g} allocator retries",
             expected=f"{retries.peers:g} as on its peers",
-            cause="torch ran out of free GPU memory and had to give blocks back and ask again",
+            cause="torch ran out of free GPU memory and had to free cached blocks and allocate again",
             resolution="see what else holds memory on this GPU, and whether it is as large as its peers'",
         )
 

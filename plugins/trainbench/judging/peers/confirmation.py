@@ -43,7 +43,7 @@ def confirm(
 
     Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
     confirmed, a notice; watched, if both were slow by more than half of the limit. Beyond the limit, but within the
-    noise of one run: inconclusive and `insufficient`. A re-run that failed, never came back or chose other work:
+    noise of one run: inconclusive and `insufficient`. A re-run that failed, gave no result or chose other work:
     inconclusive, and the breach stands; likewise where no re-run was planned (`has_reruns`). A breach that only a
     disturbed first run of a peer caused is not confirmed (see `peer_reruns`).
     """
@@ -123,7 +123,7 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
 def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
     """Why the re-run cannot decide; None: it can."""
     if rerun is None or rerun.status is not Status.OK:
-        return "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
+        return "gave no result" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
     if group.choice and choice_of(rerun) != group.choice:
         return f"chose other work ({choice_of(rerun)}) and cannot decide"
     return None

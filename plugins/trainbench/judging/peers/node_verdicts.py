@@ -263,7 +263,7 @@ def other_work(member: NodeRuns) -> str:
 
 def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State, str]:
     if not member.runs:
-        return State.MISSING, "expected, but no result came back"
+        return State.MISSING, "expected, but gave no result"
     if member.failed:
         errors = [(run.spec.identity.round, run.status.value, run.error.message) for run in member.failed if run.error]
         return State.FAILED, "; ".join(f"round {round_} {status}: {message}" for round_, status, message in errors)

@@ -63,8 +63,8 @@ class BreachBanners:
 
 
 def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
-    """The banners in Airflow's order: each once, at most MAX_BANNERS, and one that counts the others, or the last
-    itself where it is the only other.
+    """The banners in Airflow's order: at most MAX_BANNERS, then one that counts the rest. A rest of a single banner is
+    shown itself.
     """
     num_shown = MAX_BANNERS if len(rows) > MAX_BANNERS + 1 else len(rows)
     shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:num_shown]]

@@ -54,7 +54,7 @@ def acknowledge(
     """Store the acknowledgement. Raises AcknowledgeError."""
     text = check_reason(reason)
     if not who.strip() or len(who) > MAX_WHO or not is_text(who):
-        raise AcknowledgeError(Problem.WHO, f"the name of who acknowledges is not 1 to {MAX_WHO} characters of text")
+        raise AcknowledgeError(Problem.WHO, f"the user's name must be 1 to {MAX_WHO} characters of text")
     breach = breach_by_id(connection, scope, breach_id) if 0 < breach_id <= MAX_ID else None
     if breach is None:
         raise AcknowledgeError(Problem.UNKNOWN, f"there is no breach {breach_id}: open the Benchmarks page again")

@@ -36,7 +36,7 @@ MAX_NODES = 20_000
 NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
 BADNESS = tuple(reversed(Condition))  # of a cell; the last is the worst
-_SCALE = 10**12  # more than there will ever be works
+_SCALE = 10**12  # more than any history has works
 _RANKS = {condition.value: rank for rank, condition in enumerate(BADNESS)}
 
 

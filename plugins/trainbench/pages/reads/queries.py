@@ -223,7 +223,7 @@ class Pages:
         except SQLAlchemyError as error:
             raise HistoryError.of(self.engine.url, error) from None
         except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
-            if write:  # a person sent an impossible value
+            if write:  # a request held an impossible value
                 raise
             raise HistoryError(
                 f"history {without_secrets(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "

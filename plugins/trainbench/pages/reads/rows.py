@@ -80,7 +80,7 @@ class Overview:
         alike: dict[tuple[Condition, str], list[str]] = {}
         for node in sorted(self.conditions, key=NodeCondition.urgency):
             if node.condition is not Condition.WELL:
-                # what is red has a card of its own below
+                # each red node has a card below
                 reason = "" if node.reach is Reach.RED else node.reason
                 alike.setdefault((node.condition, reason), []).append(node.node)
         return tuple(AlikeNodes(*key, tuple(names)) for key, names in alike.items())

@@ -94,7 +94,7 @@ def events_table(events: Sequence[NodeEvent]) -> Table:
             text("what", lambda event: event.text, is_long=True),
         ),
         name="events",
-        title="What happened to it",
+        title="Events",
         empty="No change of its setup and no breach in this time.",
     )
 

@@ -36,7 +36,7 @@ POLICY = {
     "base-uri": "'none'",
     "form-action": "'self'",
 }
-# Plotly writes <style> elements and style attributes into the page; no text of ours can: every template escapes.
+# Plotly writes <style> elements and style attributes into the page. No text of a result can: templates escape it.
 CHART_POLICY = {**POLICY, "style-src": "'self' 'unsafe-inline'"}
 HEADERS = {
     "Cache-Control": "no-store",

@@ -59,7 +59,8 @@ def acknowledge(
     stored = _breach(pages, breach_id)
     if not who.may_acknowledge(stored.dag_id):
         raise HTTPException(
-            403, f"You may read this breach, but not acknowledge it: {stored.dag_id} is not yours to edit."
+            403,
+            f"You may read this breach, but not acknowledge it: {stored.dag_id} is a DAG whose runs you may not edit.",
         )
     reason = reason_in(sent)
     mine = Pages(pages.engine, {stored.dag_id})

@@ -25,11 +25,11 @@ from trainbench.settings.environment import SettingsError
 log = logging.getLogger(__name__)
 TITLES = {
     401: "You are not logged in",
-    403: "You may not see this",
-    404: "This is not here",
-    409: "Not possible any more",
+    403: "You may not see this page",
+    404: "Page not found",
+    409: "No longer possible",
     413: "Too large",
-    422: "This address asks for something that cannot be",
+    422: "Invalid address",
     503: "The benchmarks' history or results cannot be read",
 }
 SENTENCES = {
@@ -89,5 +89,5 @@ def _problem(request: Request, status: int, text: str) -> Response:
     """The error as a page; as JSON for requests of our own script, which shows the sentence."""
     if request.method != "GET":
         return JSONResponse({"detail": text}, status, headers=HEADERS)
-    title = TITLES.get(status, "This did not work")
+    title = TITLES.get(status, "The request failed")
     return respond(request, "message.html.j2", None, status, title=title, texts=(text,), needs_login=status == 401)

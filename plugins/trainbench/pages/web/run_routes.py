@@ -39,12 +39,12 @@ MapIndex = Annotated[
 NO_REPORT = (
     "This run has not published its report. It appears here when the task publish has ended; until then, the tasks' "
     "logs show the progress.",
-    "DAGs that benchmark nothing never have one.",
+    "A DAG that runs no benchmark never has a report.",
 )
 NO_RESULT = (
-    "This task has handed back no result. Tasks that run a benchmark pod have one when they have ended; if this is one "
-    "and it failed, its log says why.",
-    "The report of the whole run says what became of each pod.",
+    "This task has no result. A task that runs a benchmark pod has one when it has ended; if such a task failed, its "
+    "log says why.",
+    "The report of the DAG run states how each pod ended.",
 )
 
 

@@ -29,7 +29,7 @@ def test_a_run_with_two_results_counts_once_and_is_reported() -> None:
         assert group.nodes[0].metrics[0].value == 8.0
     (finding,) = identity_findings(results)
     assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.identity.run_id)
-    assert finding.summary == "came back 2 times; the one that finished last is judged"
+    assert finding.summary == "has 2 results; the one that finished last is judged"
 
 
 def test_of_two_that_finished_at_once_their_order_does_not_decide() -> None:

@@ -117,7 +117,7 @@ def test_a_plan_of_nothing_says_where_to_look() -> None:
     (alarm,) = no_figure_findings("night-7", ())
 
     assert (alarm.cause, alarm.expected) == ("there was no run", "at least one run")
-    assert alarm.resolution == "see what was skipped and why, and change the form"
+    assert alarm.resolution == "read why each node was skipped, and change the form"
 
 
 @pytest.mark.parametrize("campaign_kind", [CampaignKind.STRATEGIES, CampaignKind.CONFIGURATIONS, CampaignKind.HARDWARE])
