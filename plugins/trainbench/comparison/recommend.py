@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from trainbench.comparison.hardware_survey import SurveyCell
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
@@ -11,12 +12,13 @@ from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.comparison_params import ComparisonParams
+from trainbench.prices.list_prices import ListPrice, list_price
 from trainbench.prices.ownership import rent_or_buy
 from trainbench.prices.price_tables import name_parts
 from trainbench.prices.run_cost import RunCost
 
-NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
-NO_PURCHASE_PRICES = "cannot be answered: no purchase price was given: set purchase_usd"
+NO_PURCHASE_PRICE = "it has no list price: give its price in purchase_usd"
+NO_PURCHASE_PRICES = "cannot be answered: these GPUs have no list price: give their prices in purchase_usd"
 OWNED = "What a budget buys, owned"
 OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
@@ -97,7 +99,7 @@ def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Tab
     """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
     if not cells:
         return Table(columns=())
-    if not wanted.purchase_usd:
+    if not any(purchase_price(cell.gpu, wanted) for cell in cells):
         return make_table([("any", NO_PURCHASE_PRICES, NA)], OWNED_COLUMNS, title=OWNED)
     work = _common_work(cells)
     of_work = [cell for cell in cells if cell.work == work]
@@ -108,6 +110,7 @@ def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Tab
             f"By {work}, the work that most kinds of GPU ran. Each GPU, or each group that was measured together, "
             "works on its own: no loss by communication between them.",
             *_left_out_gpus(cells, of_work, wanted),
+            *purchase_notes(of_work, wanted),
         ),
         title=OWNED,
     )
@@ -120,12 +123,12 @@ def _left_out_gpus(
     ran = {cell.gpu for cell in of_work}
     if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
         yield f"Left out, because this work was not measured on them: {listing(others)}."
-    if unpriced := [gpu for gpu in dict.fromkeys(cell.gpu for cell in of_work) if purchase_usd(gpu, wanted) is None]:
-        yield f"Left out, because no purchase price was given: {listing(unpriced)}."
+    if unpriced := [gpu for gpu in dict.fromkeys(cell.gpu for cell in of_work) if not purchase_price(gpu, wanted)]:
+        yield f"Left out, without a list price or one in purchase_usd: {listing(unpriced)}."
 
 
 def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: ComparisonParams) -> tuple[str, str, str]:
-    priced = [(cell, price) for cell in cells if (price := purchase_usd(cell.gpu, wanted))]
+    priced = [(cell, bought.usd) for cell in cells if (bought := purchase_price(cell.gpu, wanted))]
     if not priced:
         return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
     groups = [(int(budget_usd // (price * cell.num_gpus)), cell, price) for cell, price in priced]
@@ -151,6 +154,7 @@ def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> 
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
         *price_notes(cells),
+        *purchase_notes(cells, wanted),
     )
     return make_table(
         [_choice_row(gpu, cell, wanted) for gpu, cell in first.items()],
@@ -168,7 +172,8 @@ def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> 
 
 
 def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
-    rent, capex = cell.figure(USD_PER_GPU_HOUR), purchase_usd(gpu, wanted)
+    rent, price = cell.figure(USD_PER_GPU_HOUR), purchase_price(gpu, wanted)
+    capex = price.usd if price else None
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
         return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
@@ -186,10 +191,31 @@ def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[s
     return gpu, usd(rent), usd(capex), hours, after, choice.why
 
 
-def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
-    """The price whose words are all in the GPU's name; of several, the one with the most."""
+class PurchasePrice(NamedTuple):
+    """US dollars for one GPU. `listed`: the list price that they are; None: given by the user."""
+
+    usd: float
+    listed: ListPrice | None = None
+
+
+def purchase_price(gpu: str, wanted: ComparisonParams) -> PurchasePrice | None:
+    """The given price whose words are all in the GPU's name, of several the one with the most; else its list price."""
     fitting = [name for name in wanted.purchase_usd if name_parts(name) <= name_parts(gpu)]
-    return wanted.purchase_usd[max(fitting, key=lambda name: len(name_parts(name)))] if fitting else None
+    if fitting:
+        return PurchasePrice(wanted.purchase_usd[max(fitting, key=lambda name: len(name_parts(name)))])
+    listed = list_price(gpu)
+    return PurchasePrice(listed.usd, listed) if listed else None
+
+
+def purchase_notes(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Iterator[str]:
+    """For each kind of GPU with a list price that counts: the price, its date and its source."""
+    for gpu in dict.fromkeys(cell.gpu for cell in cells):
+        price = purchase_price(gpu, wanted)
+        if price and price.listed:
+            yield (
+                f"Purchase of {gpu}: {usd(price.usd)}, list price of {price.listed.as_of}, {price.listed.source}. It "
+                "is that of the bare card at its launch; give what you would pay, with the server, in purchase_usd."
+            )
 
 
 def _common_work(cells: Sequence[SurveyCell]) -> str:

@@ -10,9 +10,10 @@ from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.options import Recipe
 from trainbench.core import markdown
-from trainbench.core.formats import figure, listing
+from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
+from trainbench.prices.list_prices import list_price
 from trainbench.prices.price_tables import name_parts
 
 HEAD = """\
@@ -52,6 +53,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
             number("8-bit TFLOP/s", lambda row: _peak(row[1], "fp8")),
             number("fp32 TFLOP/s", lambda row: _peak(row[1], "fp32")),
+            text("list price", lambda row: _list_price(row[0]), is_number=True),
             text("source", lambda row: row[1].source),
         ),
         title="Facts",
@@ -59,8 +61,15 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
             "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
             "Bandwidth and TDP of A10 and L4 were compared with pages of third parties, not with the data sheets.",
+            "List price: NVIDIA's for the bare card at its launch (docs/cost.md has dates and sources); data-center "
+            "GPUs have none.",
         ),
     )
+
+
+def _list_price(gpu: str) -> str:
+    price = list_price(gpu)
+    return f"{usd(price.usd)} ({price.as_of.year})" if price else "none"
 
 
 def _peak(spec: GpuSpec, precision: str) -> float | None:

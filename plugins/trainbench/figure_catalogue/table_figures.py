@@ -141,7 +141,7 @@ EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_
     write=duration)
 BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
     "budget / cost per sample of the cheapest measured GPU; or GPUs that the purchase prices allow",
-    "trainbench.comparison.recommend.purchase_usd",
+    "trainbench.comparison.recommend.purchase_price",
     "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
 RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",

@@ -141,8 +141,7 @@ def fitting_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price
     A row fits when all of its words occur in the name as whole words (`A10` is neither `A10G` nor `A100`) and the rest
     of the name makes no other GPU of it. A MIG slice or a vGPU is not the whole GPU.
     """
-    words = name_parts(gpu_name or "")
-    fit = [price for price in prices if _fits(name_parts(price.gpu), words)]
+    fit = [price for price in prices if names_gpu(price.gpu, gpu_name or "")]
     return tuple(sorted(fit, key=lambda price: (not price.own, -len(name_parts(price.gpu)))))
 
 
@@ -191,7 +190,11 @@ def name_parts(name: str) -> frozenset[str]:
     return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
 
 
-def _fits(row: frozenset[str], gpu: frozenset[str]) -> bool:
+def names_gpu(short: str, gpu_name: str) -> bool:
+    """Whether `short`, such as `A100 80GB`, names the GPU with this NVML name: all of its words occur there, and the
+    other words make no other GPU of it.
+    """
+    row, gpu = name_parts(short), name_parts(gpu_name)
     return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
 
 

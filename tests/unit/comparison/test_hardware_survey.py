@@ -20,7 +20,7 @@ from trainbench.comparison.hardware_survey import (
     saved_memory,
     survey_cells,
 )
-from trainbench.comparison.recommend import purchase_usd
+from trainbench.comparison.recommend import PurchasePrice, purchase_price
 from trainbench.comparison.speedups import noise_of_one_run
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
@@ -156,7 +156,10 @@ def test_a_budget_of_exactly_one_gpu_s_price_buys_it() -> None:
 
 def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
     """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
-    assert f"Left out, because no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
+    assert (
+        f"Left out, without a list price or one in purchase_usd: {A10}."
+        in money(SURVEY, "What a budget buys, owned").notes
+    )
     other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
     both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
     with_h100 = SURVEY.model_copy(update=both)
@@ -170,7 +173,9 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
     table = money(SURVEY, "Rent or buy")
 
     assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
-    assert table.rows[1].texts[-1].startswith("cannot be answered: no purchase price was given for it")
+    assert (
+        table.rows[1].texts[-1].startswith("cannot be answered: it has no list price: give its price in purchase_usd")
+    )
 
 
 def test_what_pays_only_after_its_life_does_not_pay() -> None:
@@ -190,7 +195,7 @@ def test_without_prices_the_answers_say_so() -> None:
         f"cannot be answered: no price for {A100}",
     )
     assert rows(money(unpriced, "What a budget buys, owned"), "buys") == [
-        ("cannot be answered: no purchase price was given: set purchase_usd",),
+        ("cannot be answered: these GPUs have no list price: give their prices in purchase_usd",),
     ]
 
 
@@ -243,7 +248,21 @@ def test_other_questions_have_no_such_tables() -> None:
 def test_a_purchase_price_is_found_by_the_words_of_the_name(name: str, usd: float | None) -> None:
     wanted = ComparisonParams(purchase_usd={"A100": 1.0, "A100 80GB": 2.0, "A10": 3.0})
 
-    assert purchase_usd(name, wanted) == usd
+    assert purchase_price(name, wanted) == (usd and PurchasePrice(usd))
+
+
+def test_a_card_with_a_list_price_needs_no_purchase_price() -> None:
+    """$5,000 buy three at $1,599. Over 36 months that is $44.42 a month: at $0.34 per hour 131 h of use."""
+    card = make_result("box-1", 2.0, gpu_name="NVIDIA GeForce RTX 4090", recipe="lora")
+    fields = {"campaign_kind": SURVEY.campaign_kind, "params": {}, "costs": (campaigns.make_cost(card, 0.34),)}
+    campaign = campaigns.make_campaign([card], **fields)
+    owned, choice = money(campaign, "What a budget buys, owned"), money(campaign, "Rent or buy")
+
+    assert rows(owned, "budget", "buys")[2] == ("$5,000.00", "3 x NVIDIA GeForce RTX 4090 at $1,599.00")
+    assert rows(choice, "purchase", "pays above h a month") == [("$1,599.00", "131")]
+    for table in (owned, choice):
+        (note,) = (note for note in table.notes if note.startswith("Purchase of NVIDIA GeForce RTX 4090: $1,599.00, "))
+        assert "list price of 2022-09-20, https://www.slashgear.com/" in note
 
 
 def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
