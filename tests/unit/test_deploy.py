@@ -286,6 +286,25 @@ def test_the_settings_are_valid_and_name_what_the_manifests_make(environ: dict[s
     assert "KUBECONFIG" not in environ
 
 
+def test_airflow_s_containers_have_a_read_only_root_and_write_to_volumes_only() -> None:
+    """Airflow writes /tmp, its logs and the store; the entry point a password file, Airflow a configuration file where
+    the chart mounts none.
+    """
+    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    ours = [service for name, service in compose.items() if name != "postgres"]
+    image = (DOCKER / "airflow" / "Dockerfile").read_text()
+    entrypoint = (DOCKER / "airflow" / "entrypoint.sh").read_text()
+    passwords = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
+
+    assert VALUES["securityContexts"]["containers"]["readOnlyRootFilesystem"] is True
+    (volume,) = (v["name"] for v in VALUES["volumes"] if "emptyDir" in v)
+    assert {"name": volume, "mountPath": "/tmp"} in VALUES["volumeMounts"]
+    assert [(service["read_only"], service["tmpfs"]) for service in ours] == [(True, ["/tmp:exec"])] * 5
+    assert all(service["environment"]["AIRFLOW_CONFIG"].startswith("/tmp/") for service in ours)
+    assert f"{passwords}=/tmp/" in image
+    assert f'>"${passwords}"' in entrypoint
+
+
 def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights() -> None:
     accounts = {
         name: VALUES[name]["serviceAccount"] for name in ("scheduler", "triggerer", "dagProcessor", "apiServer")

@@ -8,8 +8,8 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from shutil import copyfileobj
@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 from typer.core import TyperGroup
 
 from bench_image.contract.frozen import Slotted
+from trainbench.core.formats import visible
 
 SCHEMA_VERSION = 1
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
@@ -43,6 +44,14 @@ CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)
 
 class JsonContractGroup(TyperGroup):
     """The group of all commands. With `--json` it writes the document, whatever happens to the command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _visible_errors():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(ctx)
 
     def main(  # the signature is typer's
         self,
@@ -72,6 +81,22 @@ class JsonContractGroup(TyperGroup):
                 sys.exit(DEFECT)
         command = _command_name(self, given)
         sys.exit(write_document(command, lambda: run(given, standalone_mode=False, **more)))
+
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Typer repeats a wrong option as it was given: without characters that turn the direction of writing."""
+    try:
+        yield
+    except Exception as error:
+        if _is_of_usage(error):
+            error.message = visible(str(error.message))  # type: ignore[attr-defined]
+        raise
+
+
+def _is_of_usage(error: Exception) -> bool:
+    """Whether it is typer's own: an option is wrong or missing."""
+    return callable(getattr(error, "format_message", None))
 
 
 def write_document(command: str | None, run: Callable[[], Any]) -> int:
@@ -108,9 +133,8 @@ def _run(run: Callable[[], Any], output: Output) -> tuple[int, dict[str, str] | 
     except KeyboardInterrupt:
         code = INTERRUPTED[0]
     except Exception as error:
-        # Typer's own errors of usage: the option is wrong or missing.
-        if callable(explain := getattr(error, "format_message", None)):
-            message = " ".join(str(explain()).split())
+        if _is_of_usage(error):
+            message = " ".join(str(error.format_message()).split())  # type: ignore[attr-defined]
             sys.stderr.write(f"trainbench: {message}\n")
             return int(getattr(error, "exit_code", 2)), {"kind": "usage", "message": message}
         traceback.print_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -57,6 +58,16 @@ def test_a_name_that_no_file_system_takes_is_one_line_without_control_characters
     assert result.exit_code == ExitCode.USAGE
     assert len(result.stderr.splitlines()) == 1
     assert not set("\x1b\u202e\x07") & set(result.output)
+
+
+@pytest.mark.parametrize("arguments", [["check", "--a\u202eb\x1b[31m"], ["che\u202eck\x07"], ["--a\u202eb\x1b[31m"]])
+def test_an_unknown_option_or_command_is_repeated_without_control_characters(arguments: list[str]) -> None:
+    text, document = trainbench(*arguments), trainbench(*arguments, "--json")
+
+    assert (text.exit_code, document.exit_code) == (ExitCode.USAGE, ExitCode.USAGE)
+    assert "No such" in text.stderr
+    assert not set("\x1b\u202e\x07") & set(text.output)
+    assert json.loads(document.stdout)["error"]["message"].isprintable()
 
 
 def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
