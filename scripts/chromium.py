@@ -13,7 +13,7 @@ from debian import NoPackage, install
 
 NAMED_BY = "TRAINBENCH_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Root in a container has no sandbox, and nothing may ask the network for anything.
+# Root in a container has no sandbox, and nothing may use the network.
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

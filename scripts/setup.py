@@ -72,7 +72,7 @@ def install(name, requirements):
     run([*hashed, os.path.join(ROOT, requirements)])
     if name == ".venv":
         return
-    # The index's CPU build where it has one: its hash is not that of PyPI's build, so none is asked for.
+    # The index's CPU build where it has one: its hash is not that of PyPI's build, so none is required.
     run([*pip, torch_version()])
     # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
     os.environ["DS_BUILD_OPS"] = "0"

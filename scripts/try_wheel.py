@@ -1,6 +1,6 @@
 """Lists and runs the DAGs of an installed wheel in the Airflow of this interpreter: `PYTHON scripts/try_wheel.py`.
 
-Takes the way of README, "The Airflow you have": a new AIRFLOW_HOME, a link to the DAGs of the wheel, SQLite, and the
+Follows README, "The Airflow you have": a new AIRFLOW_HOME, a link to the DAGs of the wheel, SQLite, and the
 local launcher instead of a cluster. TRAINBENCH_LOCAL_PYTHON names a Python with the training stack (`.venv-image` of
 this checkout by default); without one the DAGs are listed, and those run that need none.
 """

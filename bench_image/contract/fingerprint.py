@@ -29,7 +29,7 @@ def fingerprint(*parts: Part) -> str:
 
 @lru_cache(maxsize=1000)
 def _digest(parts: tuple[Part, ...]) -> str:
-    """Cached: reports ask for the fingerprints of thousands of equal runs."""
+    """Cached: reports read the fingerprints of thousands of equal runs."""
     fields: dict[str, Any] = {}
     for part in parts:
         fields |= part.canonical()

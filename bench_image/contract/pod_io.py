@@ -1,4 +1,4 @@
-"""Environment variables and files through which a pod receives its spec and hands back its result."""
+"""Environment variables and files through which a pod receives its spec and returns its result."""
 
 from __future__ import annotations
 

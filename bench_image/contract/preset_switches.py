@@ -34,7 +34,7 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     """Whether the whole step, with its communication, is one CUDA graph: if no part of the step reads from the GPU.
 
     Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, a mixture of experts counts its
-    tokens, eager attention asks for its mask, and DeepSpeed reads norms and waits for its streams. The warm-up must be
+    tokens, eager attention reads its mask, and DeepSpeed reads norms and waits for its streams. The warm-up must be
     long enough for the capture and the steps before it.
     """
     decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder") and not needs_mask(spec)

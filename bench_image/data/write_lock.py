@@ -62,7 +62,7 @@ class WriteLock:
             self.path.unlink(missing_ok=True)
 
     def _state(self) -> tuple[str, int] | None:
-        """Content and modification time of the file, None without one. Opening it makes NFS ask the server."""
+        """Content and modification time of the file, None without one. Opening it makes NFS query the server."""
         try:
             with self.path.open() as file:
                 return file.read(), os.fstat(file.fileno()).st_mtime_ns

@@ -31,7 +31,7 @@ class Child(NamedTuple):
 
 
 class _StopRequest:
-    """Signal handler that remembers the signal that asked this process to stop."""
+    """Signal handler that keeps the signal that is to stop this process."""
 
     def __init__(self) -> None:
         self.signum: signal.Signals | None = None

@@ -32,7 +32,7 @@ class ProcessExits(NamedTuple):
 
     codes: Mapping[int, int]
     timed_out: bool = False
-    stopped_by: str | None = None  # the signal that asked the supervisor to stop
+    stopped_by: str | None = None  # the signal that stopped the supervisor
     cut_off: frozenset[int] = frozenset()  # ranks that still ran when the supervisor ended them
     patience_s: float | None = None  # not timeout_s ended them, but this long after a neighbour had done equal work
 

@@ -102,7 +102,7 @@ def status_and_cause(
             return status, cause
     phase = _last_phase(reports)
     if exits.stopped_by:
-        message = f"asked to stop by {exits.stopped_by} in phase {phase.value}"
+        message = f"stopped by {exits.stopped_by} in phase {phase.value}"
         return Status.INCOMPLETE, RunError(kind=exits.stopped_by, message=message, phase=phase)
     if exits.timed_out:
         message = _timeout_message(spec, phase, exits.patience_s, anyone=bool(reports))

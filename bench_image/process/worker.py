@@ -54,7 +54,7 @@ def main() -> int:
     try:
         error = _run(spec, journal)
     except Terminated:
-        return _fail(journal, Status.INCOMPLETE, "SIGTERM", f"rank {journal.rank} was asked to stop by SIGTERM")
+        return _fail(journal, Status.INCOMPLETE, "SIGTERM", f"rank {journal.rank} was stopped by SIGTERM")
     except Exception as cause:
         traceback.print_exc()
         status = Status.OOM if is_out_of_memory(cause) else Status.ERROR

@@ -56,7 +56,7 @@ def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
     ranks, which must all do the same work, and on the CPU, where running out of memory ends the process.
     """
     if spec.work.micro_batch_size != AUTO and spec.work.gradient_checkpointing != AUTO:
-        return Choice(spec, "as asked")
+        return Choice(spec, "as the spec sets it")
     clear = clearly_fits(spec, group.memory_bytes())
     if group.may_run_trials and group.device.type == "cuda" and not clear:
         choice = by_trial(spec, group.memory_bytes(), _trials(built, group))

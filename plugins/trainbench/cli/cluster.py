@@ -132,7 +132,7 @@ def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, 
     from trainbench.pods.manifests import installation_labels
     from trainbench.settings.environment import Housekeeping
 
-    # Only a task may ask Airflow for its DAG runs.
+    # Only a task may read Airflow's DAG runs.
     rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
     mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
     return sweep_pods(opened(), installation_labels(settings), liveness, rules, mode, datetime.now(UTC))

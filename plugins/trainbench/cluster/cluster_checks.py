@@ -59,7 +59,11 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
         f"{APPLY}, or set TRAINBENCH_SERVICE_ACCOUNT to one that exists",
     ),
     (r"cannot create resource", "pod", f"{APPLY}: they bind the rights"),
-    (r"admission webhook|denied the request", "admission", "a policy of the cluster refuses the pod: ask its owner"),
+    (
+        r"admission webhook|denied the request",
+        "admission",
+        "a policy of the cluster refuses the pod: ask the policy's owner",
+    ),
 )
 
 
@@ -260,7 +264,7 @@ def _probed(facts: Facts) -> Iterator[Check]:
         if probe.resolves:
             yield ok("DNS", f"{where} found its own name by the Service, at {probe.address}")
         else:
-            advice = "check the cluster's DNS, and that no NetworkPolicy forbids pods to ask it"
+            advice = "check the cluster's DNS, and that no NetworkPolicy forbids pods to query it"
             yield fail("DNS", f"{where} did not find its own name by the Service: {probe.address}", advice)
         if probe.gpus:
             yield ok("driver", f"{where} sees {listing(probe.gpus, most=2)}")

@@ -63,7 +63,7 @@ def _interpreter(facts: Facts) -> Check:
     python = facts.settings.local_image.python
     advice = facts.settings.local_image.remedy
     if facts.image is None or isinstance(facts.image, Unknown):
-        reason = facts.image.reason if facts.image else "not asked"
+        reason = facts.image.reason if facts.image else "not checked"
         return fail("interpreter", f"{python} does not run: {reason}", advice)
     if facts.image.version is None:
         return fail("interpreter", facts.settings.local_image.absent, advice)

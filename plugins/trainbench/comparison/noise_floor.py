@@ -143,7 +143,7 @@ def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> 
 
 def _between(units: Sequence[NodeRuns]) -> Noise | None:
     """Noise between runs, pooled over the first GPU of each node, the second of each and so on. On one node alone the
-    rounds stay in: what a pod does to all of its GPUs is noise for whoever compares them with another node's.
+    rounds stay in: what a pod does to all of its GPUs is noise in a comparison with another node's.
     """
     of_nodes = grouped((unit.node, unit) for unit in units)
     of_place = grouped((place, unit.rates) for own in of_nodes.values() for place, unit in enumerate(own))

@@ -87,7 +87,7 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
 
 def _bought(budget_usd: float, cell: SurveyCell, epoch_samples: int) -> str:
     """Budget / price of a sample; over samples/s it is the time."""
-    assert cell.usd_per_1m_samples is not None, "only priced cells are asked"
+    assert cell.usd_per_1m_samples is not None, "only priced cells are compared"
     assert cell.samples_per_s is not None, "only measured cells have a price"
     samples = budget_usd / cell.usd_per_1m_samples * 1e6
     hours = samples / cell.samples_per_s / 3600

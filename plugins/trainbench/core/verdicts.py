@@ -215,7 +215,7 @@ class Finding(Frozen):
     expected: str
     evidence: tuple[MetricVerdict, ...] = ()  # the metrics that make a verdict what it is
     changes: tuple[RateChange, ...] = ()  # of a slowdown or speed-up: each node and work that it is about
-    summary: str  # what is the case: goes on from the nodes' names, or is a sentence about the item
+    summary: str  # a phrase that continues the nodes' names, or a sentence about the item
     cause: str | None = None  # the likely cause, a sentence; None: not known, or the summary says it
     clues: tuple[Clue, ...] = ()  # of a diagnosis: the likeliest cause first, whose category is the finding's
     resolution: str  # what to do next, one sentence

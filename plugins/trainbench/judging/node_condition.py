@@ -45,7 +45,7 @@ class Reach(StrEnum):
 
     RED = "red"  # everybody: the run fails
     WARNING = "warning"  # people: alert, banner, notice; the run does not fail
-    QUIET = "quiet"  # whoever reads the report or the Fleet page
+    QUIET = "quiet"  # readers of the report or the Fleet page
 
 
 class Trait(NamedTuple):

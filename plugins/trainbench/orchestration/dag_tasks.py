@@ -82,7 +82,7 @@ def _release(label: str, value: str) -> None:
 
         client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
         deleted = delete_pods(client, settings.namespace, installation_labels(settings) | {label: value})
-        log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
+        log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
 @task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)

@@ -157,7 +157,7 @@ def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
     from trainbench.cluster.leaked_pods import Liveness
 
     @cache
-    def ask(owner: Owner) -> Liveness:
+    def liveness(owner: Owner) -> Liveness:
         run = {"dag_id": owner.dag_id, "run_ids": [owner.dag_run_id]}
         try:
             if ti.get_dr_count(**run, states=LIVE_STATES):
@@ -167,7 +167,7 @@ def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
             print(f"the state of {owner.dag_run_id} of {owner.dag_id} is not known: {error}")  # noqa: T201 - task log
             return Liveness.NOT_KNOWN
 
-    return ask
+    return liveness
 
 
 def _logged(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from bench_image.contract.options import Recipe, Strategy
 
 
 class WithoutResult(StrEnum):
-    """Why a planned run has no result: the plan left it out, or its campaign has not come to its end."""
+    """Why a planned run has no result: the plan left it out, or its campaign has not ended."""
 
     SKIPPED = "skipped"
     STOPPED = "stopped"

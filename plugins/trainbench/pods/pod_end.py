@@ -67,7 +67,7 @@ END = "pod_end"  # XCom key of a `PodEnd`
 
 
 class PodEnd(Frozen):
-    """`message` is one sentence for the report: what is the case and, where we know, what to do."""
+    """`message` is one sentence for the report: the fact and, where known, the next step."""
 
     kind: EndKind
     message: str

@@ -15,14 +15,14 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 # The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
-LOG_SILENCE_S = 30  # a followed log that stays silent so long is asked for again, and its pod looked at
+LOG_SILENCE_S = 30  # a followed log that stays silent for so long is requested again, and its pod's state read
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
-ENDING_S = 30  # to notice it, to ask for the pod's deletion and to say why
+ENDING_S = 30  # to notice it, to request the pod's deletion and to report why
 END_MARGIN_S = GRACE_S + LATE_S + LOG_SILENCE_S + ENDING_S  # 2 min
 
 
 class Due(NamedTuple):
-    """When a pod should be gone at the latest, its grace included, and why: "its deletion was asked for"."""
+    """When a pod should be gone at the latest, its grace included, and why: "its deletion was requested"."""
 
     at: datetime
     why: str
@@ -45,7 +45,7 @@ def due(
     """
     moments = []
     if deletion_at is not None:
-        moments.append(Due(deletion_at, "its deletion was asked for"))
+        moments.append(Due(deletion_at, "its deletion was requested"))
     if started_at is not None and deadline_s is not None:
         moments.append(Due(started_at + timedelta(seconds=deadline_s + (grace_s or 0)), "its deadline passed"))
     return min(moments, default=None)

@@ -58,9 +58,9 @@ def _written(word: str) -> str:
 
 def _one_memory(family: str, memories_gb: Collection[int]) -> int:
     """A bare name stands for the smaller memory, as is the custom; a stated memory must match one of them."""
-    meant = set(TWO_MEMORIES[family]) & set(memories_gb)
-    if len(meant) == 1:
-        return meant.pop()
+    fitting = set(TWO_MEMORIES[family]) & set(memories_gb)
+    if len(fitting) == 1:
+        return fitting.pop()
     if memories_gb:
         small, large = TWO_MEMORIES[family]
         raise GpuNameError(f"{family} with {small} or {large} GB: the file does not say which")

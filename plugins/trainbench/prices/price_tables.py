@@ -185,7 +185,7 @@ def stale_price_findings(prices: Iterable[Price], today: date) -> tuple[Finding,
     )
 
 
-@lru_cache(maxsize=4096)  # a fleet asks for the same GPU thousands of times
+@lru_cache(maxsize=4096)  # a fleet looks up the same GPU thousands of times
 def name_parts(name: str) -> frozenset[str]:
     return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
 

@@ -47,14 +47,14 @@ TABLE: tuple[Surfaces, ...] = (
 HEADLINES = {Condition.DRILL: "Drill detected"}  # where a report does not count the nodes first
 _HEAD = """# The condition of a node
 Every node has one condition, and every surface shows it: headline and tables of the reports, exit code, note on the DAG
-run, asset event, alerts, banners, notices, Fleet page. Of several that hold, the first of this table is the node's. The
+run, asset event, alerts, banners, notices, Fleet page. Where several hold, the node has the first of this table. The
 table is made from the data that a test compares with every surface (`reporting/condition_effects.py`).
 
 | condition | when | report says | word in its table | exit code | DAG run | alert | banner | notice | Fleet headline |
 |---|---|---|---|---|---|---|---|---|---|
 """
 _NOTES = """
-- **Well** is said only of nodes whose latest verdict is ok and fresh: not older than `TRAINBENCH_FRESH_H` (36 hours, a
+- **Well** are only nodes whose latest verdict is ok and fresh: not older than `TRAINBENCH_FRESH_H` (36 hours, a
   nightly check left out once). With a weekly schedule set it to 180.
 - **Alert**: an entry in the asset event, and a next step in the run's note. **Notice**: by mail, Slack or webhook;
   warnings go to channels with `"at_least": "warning"`.

@@ -66,7 +66,7 @@ def test_a_user_who_may_see_no_benchmark_reads_which_right_is_missing(client: An
         reply = get(client, path.format(run=a_run(pages)))
         assert reply.status_code == 403, path
         assert "node-3" not in reply.text.replace("nodes/node-3", ""), path
-    assert "Ask whoever administers Airflow for read access to the DAGs with the tag trainbench" in get(client, "").text
+    assert "Ask an administrator of Airflow for read access to the DAGs with the tag trainbench" in get(client, "").text
 
 
 def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(

@@ -31,7 +31,7 @@ END = BEGIN + timedelta(seconds=60)
 WINDOW = WindowRecord(
     started_s=20.0, wall_s=10.0, loader_wait_s=0.5, step_times_s=(2.0, 2.0, 3.0, 3.0), losses=(7.0, 6.5, 6.0, 5.5)
 )
-CHOSEN = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="as asked", execution={})
+CHOSEN = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="as the spec sets it", execution={})
 
 
 def make_memory(allocated: int) -> Memory:

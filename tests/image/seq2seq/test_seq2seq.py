@@ -227,7 +227,10 @@ def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
     arguments = ("--epochs", "2", "--num-samples", "130", "--data-dir", "/data", "--warmup-epochs", "0")
     asked = planned(*arguments, gpus=2)
     chosen = Chosen(
-        micro_batch_size=32, gradient_checkpointing=False, why="as asked", execution={"data": "disk: 1 shard"}
+        micro_batch_size=32,
+        gradient_checkpointing=False,
+        why="as the spec sets it",
+        execution={"data": "disk: 1 shard"},
     )
     spec = fields_of(asked.spec)
     count = num_parameters(asked.spec.work.shape)

@@ -45,7 +45,7 @@ class Gpu:
 def test_a_fixed_choice_is_kept() -> None:
     asked = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
 
-    assert autotune(asked, build(asked, CPU), ProcessGroup(CPU)) == (asked, "as asked")
+    assert autotune(asked, build(asked, CPU), ProcessGroup(CPU)) == (asked, "as the spec sets it")
 
 
 def test_the_formula_takes_the_largest_that_fits() -> None:

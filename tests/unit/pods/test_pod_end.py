@@ -251,7 +251,7 @@ def test_a_ready_node_that_does_not_end_a_pod_is_named_with_the_moment() -> None
 
     assert end.kind is EndKind.NODE_LOST
     assert end.message.startswith(
-        "its deletion was asked for, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but gpu-3 did not "
+        "its deletion was requested, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but gpu-3 did not "
         "end it (gpu-3 is ready)"
     )
     night = night_with(None, end=end)

@@ -52,7 +52,7 @@ def test_a_deletion_counts_from_its_timestamp_which_has_the_grace_in_it() -> Non
     moment = due_of(pod(deletionTimestamp="2026-11-22T02:05:20Z"))
 
     assert moment is not None
-    assert (moment.at, moment.why) == (START + timedelta(seconds=320), "its deletion was asked for")
+    assert (moment.at, moment.why) == (START + timedelta(seconds=320), "its deletion was requested")
     assert is_late(moment, START + timedelta(seconds=361))
 
 

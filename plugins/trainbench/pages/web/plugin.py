@@ -9,7 +9,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 class TrainbenchPlugin(AirflowPlugin):
     name = "trainbench"
-    # No leading slash: Airflow's page resolves them against its own address, be it behind a prefix.
+    # No leading slash: Airflow's page resolves them against its own address, also behind a prefix.
     external_views = [  # noqa: RUF012 - the base class declares them as attributes of the instance
         {
             "name": "Benchmarks",

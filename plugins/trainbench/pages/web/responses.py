@@ -24,7 +24,7 @@ from trainbench.settings.environment import read_settings
 Format = Literal["html", "csv"]
 MAX_PAGE = 1_000_000
 NO_DAG = (
-    "You may read none of the benchmarks' DAGs. Ask whoever administers Airflow for read access to the DAGs with the "
+    "You may read none of the benchmarks' DAGs. Ask an administrator of Airflow for read access to the DAGs with the "
     "tag trainbench, such as node_consistency."
 )
 

@@ -34,7 +34,7 @@ TITLES = {
 }
 SENTENCES = {
     401: "Log in to Airflow to see this page.",
-    403: "Your Airflow account lacks the permission for it. Ask whoever administers Airflow.",
+    403: "Your Airflow account lacks the permission for it. Ask an administrator of Airflow.",
     404: "The address may be of an older run whose files have expired, or mistyped.",
 }
 PLAIN_DETAILS = {"Not Found", "Forbidden", "Not authenticated", "Unauthorized", "Invalid JWT token", ""}
