@@ -13,7 +13,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST, NEWEST = (3, 11), (3, 13)
-NEEDED_GB = 6
+NEEDED_GB = 9  # 6.5 GB with the PyTorch of PyPI, which brings CUDA, and what pip unpacks them from
 CUDA_REQUIREMENTS = "requirements/image-cuda.txt"
 SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import statistics
 import tomllib
@@ -16,20 +14,30 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract.parse import parse_result
-from bench_image.contract.result import RunResult
-from tests.unit.published import speed, tries
+from tests.unit.published import control_plane, speed, tries
+from tests.unit.published.aa import AA, beyond_chance_pct, cold_and_warm_s, rates, rates_by_gpu, runs, spread
 from tests.unit.published.figures import missing, unclaimed
-from trainbench.judging import noise
+from tests.unit.published.measured import RESULTS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-AA = ROOT / "docs/results/aa-h200-2026-11-22"
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
+    "README.md": control_plane.readme,
+    "docs/benchmarks.md": control_plane.benchmarks,
+    "docs/command-line.md": control_plane.command_line,
+    "docs/dags.md": control_plane.dags,
+    "docs/encoder-decoder.md": control_plane.encoder_decoder,
+    "docs/glossary.md": control_plane.glossary,
+    "docs/pages.md": control_plane.pages,
     "docs/performance.md": speed.performance,
     "docs/performance-tries.md": tries.tries,
+    "docs/scale.md": control_plane.scale,
+    "docs/security.md": control_plane.security,
 }
 LISTED = tomllib.loads(Path(__file__).with_name("published").joinpath("no_measurement.toml").read_text())
-PAGES = list(CLAIMS)
+WRITTEN: dict[str, str] = LISTED["written"]
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")]
+)
 
 
 def text_of(page: str) -> str:
@@ -46,10 +54,16 @@ def test_what_is_listed_stands_on_the_page(page: str) -> None:
     assert missing(text_of(page), LISTED["no_measurement"][page]) == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in WRITTEN])
 def test_no_other_figure_stands_on_the_page(page: str) -> None:
     computed = list(CLAIMS[page]()) if page in CLAIMS else []
     assert unclaimed(text_of(page), [*computed, *LISTED["no_measurement"].get(page, [])]) == []
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_the_test_of_a_written_page_is_there(page: str) -> None:
+    assert (ROOT / page).exists()
+    assert (ROOT / WRITTEN[page]).exists()
 
 
 def test_a_figure_is_a_number_with_a_unit_with_decimals_or_with_thousands() -> None:
@@ -59,28 +73,8 @@ def test_a_figure_is_a_number_with_a_unit_with_decimals_or_with_thousands() -> N
     assert missing(text, ["3.23 times", "3.24 times"]) == ["3.24 times"]
 
 
-def runs(pattern: str) -> list[RunResult]:
-    return [parse_result(path.read_bytes()) for path in sorted(AA.glob(f"{pattern}/result.json"))]
-
-
-def rates(pattern: str) -> list[float]:
-    return [run.performance.samples_per_second or 0.0 for run in runs(pattern)]
-
-
-def spread(*samples: list[float]) -> noise.Noise:
-    """Standard deviation of log rates about each sample's mean, pooled."""
-    logs = [[math.log(rate) for rate in sample] for sample in samples]
-    squares = sum((value - statistics.fmean(sample)) ** 2 for sample in logs for value in sample)
-    freedom = sum(len(sample) - 1 for sample in logs)
-    return noise.Noise(math.sqrt(squares / freedom), freedom)
-
-
-def beyond_chance_pct(actual: noise.Noise) -> float:
-    return noise.to_pct(actual.half_width(1 + noise.median_variance(3)), slow=True)
-
-
 def row(folder: str, start: str) -> str:
-    lines = (AA / "README.md").read_text().splitlines()
+    lines = (RESULTS / AA / "README.md").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(f"| `{folder}` | {start}")]
     return line
 
@@ -100,16 +94,7 @@ def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
 
 
 def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
-    nights = runs("nights/night-independent-*")
-    by_gpu = [
-        [
-            rank.performance.samples_per_second or 0.0
-            for night in nights
-            for rank in night.ranks[gpu : gpu + 1]
-            if rank.performance
-        ]
-        for gpu in range(2)
-    ]
+    nights, by_gpu = runs("nights/night-independent-*"), rates_by_gpu("nights/night-independent-*")
     result = spread(*by_gpu)
     shown = row("nights", "`independent`")
 
@@ -121,33 +106,13 @@ def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
 
 def test_the_pods_of_a_night_end_when_the_page_says() -> None:
     for folder, strategy in (("nights", "independent"), ("nights", "ddp"), ("ddp", "ddp"), ("ddp-512", "ddp")):
-        cold, *warm = [run.startup.total_s or 0.0 for run in runs(f"{folder}/night-{strategy}-*")]
+        cold, warm = cold_and_warm_s(f"{folder}/night-{strategy}-*")
 
         assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row(folder, f"`{strategy}`")
 
 
 def readme() -> str:
     return " ".join((ROOT / "README.md").read_text().split())
-
-
-def test_readme_gives_the_rates_of_both_presets_and_the_noise_of_a_night() -> None:
-    folder = ROOT / "docs/results/kept-h200-2026-11-22/results"
-    of = {
-        preset: [
-            parse_result((folder / f"machine3-{preset}-qlora-8x512-r{turn}/result.json").read_bytes()).performance
-            for turn in (1, 2)
-        ]
-        for preset in ("tuned", "users")
-    }
-    tuned, users = ([f"{run.tokens_per_second or 0:,.0f}" for run in of[preset]] for preset in ("tuned", "users"))
-    assert f"makes {tuned[0]} and {tuned[1]} tokens/s as `tuned`, {users[0]} and {users[1]} with" in readme()
-    assert "differ by 0.07 % per GPU" in readme()
-    assert "0.07 % (pooled over the GPUs)" in row("nights", "`independent`")
-
-
-def test_readme_gives_the_largest_night_that_ran() -> None:
-    nights = [json.loads(path.read_text()) for path in (ROOT / "docs/results").glob("nights-*/after-*.json")]
-    assert f"a night of up to {max(night['num_nodes'] for night in nights):,} nodes" in readme()
 
 
 def test_readme_has_at_most_900_words() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 UNIT = (
     r"(?:%|(?:s|ms|us|min|h|kB|MB|GB|TB|W|MHz|TFLOP|TFLOP/s|TB/s|GB/s|samples/s|tokens/s"
-    r"|(?:CPU )?seconds|(?:CPU )?minutes|hours|days|times|lines|words)\b)"
+    r"|(?:CPU )?seconds|(?:CPU )?minutes)\b)"
 )
 START = r"(?<![\w.,/#-])"
 FIGURE = re.compile(
@@ -15,7 +15,8 @@ FIGURE = re.compile(
     rf"|{START}\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?(?![\w.]*\w)"  # 18,463
     rf"|{START}\d+\.\d+(?![\w.]*\w)"  # 3.2, but no version such as 2.11.0
 )
-FENCED = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
+# Code, comments, and the tables between `<!-- name -->` and `<!-- /name -->`, which a study writes (its test compares).
+FENCED = re.compile(r"```.*?```|<!-- (\w+) -->.*?<!-- /\1 -->|<!--.*?-->", re.DOTALL)
 NO_PROSE = re.compile(r"\]\([^)]*\)|https?://\S+|`[^`]*`")
 VERSION = re.compile(
     r"\b(?:Airflow|Celery|CUDA|Helm|Kubernetes|Prometheus|Provider|Python|PyTorch|SQLite|torch"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract.parse import parse_result
-from bench_image.contract.result import Performance, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Performance
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs" / "results"
@@ -82,7 +83,9 @@ def probe_share_pct(folder: str) -> float:
 
 
 def median_step_s(folder: str) -> float:
-    return performance(folder).step_time.median_s
+    step_time = performance(folder).step_time
+    assert step_time is not None
+    return step_time.median_s
 
 
 def each(values: Iterable[float], form: str) -> str:

@@ -101,8 +101,8 @@ CLASSES = {
 
 
 def classes_of_kernels() -> Iterator[str]:
-    names = ("users-qlora-8x512", "tuned-qlora-8x512-without-fused-without-loss", "tuned-qlora-8x512")
-    names += ("tuned-lora-8x2048-without-fused-without-loss", "tuned-lora-8x2048")
+    names = ["users-qlora-8x512", "tuned-qlora-8x512-without-fused-without-loss", "tuned-qlora-8x512"]
+    names += ["tuned-lora-8x2048-without-fused-without-loss", "tuned-lora-8x2048"]
     columns = [first(name) for name in names]
     for label, key in CLASSES.items():
         spent = [of["profile"]["ms_per_step"].get(key) for of in columns]

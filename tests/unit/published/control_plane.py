@@ -1,0 +1,221 @@
+"""Figures of README and docs about the checks, the pages and Airflow: from result files and constants."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from bench_image.contract.flops import num_parameters
+from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.work import Device
+from tests.unit.published.aa import nightly_check, noise_per_gpu
+from tests.unit.published.measured import RESULTS, THIRD, document, each, row, tokens_per_s
+from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
+from trainbench.core.verdicts import Tolerances
+from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
+from trainbench.params.campaign_params import RATE_LIMITS_PCT
+
+LIMITS = Tolerances()
+RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
+PAGES_STUDY, NIGHTS, COMMANDS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23"), "scale-2026-11-23"
+
+
+def readme() -> Iterator[str]:
+    yield f"samples/s (± {RATE_PCT}), GPU memory (± {MEMORY_PCT})"
+    yield from noise_per_gpu()
+    nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("after"))
+    yield f"a night of up to {nodes:,} nodes"
+    yield from first_hour()
+    tuned, users = (each(map(tokens_per_s, preset_runs(3, preset)), ",.0f") for preset in ("tuned", "users"))
+    yield f"makes {tuned} tokens/s as `tuned`, {users} with"
+
+
+def first_hour() -> Iterator[str]:
+    hour = document("first-hour-2026-11-23/times.json")
+    yield f"({sum(hour['disk_gb'].values()):.1f} GB with PyPI's PyTorch"
+    seconds = [run["seconds"] for run in document("demo-2026-11-22/demo.json")["runs"]]
+    yield f"takes {min(seconds):.0f} to {max(seconds):.0f} s on two cores, one of them busy"
+    demo = next(step for step in hour["steps"] if step["step"] == "demo")
+    yield (
+        f"a load of {demo['load_after']:.0f} to {demo['load_before']:.0f} [all of it took {demo['wall_s'] / 60:.0f}"
+        " minutes]"
+    )
+
+
+def benchmarks() -> Iterator[str]:
+    """By medians of steps and by means of turns, with adapters on all linears and on those of the attention."""
+    ahead_pct = [pct for of in ("all", "attention") for pct in ahead_of_the_trainer_pct(f"{THIRD}/trainer-{of}.json")]
+    yield f"within {math.ceil(max(map(abs, ahead_pct)))} % of the HF Trainer"
+
+
+def command_line() -> Iterator[str]:
+    yield f"{START_S:.0f} s to start, then the steps of warm-up and windows at an MFU of {ASSUMED_MFU_PCT:.0f} %."
+    yield f"the limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} % there instead of {RATE_LIMITS_PCT[Device.CUDA]:.0f} %"
+
+
+def dags() -> Iterator[str]:
+    yield f"| samples/s | ± {RATE_PCT} |"
+    yield f"| GPU memory | ± {MEMORY_PCT} |"
+    yield from nightly_check()
+
+
+SIZES = ((512, 8, 6, 6, 2048), (768, 12, 12, 12, 3072), (2048, 32, 24, 24, 8192))  # as on the page
+
+
+def millions_of_parameters() -> Iterator[float]:
+    for hidden, heads, encoder, decoder, inner in SIZES:
+        shape = EncoderDecoderShape(
+            family="encoder-decoder",
+            hidden_size=hidden,
+            num_heads=heads,
+            num_encoder_layers=encoder,
+            num_decoder_layers=decoder,
+            intermediate_size=inner,
+        )
+        yield num_parameters(shape) / 1e6
+
+
+def encoder_decoder() -> Iterator[str]:
+    small, middle, large = millions_of_parameters()
+    yield f"is {small:.1f} M parameters, 768 / 12 / 12 / 12 / 3072 is {middle:.1f} M, 2048 /"
+    yield f"/ 8192 is {large:,.0f} M"
+    yield f"| {small:.1f} M and {middle:.1f} M |"
+    yield f"vocabulary 8000: {num_parameters(EncoderDecoderShape(family='encoder-decoder')):,}"
+
+
+def glossary() -> Iterator[str]:
+    yield f"{RATE_PCT} for samples/s, {MEMORY_PCT} for memory"
+
+
+def pages() -> Iterator[str]:
+    study = document(f"{PAGES_STUDY}/reads-sqlite.json")
+    reads = study["reads"]
+    slowest = sorted(reads, key=lambda read: -read["median_ms"])
+    fast = [read for read in reads if read["median_ms"] <= 300]
+    yield (
+        f"({study['nodes']:,} nodes, {study['nights']} nights) in SQLite on two cores, each of {len(reads)} reads"
+        f" behind the pages takes at most {study['largest_cpu_ms']:.0f} ms of CPU time."
+    )
+    download, page = slowest[:2]
+    assert "CSV" in download["read"]
+    assert page["read"] == "overview, all time, everything chosen"
+    yield (
+        f"{len(fast)} of them had a median of at most 300 ms, the slowest page {page['median_ms']:.0f} ms (the"
+        f" overview with every filter set) and the slowest download {download['median_ms']:.0f} ms"
+    )
+    yield f"took at most {study['largest_cold_ms'] / 1e3:.1f} s."
+    yield from airflows_own_pages()
+
+
+def half_up(value: float) -> str:
+    return f"{value + 1e-9:.1f}"
+
+
+def airflows_own_pages() -> Iterator[str]:
+    study = document(f"{PAGES_STUDY}/airflow.json")
+    servers = ("without the plugin", "with the plugin", "its history does not answer")
+    calls = {(call["what"], call["server"]): call for call in study["calls"]}
+    for what in dict.fromkeys(what for what, _ in calls):
+        label = f"{what}, with the banners" if what == "what the home page shows" else what
+        of = [calls[what, server] for server in servers]
+        yield row(label, *(f"{half_up(call['cpu_ms'])} ms, {half_up(call['median_ms'])} ms" for call in of))
+    bare, full, _ = (calls["what the home page shows", server]["cpu_ms"] for server in servers)
+    yield f"costs {full - bare:.0f} ms more CPU"
+    waiting = study["while_people_wait"]
+    home, dags_list = (call["median_ms"] for call in waiting["meanwhile"].values())
+    yield (
+        f"while {waiting['people']} people waited for a history that did not answer, Airflow's own calls had a median"
+        f" of {home:.0f} ms (what the home page shows) and {dags_list:.0f} ms (the DAGs), and all {waiting['people']}"
+        f" had an answer after at most {waiting['longest_wait_s']:.1f} s."
+    )
+
+
+def security() -> Iterator[str]:
+    study = document("hostile-inputs-2026-11-23/inputs.json")
+    yield f"the longest run had {study['inputs']:,}"
+
+
+def nights() -> dict[str, Any]:
+    paths = sorted(path for folder in NIGHTS for path in (RESULTS / folder).glob("*.json"))
+    return {path.stem: json.loads(path.read_text()) for path in paths}
+
+
+PARTS = {
+    "scheduler": "scheduler",
+    "workers": "workers and tasks",
+    "triggerer": "triggerer",
+    "API server": "api-server",
+    "DAG processor": "dag-processor",
+}
+
+
+def scale() -> Iterator[str]:
+    for name, night in nights().items():
+        yield row(
+            name,
+            f"{night['num_pods']:,}",
+            f"{night['trigger_to_report_s'] or night['trigger_to_end_s']:,.0f}",
+            f"{night['cpu_s']:,.0f}",
+            *(f"{of['cpu_s']:,.0f}, {of['peak_mb']:,.0f}" for of in map(night["processes"].get, PARTS.values())),
+            f"{night['database_mb_per_night']:,.1f}",
+        )
+    yield from cost_of_a_pod()
+    yield from cores_of_a_night()
+    yield from commands()
+
+
+def part_s(night: str, part: str) -> float:
+    """CPU seconds for each pod."""
+    of = nights()[night]
+    return float(of["processes"][PARTS[part]]["cpu_s"]) / int(of["num_pods"])
+
+
+def cost_of_a_pod() -> Iterator[str]:
+    pod_s = {name: night["cpu_s"] / night["num_pods"] for name, night in nights().items()}
+    many, few = f"{pod_s['after-1000-sqlite']:.1f}", f"{pod_s['after-100-sqlite']:.1f}"
+    assert many == few
+    yield (
+        f"a pod costs {few} CPU seconds among 100 and among 1,000 (SQLite), {pod_s['after-100-postgres']:.1f} and"
+        f" {pod_s['after-1000-postgres']:.1f} (PostgreSQL)."
+    )
+    scheduler = [part_s(f"after-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
+    yield f"The scheduler's part grows, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
+    yield f"A pod cost {pod_s['before-100-sqlite']:.1f} CPU seconds before and costs {few} now"
+    for part in PARTS:
+        yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('after-100-sqlite', part):.2f} |"
+
+
+def cores_of_a_night() -> Iterator[str]:
+    """CPU minutes of 100 and 1,000 runs as measured on two cores, and of 5,000 as 1,000 times 5."""
+    cpu_min, triggerer_min = {}, {}
+    for runs in (100, 1000):
+        night = nights()[f"after-{runs}-sqlite"]
+        cpu_min[runs], triggerer_min[runs] = night["cpu_s"] / 60, night["processes"]["triggerer"]["cpu_s"] / 60
+        total = f"{cpu_min[runs]:.{1 if runs < 1000 else 0}f}"
+        yield (
+            f"| {runs:,} | {total} (measured) | {triggerer_min[runs]:.1f} (measured) |"
+            f" {cpu_min[runs] / 2:.0f} min (measured: {night['trigger_to_report_s'] / 60:.0f}) |"
+        )
+    yield (
+        f"| 5,000 | {5 * cpu_min[1000]:.0f} | {5 * triggerer_min[1000]:.0f} | {5 * cpu_min[1000] / 2:.0f} min |"
+        f" {math.ceil(5 * cpu_min[1000] / 15)} |"
+    )
+    shares = {part: 100 * part_s("after-1000-sqlite", part) * 1000 / (60 * cpu_min[1000]) for part in PARTS}
+    others = {f"{shares[part]:.0f} %" for part in ("API server", "DAG processor")}
+    yield f"workers ({shares['workers']:.0f} %), then API server, DAG processor and scheduler ({min(others)} each)"
+
+
+def commands() -> Iterator[str]:
+    few, many = (document(f"{COMMANDS}/files-{results}.json") for results in (1000, 4000))
+    for name in few["commands"]:
+        less, more = few["commands"][name], many["commands"][name]
+        each_kb, each_ms = (1e3 * (more[figure] - less[figure]) / 3000 for figure in ("peak_rss_mb", "cpu_seconds"))
+        yield row(
+            f"`{name}`",
+            *(f"{of['peak_rss_mb']} MB, {of['cpu_seconds']:.1f} s" for of in (less, more)),
+            f"{each_kb:.1f} kB" if each_kb else "0",
+            f"{each_ms:.1f} ms",
+            f"{(less['peak_rss_mb'] + 99 * each_kb) / 1e3:.2f} GB",
+        )
