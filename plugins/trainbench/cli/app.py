@@ -32,7 +32,7 @@ from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
-    from trainbench.cli.run import Kept
+    from trainbench.cli.interrupts import Kept
     from trainbench.planning.plan import Plan
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
@@ -164,6 +164,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
+    from trainbench.cli.interrupts import Kept, Stopped, truthful_interrupts
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
@@ -175,9 +176,8 @@ def run(
         made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 
-        from trainbench.cli.run import Kept, Stopped, opening, truthful_interrupts
-
-        typer.echo(opening(made, store), err=True)
+        # Before the imports of what judges and records, which take longer than all before.
+        typer.echo(planned.opening(made, store.root), err=True)
         try:
             with truthful_interrupts(Kept(campaign_id, len(made.specs))) as kept:
                 campaign, files = _run(made, settings, store, kept)
@@ -231,7 +231,7 @@ def report(
         from trainbench import pipeline
 
         with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-            files = pipeline.report(campaign, open_store(output) if output else store)
+            files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
     print_broken(broken)
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})

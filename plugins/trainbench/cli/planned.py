@@ -126,6 +126,12 @@ def changes(set_: Sequence[str] | None) -> dict[str, Any]:
     return {name: names(value) if name in lists else value or None for name, value in given}
 
 
+def opening(plan: Plan, root: object) -> str:
+    """The first line of a run: what starts, for how long at most, and where its results go."""
+    limit = duration(sum(spec.timeout_s for spec in plan.specs))
+    return f"{plan.campaign_id}: {count(len(plan.specs), 'run')}, one after another, at most {limit}; into {root}"
+
+
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import count, duration
+from trainbench.cli.interrupts import Kept
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalPod
@@ -28,46 +26,6 @@ from trainbench.settings.environment import Settings
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
-
-
-class Stopped(BaseException):
-    """The campaign was stopped by a signal. The message says what is kept, what ended and how to go on."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-@dataclass
-class Kept:
-    """The runs whose results are stored so far, and the one that is under way."""
-
-    campaign_id: str
-    num_planned: int
-    num_kept: int = 0
-    running: str | None = None
-
-    @property
-    def sentence(self) -> str:
-        ended = f" {self.running} was ended without a result." if self.running else ""
-        again = "The same command starts again from the first run."
-        if not self.num_kept:
-            return f"stopped before a run had a result: no result is kept.{ended} {again}"
-        return (
-            f"stopped after {self.num_kept} of {count(self.num_planned, 'run')}: their results are kept, no report is "
-            f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
-            f"{self.campaign_id}` writes its report. {again}"
-        )
-
-
-@contextmanager
-def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
-    """Turn Ctrl-C and SIGTERM into Stopped."""
-    try:
-        yield kept
-    except (KeyboardInterrupt, SystemExit) as stop:
-        code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
-        raise Stopped(kept.sentence, code) from None
 
 
 @contextmanager
@@ -102,12 +60,6 @@ def run_campaign(
     kept.num_planned += len(judged.rerun_specs)
     reruns = _run_pods(judged.rerun_specs, plan.labels, settings, store, console, kept)
     return assess(judged.with_reruns(reruns, datetime.now(UTC)))
-
-
-def opening(plan: Plan, store: Store) -> str:
-    """The first line of a run: what starts, for how long at most, and where its results go."""
-    limit = duration(sum(spec.timeout_s for spec in plan.specs))
-    return f"{plan.campaign_id}: {count(len(plan.specs), 'run')}, one after another, at most {limit}; into {store.root}"
 
 
 def _run_pods(

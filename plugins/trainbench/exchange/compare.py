@@ -192,7 +192,7 @@ HEAD: tuple[Column[RankedRow], ...] = (
     text("row", lambda row: str(row.number)),
     text("result", lambda row: row.measured.name),
     text("hardware", lambda row: row.measured.hardware),
-    integer("GPUs", lambda row: row.measured.num_gpus),
+    text("size", lambda row: row.measured.size, is_number=True),
 )
 SPEED: tuple[Column[RankedRow], ...] = (
     *HEAD,
@@ -210,7 +210,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("measured")),
     integer("runs", lambda row: row.measured.num_runs),
 )
-SHARED = ("result", "hardware", "GPUs", "strategy", "batch", "runs")
+SHARED = ("result", "hardware", "size", "strategy", "batch", "runs")
 COST: tuple[Column[RankedRow], ...] = (
     *HEAD,
     USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
@@ -322,5 +322,7 @@ def _fastest(rows: Sequence[RankedRow]) -> str:
 
 def _called(row: RankedRow) -> str:
     measured = row.measured
-    size = f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else measured.hardware
+    size = (
+        f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else f"{measured.size} on {measured.hardware}"
+    )
     return f"row {row.number} ({measured.name}: {', '.join(filter(None, [measured.strategy, size]))})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainbench.core.formats import count, figure
+from trainbench.core.formats import figure
 from trainbench.exchange.compare import MAX_JOBS, Job, RankedRow, summary, tables_of_jobs
 from trainbench.exchange.result_files import Gathered
 from trainbench.reporting.html import environment
@@ -57,7 +57,7 @@ def _bars(job: Job) -> list[dict[str, Any]]:
 
 def _size(row: RankedRow) -> str:
     measured = row.measured
-    return ", ".join(filter(None, [measured.strategy, count(measured.num_gpus, "GPU")]))
+    return ", ".join(filter(None, [measured.strategy, measured.size]))
 
 
 def _link(address: str, folder: Path) -> str:

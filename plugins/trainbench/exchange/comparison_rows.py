@@ -13,7 +13,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device, DiskData, Work
 from trainbench.comparison.entries import half_range_pct
-from trainbench.core.formats import one_line
+from trainbench.core.formats import count, one_line
 from trainbench.core.known_values import known_median
 from trainbench.exchange import flat_results
 from trainbench.exchange.flat_results import FlatResult
@@ -65,6 +65,11 @@ class ComparisonRow(Frozen):
 
     def figure(self, figure: Figure) -> float | None:
         return self.figures[figure.name]
+
+    @property
+    def size(self) -> str:
+        """ "4 GPUs"; on the CPU "2 processes"."""
+        return count(self.num_gpus, "GPU") if self.num_gpus else count(self.num_ranks, "process")
 
     @property
     def samples_per_s(self) -> float:

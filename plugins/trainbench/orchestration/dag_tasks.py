@@ -27,7 +27,7 @@ from trainbench.orchestration.plan_tasks import (
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
 from trainbench.planning.plan import Plan, campaign_id
-from trainbench.planning.scaling_plan import ScalingCell
+from trainbench.planning.scaling_plan import ScalingCell, size_noun
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -56,7 +56,8 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
-        raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
+        title = cell.titled(size_noun(plan.params))
+        raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == title), "not chosen"))
     return manifests(spec, settings, owner())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.core.formats import count
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
@@ -45,7 +46,11 @@ class ScalingCell(Frozen):
 
     @property
     def title(self) -> str:
-        return f"{self.strategy} on {count(self.world_size, 'GPU')}"
+        return self.titled("GPU")
+
+    def titled(self, noun: str) -> str:
+        """ "ddp on 4 GPUs". `noun`: "process" on a CPU."""
+        return f"{self.strategy} on {count(self.world_size, noun)}"
 
 
 def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
@@ -74,8 +79,8 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
         if isinstance(planned, RunSpec):
             specs.append(planned)
         else:
-            gpus = min(cell.world_size, most)
-            skipped.append(Skipped(what=cell.title, reason=planned, strategy=cell.strategy, gpus_per_node=gpus))
+            gpus, what = min(cell.world_size, most), cell.titled(size_noun(params))
+            skipped.append(Skipped(what=what, reason=planned, strategy=cell.strategy, gpus_per_node=gpus))
     if not specs:
         reasons = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
         raise PlanError(
@@ -96,11 +101,12 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
 def _spec_or_reason(
     cell: ScalingCell, params: BenchmarkParams, nodes: Sequence[GpuNode], most: int, campaign_id: str
 ) -> RunSpec | str:
-    gpus = min(cell.world_size, most)
+    gpus, noun = min(cell.world_size, most), size_noun(params)
     if cell.world_size % gpus:
-        return f"{cell.world_size} GPUs cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
+        ranks = count(cell.world_size, noun)
+        return f"{ranks} cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
     if cell.world_size // gpus > len(nodes):
-        needed = f"needs {cell.world_size // gpus} nodes with {count(gpus, 'GPU')} each"
+        needed = f"needs {cell.world_size // gpus} nodes with {count(gpus, noun)} each"
         return f"{needed}, there are {len(nodes)} of one kind: raise gpus_per_node, or choose a smaller world size"
     if reason := impossible_reason(cell.strategy, params):
         return reason
@@ -109,3 +115,8 @@ def _spec_or_reason(
         params, cell.strategy, [node.name for node in used], gpus, campaign_id, gpu_resource=used[0].gpu_resource
     )
     return next((reason for node in used if (reason := impossible_on(node, spec, params.force))), spec)
+
+
+def size_noun(params: BenchmarkParams) -> str:
+    """The noun of a rank: on a CPU each is a process."""
+    return "process" if params.work.device is Device.CPU else "GPU"

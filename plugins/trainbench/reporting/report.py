@@ -21,6 +21,7 @@ OTHER_FILES = {
     "report.json": "verdicts, findings, runs and tables for programs",
 }
 
+MAX_OPEN_ROWS = 12  # of evidence, which few readers look up; the answer stands open above it
 _OF_RUNS = (
     run_tables.performance, run_tables.scaling, run_tables.startup, run_tables.telemetry, run_tables.failures,
     run_tables.skipped,
@@ -41,7 +42,7 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
         *_findings(campaign),
         *_history(campaign, links),
         *_plots(campaign, files),
-        *_titled([make(campaign) for make in _OF_RUNS], links),
+        *_titled([make(campaign) for make in _OF_RUNS], links, most=MAX_OPEN_ROWS),
         _cost(campaign),
         *_configuration(campaign),
         _reading(),
@@ -125,7 +126,7 @@ def _cost(campaign: Campaign) -> str:
 
 def _configuration(campaign: Campaign) -> list[str]:
     made = (run_tables.chosen(campaign), run_tables.software(campaign), run_tables.parameters(campaign))
-    parts = _titled((*run_tables.work(campaign), *made), level=3)
+    parts = _titled((*run_tables.work(campaign), *made), level=3, most=MAX_OPEN_ROWS)
     return ["## Configuration", *parts] if parts else []
 
 
@@ -140,9 +141,11 @@ def _other_files(files: Sequence[str]) -> list[str]:
     return ["## Files\n\n" + "".join(links)] if links else []
 
 
-def _titled(tables: Iterable[Table], links: Mapping[str, str] | None = None, level: int = 2) -> list[str]:
-    """The tables with rows, each under its title."""
-    return [section(content, links, level) for content in tables if content.rows]
+def _titled(
+    tables: Iterable[Table], links: Mapping[str, str] | None = None, level: int = 2, most: int | None = None
+) -> list[str]:
+    """The tables with rows, each under its title. `most`: longer ones are closed."""
+    return [section(content, links, level, most) for content in tables if content.rows]
 
 
 def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:

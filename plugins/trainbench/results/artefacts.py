@@ -89,22 +89,12 @@ class Store:
 
     def write_result(self, result: RunResult) -> str:
         """Returns the file's address."""
-        path = (
-            self._campaign(result.spec.identity.campaign_id)
-            / "runs"
-            / _identifier(result.spec.identity.run_id)
-            / RESULT_FILE
-        )
+        path = self._run(result) / RESULT_FILE
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_rank_result(self, result: RunResult, rank: int) -> str:
         """Write the result of one pod of a gang; returns the file's address."""
-        path = (
-            self._campaign(result.spec.identity.campaign_id)
-            / "runs"
-            / _identifier(result.spec.identity.run_id)
-            / rank_file(rank)
-        )
+        path = self._run(result) / rank_file(rank)
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
@@ -141,12 +131,13 @@ class Store:
         """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none. Raises StoreError."""
         return self._read_if_there(self._summary_file(campaign_id, MARKS_FILE))
 
-    def write_results(self, results: Sequence[RunResult]) -> None:
-        """Write the results, WRITERS at a time."""
+    def write_results(self, results: Sequence[RunResult], *, replace: bool = True) -> None:
+        """Write the results, WRITERS at a time. Without `replace` only those of which no file is there."""
 
         def write_share(first: int) -> None:
             for result in results[first::WRITERS]:
-                self.write_result(result)
+                if replace or not self._has_result(result):
+                    self.write_result(result)
 
         with ThreadPoolExecutor(WRITERS) as writers:
             for _ in writers.map(write_share, range(WRITERS)):
@@ -281,6 +272,16 @@ class Store:
 
     def _summary_file(self, campaign_id: str, name: str) -> UPath:
         return _named(self._campaign(campaign_id) / "summary", name)
+
+    def _has_result(self, result: RunResult) -> bool:
+        path = self._run(result) / RESULT_FILE
+        with as_store_errors(path, "read"):
+            return bool(path.is_file())
+
+    def _run(self, result: RunResult) -> UPath:
+        """The folder of the result's run."""
+        identity = result.spec.identity
+        return self._campaign(identity.campaign_id) / "runs" / _identifier(identity.run_id)
 
     def _campaign(self, campaign_id: str) -> UPath:
         return self.root / Shelf.CAMPAIGNS / _identifier(campaign_id)

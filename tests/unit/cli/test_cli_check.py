@@ -157,6 +157,19 @@ def test_report_of_a_stored_campaign_repeats_the_verdict_of_its_night() -> None:
     assert open_store().read_campaign(campaign_id) == before
 
 
+def test_a_report_leaves_the_raw_results_as_they_are(home: Path) -> None:
+    """The pods' results have no price; the report's do, from the price table of the day."""
+    write(home / "store" / "campaigns" / "campaign-1" / "runs", *four_nodes())
+    raw = {path: path.read_bytes() for path in (home / "store").rglob("result.json")}
+    for source in ("campaign-1", "campaign-1", "store/campaigns/campaign-1"):
+        result = trainbench("report", source, "--store", "store", "--json")
+        assert result.exit_code == ExitCode.OK, result.stderr
+    assert len(raw) == 4
+    assert {path: path.read_bytes() for path in raw} == raw
+    campaign = open_store("store").read_campaign("campaign-1")
+    assert campaign.results[0].cost.usd_per_gpu_hour is not None
+
+
 @pytest.fixture
 def killed_night() -> str:
     """Four nodes were planned; three results arrived before the run was killed."""

@@ -19,7 +19,7 @@ from typer.testing import Result
 from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
-from trainbench.cli.run import Kept
+from trainbench.cli.interrupts import Kept
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
 
@@ -107,6 +107,36 @@ def test_piped_the_first_line_comes_before_the_first_run_and_each_phase_is_named
     assert second.startswith("1/2 ")
     assert second.endswith(": started")
     assert third.endswith(": warmup")
+
+
+LARGE = ("sqlalchemy", "alembic", "numpy", "pandas", "matplotlib", "airflow", "kubernetes", "trainbench.pipeline")
+FIRST_LINE = f"""
+import os, sys
+class FirstLine:
+    def write(self, text):
+        if text + "" == "":  # click tries bytes, which raise an error here, then no text
+            return
+        imported = [name for name in {LARGE} if name in sys.modules]
+        print(text, imported, flush=True)
+        os._exit(0)
+    def flush(self): pass
+sys.stderr = FirstLine()
+from trainbench.cli.app import app
+app()
+"""
+
+
+def test_the_first_line_comes_before_the_large_imports(home: Path) -> None:
+    """They take most of the seconds until the first run starts. What the line needs is imported before it."""
+    printed = subprocess.run(
+        [sys.executable, "-c", FIRST_LINE, "run"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed.startswith("node_consistency-")
+    assert printed.rstrip().endswith("[]"), printed
 
 
 def test_a_stop_before_any_result_says_that_nothing_is_kept() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import make_failed, make_result, spoilt
+from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench, write
 from tests.conftest import GOLDEN_DIR
@@ -46,6 +46,14 @@ def test_runs_of_equal_work_are_one_row_with_their_median(home: Path) -> None:
     assert (row["name"], row["num_runs"], row["nodes"], row["samples_per_second"]) == ("h200", 3, 3, 9.5)
     assert row["apart_pct"] == pytest.approx(100 * 0.45 / 9.5)
     assert row["usd_per_1000_samples"] == pytest.approx(0.20)
+
+
+def test_on_a_cpu_the_size_counts_processes(home: Path) -> None:
+    gang = make_cpu_result(samples_per_s=30.0, strategy="ddp", gpus_per_node=2)
+    write(home / "cpu", gang)
+    write(home / "gpus", make_result(samples_per_s=9.0, strategy="ddp", gpus_per_node=2))
+    assert "size 2 processes" in trainbench("compare", "cpu").stdout
+    assert "size 2 GPUs" in trainbench("compare", "gpus").stdout
 
 
 def test_relative_to_the_first_or_the_baseline(home: Path) -> None:

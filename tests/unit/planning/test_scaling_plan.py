@@ -81,6 +81,14 @@ def test_what_cannot_run_is_skipped_with_the_reason() -> None:
     assert "3 nodes" in uneven.reason
 
 
+def test_on_a_cpu_what_is_skipped_counts_processes() -> None:
+    planned = plan(*FOUR[:2], device="cpu", preset="as_users_run", strategies=["single", "ddp"], world_sizes=[1, 2, 4])
+    (skipped,) = planned.skipped
+
+    assert skipped.what == "ddp on 4 processes"
+    assert skipped.reason.startswith("needs 4 nodes with 1 process each, there are 2 of one kind")
+
+
 def test_a_spread_that_is_not_even_is_refused() -> None:
     nodes = tuple(node(f"gpu-{i}", gpus=2) for i in range(3))
     (skipped,) = plan(*nodes, strategies=["ddp"], world_sizes=[2, 3]).skipped
