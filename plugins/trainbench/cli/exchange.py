@@ -27,6 +27,8 @@ from trainbench.cli.base import (
 
 if TYPE_CHECKING:
     from trainbench.exchange.result_files import Gathered
+    from trainbench.results.artefacts import Store
+    from trainbench.results.campaign import Campaign
 
 app = typer.Typer()
 
@@ -174,15 +176,17 @@ def import_(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import published results into the store, each as a campaign of its own, for `compare` and `report`."""
+    """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from upath import UPath
 
+    from trainbench.exchange.imported import imported_campaign
     from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile
 
     taken: dict[str, str] = {}
+    campaigns: list[Campaign] = []
     broken: list[BrokenFile] = []
     with user_errors():
         store = open_store(store_url)
@@ -194,6 +198,8 @@ def import_(
             else:
                 taken[str(path)] = result.spec.identity.campaign_id
                 store.write_result(result)
+                campaigns.append(imported_campaign([result]))
+    _record(campaigns, store)
     print_broken(broken)
     if as_json:
         left_out = [{"address": file.address, "reason": file.reason} for file in broken]
@@ -201,6 +207,22 @@ def import_(
     else:
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+
+
+def _record(campaigns: Sequence[Campaign], store: Store) -> None:
+    """Record imported campaigns for the pages; print what to do where the history cannot be reached."""
+    from trainbench.history.database import HistoryError
+    from trainbench.history.history import open_history
+    from trainbench.settings.environment import read_settings
+
+    if not campaigns:
+        return
+    try:
+        history = open_history(read_settings().history_url, store)
+        for campaign in campaigns:
+            history.record(campaign)
+    except HistoryError as error:
+        print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
 
 
 @app.command()

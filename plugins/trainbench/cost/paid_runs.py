@@ -12,8 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_image.contract.result import Status
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
-from trainbench.history.run_tables import runs
-from trainbench.results.campaign import IMPORTED
+from trainbench.history.run_tables import OURS, runs
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,8 +43,7 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
             runs.c.samples_per_second.label("samples_per_s"),
             runs.c.tokens_per_second.label("tokens_per_s"),
         )
-        .where((runs.c.started_at >= since) & (runs.c.started_at < until))
-        .where(~runs.c.campaign_id.startswith(IMPORTED, autoescape=True))
+        .where(OURS, (runs.c.started_at >= since) & (runs.c.started_at < until))
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     try:

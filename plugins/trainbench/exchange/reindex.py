@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from trainbench.exchange.imported import imported_campaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import IMPORTED, Campaign
 from trainbench.results.store_files import StoreError
@@ -34,7 +35,7 @@ class Reindexed:
 
     recorded: tuple[str, ...]
     unpublished: tuple[str, ...]  # stopped before their verdict
-    imported: tuple[str, ...]  # other installations' nodes have no history here
+    imported: tuple[str, ...]  # recorded for the pages: others measured them, so they are no history of nodes here
     broken: tuple[BrokenFile, ...]
 
 
@@ -48,9 +49,9 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
     published = [name for name in own if store.has_verdict(name)]
     recorded: list[str] = []
     broken: list[BrokenFile] = []
-    for campaign_id in _oldest_first(store, published):
+    for campaign_id in (*_oldest_first(store, published), *imported):
         try:
-            campaign = store.read_campaign(campaign_id, with_steps=False)
+            campaign = _read(store, campaign_id)
         except StoreError as error:
             broken.append(BrokenFile(campaign_id, str(error)))
         else:
@@ -58,8 +59,18 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
             recorded.append(campaign_id)
         advance()
     return Reindexed(
-        tuple(recorded), tuple(name for name in own if name not in set(published)), imported, tuple(broken)
+        recorded=tuple(name for name in recorded if name not in imported),
+        unpublished=tuple(name for name in own if name not in set(published)),
+        imported=tuple(name for name in recorded if name in imported),
+        broken=tuple(broken),
     )
+
+
+def _read(store: Store, campaign_id: str) -> Campaign:
+    """The stored campaign; of an import, which has no verdict, its results. Raises StoreError."""
+    if campaign_id.startswith(IMPORTED) and not store.has_verdict(campaign_id):
+        return imported_campaign(store.read_results(campaign_id).readable(campaign_id))
+    return store.read_campaign(campaign_id, with_steps=False)
 
 
 def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:

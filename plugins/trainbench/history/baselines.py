@@ -12,7 +12,7 @@ from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineEr
 from trainbench.history.baseline_tables import baselines
 from trainbench.history.node_names import other_names
 from trainbench.history.notice_tables import warnings
-from trainbench.history.run_tables import runs
+from trainbench.history.run_tables import OURS, runs
 from trainbench.history.warnings import changes_json, stored_changes
 from trainbench.judging.warning_findings import WarningKind
 
@@ -72,10 +72,10 @@ def revoke(connection: Connection, baseline_id: int, who: str, at: datetime) -> 
 
 
 def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str | None) -> None:
-    of_node = select(runs.c.run_id).limit(1)
+    of_node = select(runs.c.run_id).where(OURS).limit(1)
     of_node = of_node if node is None else of_node.where(runs.c.node == node)
     if connection.execute(of_node).first() is None:
-        names = connection.execute(select(runs.c.node).distinct().order_by(runs.c.node).limit(20)).scalars()
+        names = connection.execute(select(runs.c.node).where(OURS).distinct().order_by(runs.c.node).limit(20)).scalars()
         known = ", ".join(names) or "none was ever measured"
         raise UnknownBaselineError(f"nothing was ever measured on '{node or 'any node'}': choose from {known}")
     if fingerprint and connection.execute(of_node.where(runs.c.fingerprint == fingerprint)).first() is None:
@@ -87,7 +87,7 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
 def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
     """Start of the first campaign with an open warning, else of the last one. `names`: of the node; empty: of all."""
     warned = select(warnings.c.campaign_id).where(_BEHIND)
-    last = select(runs.c.campaign_id).order_by(runs.c.started_at.desc()).limit(1)
+    last = select(runs.c.campaign_id).where(OURS).order_by(runs.c.started_at.desc()).limit(1)
     if names:
         warned, last = warned.where(warnings.c.node.in_(names)), last.where(runs.c.node.in_(names))
     ids = connection.execute(warned).scalars().all() or connection.execute(last).scalars().all()

@@ -12,7 +12,7 @@ from trainbench.core.natural_order import natural
 from trainbench.history.breach import open_breaches_by_node
 from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
 from trainbench.history.notice_tables import warnings
-from trainbench.history.run_tables import runs
+from trainbench.history.run_tables import OURS, runs
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.node_condition import NodeCondition
 from trainbench.judging.warning_findings import WarningKind
@@ -146,7 +146,7 @@ def _spends(connection: Connection, since: datetime) -> tuple[NodeSpend, ...]:
     usd: dict[str, float] = {}
     num_unpriced: dict[str, int] = {}
     columns = runs.c.node, runs.c.peers, func.sum(runs.c.run_usd), func.count(), func.count(runs.c.run_usd)
-    query = select(*columns).where(runs.c.started_at >= since).group_by(runs.c.node, runs.c.peers)
+    query = select(*columns).where(OURS, runs.c.started_at >= since).group_by(runs.c.node, runs.c.peers)
     for node, peers, paid, num_runs, num_priced in connection.execute(query):
         gang = (node, *filter(None, peers.split(",")))
         for member in gang:

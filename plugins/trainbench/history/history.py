@@ -38,7 +38,7 @@ from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_rows import NOT_A_BASELINE, history_key, rows
-from trainbench.history.run_tables import breaches, runs
+from trainbench.history.run_tables import OURS, breaches, runs
 from trainbench.history.slowdowns import read_slowdowns
 from trainbench.history.streaks import read_streaks
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
@@ -48,7 +48,7 @@ from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.undecided_streaks import Streak
 from trainbench.judging.warning_findings import WarningKind
 from trainbench.results.artefacts import Store
-from trainbench.results.campaign import Campaign
+from trainbench.results.campaign import IMPORTED_SUITE, Campaign
 
 BASELINE_CAMPAIGNS = 30
 ROWS_AT_ONCE = 1000
@@ -68,11 +68,12 @@ class History:
     engine: Engine
 
     def record(self, campaign: Campaign) -> None:
-        """Record a campaign's runs, verdicts and breaches in one transaction, replacing an earlier record of it. Raises
-        ValueError for an imported campaign.
+        """Record a campaign's runs, verdicts and breaches in one transaction, replacing an earlier record of it. Of an
+        imported campaign only the runs: what others measured is neither our fleet's state nor its past.
         """
         if campaign.is_imported:
-            raise ValueError(f"{campaign.campaign_id} was imported: what others measured is no past of our nodes")
+            unjudged = {"suite": IMPORTED_SUITE, "groups": (), "history": (), "findings": ()}
+            campaign = campaign.model_copy(update=unjudged)
         made = with_known_gpus(rows(campaign))
         works = summarise(campaign, made)
         with self._transaction(write=True) as connection:
@@ -81,9 +82,10 @@ class History:
             for first in range(0, len(made), ROWS_AT_ONCE):
                 some = made[first : first + ROWS_AT_ONCE]
                 connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in some])
-            update_breaches(connection, campaign, works)
-            close_removed(connection, campaign)
-            update_warnings(connection, campaign)
+            if not campaign.is_imported:
+                update_breaches(connection, campaign, works)
+                close_removed(connection, campaign)
+                update_warnings(connection, campaign)
 
     def baseline_rates(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
         """For each result its node's earlier rates with the same `history_key`: the median samples/s of each of the
@@ -137,7 +139,7 @@ class History:
         """Node -> start of its last valid run, for nodes with a run since that time; drills do not count."""
         query = (
             select(runs.c.node, func.max(runs.c.started_at))
-            .where((runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
+            .where(OURS, (runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
             .group_by(runs.c.node)
         )
         with self._transaction() as connection:

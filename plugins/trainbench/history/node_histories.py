@@ -10,7 +10,7 @@ from functools import lru_cache
 from sqlalchemy import Connection, func, select
 
 from bench_image.contract.result import Status
-from trainbench.history.run_tables import runs
+from trainbench.history.run_tables import OURS, runs
 from trainbench.judging.over_time.node_history import NodeRecord, join_records
 from trainbench.results.setups import Setup
 
@@ -33,7 +33,7 @@ def read_node_records(
 
 
 def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[NodeRecord]:
-    of_work = (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
+    of_work = OURS & (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
     valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.judged_samples_per_second > 0)
     began_at = func.min(runs.c.started_at).label("began_at")
     recent = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -19,7 +19,7 @@ from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
-from trainbench.results.campaign import Campaign
+from trainbench.results.campaign import IMPORTED, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 from trainbench.results.setups import setup_of
@@ -49,6 +49,7 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
         made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
+        made |= _as_imported(campaign.campaign_id, made) if campaign.is_imported else {}
         return CompactRow({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made})
 
     for result in sorted(campaign.results, key=lambda result: result.finished_at):
@@ -56,6 +57,15 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
         made = parts.attempt("recording in the history", run_id, partial(row, result))
         if made is not None:
             yield made
+
+
+def _as_imported(campaign_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by which no imported run is taken for one of ours: a node name that no cluster allows, no baseline, and
+    no GPU by which a node is recognised.
+    """
+    source = f"{IMPORTED}{campaign_id.rpartition('-')[2]}"
+    peers = ",".join(f"{source}/{peer}" for peer in filter(None, row["peers"].split(",")))
+    return {"node": f"{source}/{row['node']}", "peers": peers, "is_baseline": False, "gpu_uuids": None}
 
 
 def _row(

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from trainbench.figure_catalogue.run_figures import STORED
+from trainbench.results.campaign import IMPORTED_SUITE
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -88,6 +89,8 @@ runs = Table(
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),
 )
+
+OURS = runs.c.suite != IMPORTED_SUITE  # what others measured is no state, past or cost of this installation
 
 breaches = Table(
     "breaches",

@@ -17,10 +17,11 @@ from trainbench.planning.skipped import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices.run_cost import RunCost
 
-# `suite` is the id of the DAG that made a campaign. These two name campaigns without a DAG.
+# `suite` is the id of the DAG that made a campaign. These name campaigns without a DAG.
 COMMAND_LINE = "command_line"  # by `trainbench run`
 RESULT_FILES = "results"  # from result files of which no campaign is stored
-WITHOUT_DAG = frozenset({COMMAND_LINE, RESULT_FILES})
+IMPORTED_SUITE = "imported"  # of published results, in the history
+WITHOUT_DAG = frozenset({COMMAND_LINE, RESULT_FILES, IMPORTED_SUITE})
 IMPORTED = "imported-"  # prefix of the ids of campaigns that others measured
 
 

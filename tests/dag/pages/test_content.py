@@ -5,13 +5,17 @@ from __future__ import annotations
 import html
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import make_result
 from tests.builders.nights import night
 from tests.dag.pages.site import HOSTILE, LAST_NIGHT, TABLES, WELL, a_run, get
+from trainbench.exchange.imported import imported_campaign
+from trainbench.history.history import open_history
 from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store
 
@@ -74,6 +78,24 @@ def test_a_run_s_page_has_its_figures_and_its_raw_result(client: Any, pages: Pat
     raw = get(client, f"results/last/{run}")
     assert raw.headers["content-type"] == "application/json"
     assert raw.content == (pages / f"store/campaigns/last/runs/{run}/result.json").read_bytes()
+
+
+def test_an_imported_run_is_listed_as_imported_and_leads_to_no_node(client: Any, own_pages: Path) -> None:
+    now = datetime.now(UTC)
+    result = make_result("node-3", 20.0, campaign_id="imported-h200-12345678")
+    open_store(str(own_pages / "store")).write_result(result)
+    dated = imported_campaign([result]).model_copy(update={"started_at": now - timedelta(hours=1), "finished_at": now})
+    open_history(f"sqlite:///{own_pages / 'history.db'}").record(dated)
+    runs = get(client, "runs").text
+
+    assert ">imported-12345678/node-3<" in runs
+    assert "nodes/imported" not in runs
+    assert ">single, imported<" in get(client, "strategies").text
+    assert "Not in these sums: 1 imported run, " in get(client, "costs").text
+    page = get(client, f"runs/{dated.campaign_id}/{result.spec.identity.run_id}").text
+    assert "Imported: others measured it on a machine of theirs." in page
+    assert "nodes/imported" not in page
+    assert "imported-12345678" not in get(client, "").text
 
 
 def test_a_run_s_page_leads_to_the_kept_end_of_its_pod_s_log(client: Any, own_pages: Path) -> None:

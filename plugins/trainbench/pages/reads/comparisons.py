@@ -12,33 +12,38 @@ from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
+from trainbench.results.campaign import IMPORTED_SUITE
 
 MAX_WORKS = 20_000
 MAX_COST_ROWS = 500
 _SAME = (
     "gpu_name", "model", "recipe", "preset", "work_key", "micro_batch_size", "seq_length", "world_size", "strategy",
 )  # fmt: skip
+_IMPORTED = works.c.suite == IMPORTED_SUITE  # others measured it and paid for it
 _SUMS = ("num_runs", "num_failed")
 
 
 def strategies(connection: Connection, scope: Scope) -> Strategies:
     """Rows of strategies with runs; equal work together, by GPUs, then the fastest first."""
-    columns = [works.c[name] for name in (*_SAME, *_SUMS, *(each.name for each in STORED))]
+    same = (_IMPORTED.label("is_imported"), *(works.c[name] for name in _SAME))
+    columns = [*same, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
-    alike = grouped((tuple(row[: len(_SAME)]), row) for row in rows)
-    made = [_figures(dict(zip(_SAME, same, strict=True)), of) for same, of in alike.items()]
+    alike = grouped((tuple(row[: len(same)]), row) for row in rows)
+    names = ("is_imported", *_SAME)
+    made = [_figures(dict(zip(names, key, strict=True)), of) for key, of in alike.items()]
     made.sort(key=lambda values: (_work(values), -(values["figures"]["tokens_per_second"] or 0.0), values["strategy"]))
     return Strategies(rows=tuple(_placed(made)), is_cut=len(rows) == MAX_WORKS)
 
 
 def costs(connection: Connection, scope: Scope) -> Costs:
-    """The costs of all runs; drills, re-runs and failed runs count, because they cost money too."""
+    """The costs of all runs here; drills, re-runs and failed runs count, because they cost money too."""
     month = func.substr(works.c.day, 1, 7)
     names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
     months = _costs(connection, scope, month)
     return Costs(
         total=spent(connection, scope),
+        imported=_total(connection, scope.works & _IMPORTED),
         months=tuple(sorted(months, key=lambda row: row.name, reverse=True)),
         dags=_costs(connection, scope, works.c.suite),
         works=_costs(connection, scope, *names),
@@ -61,20 +66,24 @@ def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
     places: dict[tuple[str, ...], int] = {}
     for values in ordered:
         place = None
-        if values["figures"]["tokens_per_second"] is not None:
+        if values["figures"]["tokens_per_second"] is not None and not values["is_imported"]:
             place = places[_work(values)] = places.get(_work(values), 0) + 1
         yield StrategyRow(**values, place=place)
 
 
 def spent(connection: Connection, scope: Scope) -> CostRow:
     """The sums over all runs of the scope."""
-    row = connection.execute(select(*_summed()).where(scope.works)).one()
+    return _total(connection, scope.works & ~_IMPORTED)
+
+
+def _total(connection: Connection, which: ColumnElement[bool]) -> CostRow:
+    row = connection.execute(select(*_summed()).where(which)).one()
     return CostRow(name="total", usd=row[0], gpu_hours=row[1], num_runs=row[2] or 0, num_unpriced=row[3] or 0)
 
 
 def _costs(connection: Connection, scope: Scope, *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
     """Cost rows, the most expensive first, unknown ones last; works without runs are left out."""
-    query = select(*_summed(), *by).where(scope.works, works.c.num_runs > 0).group_by(*by)
+    query = select(*_summed(), *by).where(scope.works, ~_IMPORTED, works.c.num_runs > 0).group_by(*by)
     dearest = func.coalesce(func.sum(works.c.run_usd), -1).desc()
     return tuple(
         CostRow(

@@ -26,6 +26,7 @@ from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions
 from trainbench.pages.reads.rows import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
+from trainbench.results.campaign import IMPORTED_SUITE
 
 MEASURED_DAYS = 7  # a node without a verdict for longer is not counted as part of the fleet
 SPEND_DAYS = 30
@@ -117,7 +118,8 @@ def campaign_row(row: Row[Any]) -> CampaignRow:
 
 def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
     of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
-    query = select(campaigns).where(campaigns.c.suite.in_(scope.suites), of_scope)
+    ours = campaigns.c.suite.in_(set(scope.suites) - {IMPORTED_SUITE})
+    query = select(campaigns).where(ours, of_scope)
     row = connection.execute(query.order_by(campaigns.c.finished_at.desc()).limit(1)).first()
     return campaign_row(row) if row else None
 

@@ -14,6 +14,7 @@ from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.breach import Breach
 from trainbench.judging.node_condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+from trainbench.results.campaign import IMPORTED_SUITE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,10 +246,11 @@ class StrategyRow(StoredFigures):
     seq_length: int | None
     strategy: str
     world_size: int
-    place: int | None  # by tokens/s among the rows of its work, GPU and world size; None: nothing was measured
+    place: int | None  # by tokens/s among the rows of its work, GPU and world size; None: not measured here
     num_campaigns: int
     num_runs: int
     num_failed: int
+    is_imported: bool = False  # others measured it: it has no place
 
     @property
     def on_cpu(self) -> bool:
@@ -278,6 +280,7 @@ class Costs:
     """Costs: months with the newest first, the others with the most expensive first."""
 
     total: CostRow
+    imported: CostRow  # at the prices of this installation, in no other sum
     months: tuple[CostRow, ...]
     dags: tuple[CostRow, ...]
     works: tuple[CostRow, ...]
@@ -309,6 +312,11 @@ class RunRow(StoredFigures):
     driver: str | None
     image: str | None
     torch: str | None
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether others measured it, on a node that has no page."""
+        return self.dag_id == IMPORTED_SUITE
 
 
 class RunSort(StrEnum):

@@ -141,7 +141,7 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
     return make_table(
         rows,
         (
-            text("strategy", lambda row: row.strategy),
+            text("strategy", lambda row: row.strategy + (", imported" if row.is_imported else "")),
             integer("processes" if on_cpu else "GPUs", lambda row: row.world_size),
             SAMPLES_PER_SECOND.own(),
             TOKENS_PER_SECOND.own(has_bar=True),
@@ -161,8 +161,9 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
 
 
 def answer(rows: Sequence[StrategyRow]) -> str | None:
-    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured ones."""
-    rated = [(rate, row) for row in rows if (rate := row.figure(TOKENS_PER_SECOND))]
+    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured here."""
+    ours = (row for row in rows if not row.is_imported)
+    rated = [(rate, row) for row in ours if (rate := row.figure(TOKENS_PER_SECOND))]
     if len(rated) < 2:
         return None
     _, fastest = max(rated, key=lambda pair: pair[0])
@@ -212,7 +213,7 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
 def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
     columns: tuple[Column[RunRow], ...] = (
         text("started (UTC)", lambda row: moment(row.started_at), key="started"),
-        text("node", lambda row: text_cell(_node_name(row), href=links.node(row.node))),
+        text("node", lambda row: text_cell(_node_name(row), href=None if row.is_imported else links.node(row.node))),
         text("state", lambda row: text_cell(_run_state(row), tone=tone_of(row.state))),
         text("status", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
         *WORK_COLUMNS,

@@ -181,6 +181,7 @@ def costs(
         pages,
         with_charts=figure is not None,
         total=totals.total,
+        imported=totals.imported,
         tables=tables,
         figure=figure,
     )

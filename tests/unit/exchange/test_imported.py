@@ -1,0 +1,120 @@
+"""Imported results on the pages, beside the measurements of this installation, of which they are no part."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_result
+from tests.builders.commands import document, trainbench
+from tests.builders.nights import ENDED_AT, night
+from trainbench.core.verdicts import State
+from trainbench.cost.paid_runs import paid_runs
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
+from trainbench.history.history import History, open_history
+from trainbench.judging.node_condition import FRESH
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.campaign import WITHOUT_DAG
+
+ALL, NOW = Filters(), ENDED_AT + timedelta(days=3)
+OURS = night(1, {"node-1": 10.0, "node-2": 10.0})
+IMPORTED = make_result("node-1", 20.0, campaign_id="imported-nvidia-h200-x-12345678")
+# A verdict that another installation wrote: its node-1 is red, its price is its own.
+WITH_VERDICT = night(2, {"node-1": 8.0}, {"node-1": State.BREACH}, campaign_id="imported-with-a-verdict-87654321")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    return open_store()
+
+
+@pytest.fixture
+def both(store: Store) -> History:
+    """Our night and two imported campaigns; recorded twice, they are the same."""
+    store.write_campaign(OURS)
+    store.write_result(IMPORTED)
+    store.write_campaign(WITH_VERDICT)
+    for _ in range(2):
+        done = document(trainbench("reindex", "--json"))
+        assert (done["recorded"], len(done["imported"])) == (["night-1"], 2)
+    return open_history(store=store)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> History:
+    """Our night alone."""
+    history = open_history(f"sqlite:///{tmp_path}/ours.sqlite")
+    history.record(OURS)
+    return history
+
+
+def pages_of(history: History) -> Pages:
+    return Pages(history.engine, WITHOUT_DAG | {"node_consistency"})
+
+
+def test_imported_runs_and_strategies_are_listed_as_imported(both: History) -> None:
+    """Medians: ours 10 and 10, the imported 20 and 8, which makes 14. The faster imported row takes no place."""
+    rows = pages_of(both).runs(ALL).rows
+    assert {(row.node, row.dag_id) for row in rows if row.is_imported} == {
+        ("imported-12345678/node-1", "imported"),
+        ("imported-87654321/node-1", "imported"),
+    }
+    assert {row.node for row in rows if not row.is_imported} == {"node-1", "node-2"}
+    found = {
+        (row.is_imported, row.figure(SAMPLES_PER_SECOND), row.place) for row in pages_of(both).strategies(ALL).rows
+    }
+    assert found == {(False, 10.0, 1), (True, 14.0, None)}
+
+
+def test_imported_runs_are_in_no_sum_of_the_costs(both: History, ours: History) -> None:
+    together, alone = pages_of(both).costs(ALL), pages_of(ours).costs(ALL)
+    assert alone.total.num_runs == 2
+    assert (together.total, together.months, together.dags, together.works) == (
+        alone.total, alone.months, alone.dags, alone.works,
+    )  # fmt: skip
+    assert (together.imported.num_runs, alone.imported.num_runs) == (2, 0)
+    span = (ENDED_AT - timedelta(days=9), NOW)
+    assert list(paid_runs(both, *span).campaign_id) == list(paid_runs(ours, *span).campaign_id) == ["night-1"] * 2
+
+
+def test_imported_runs_are_no_part_of_the_fleet(both: History, ours: History) -> None:
+    """Not even where their node is red, has the name of one of ours, and was measured later."""
+    together, alone = pages_of(both), pages_of(ours)
+    today = NOW.date()
+    assert together.overview(ALL, today) == alone.overview(ALL, today)
+    assert together.heat_map(ALL, today) == alone.heat_map(ALL, today)
+    assert together.open_breaches(ALL) == alone.open_breaches(ALL)
+    assert together.node("node-1", ALL, NOW) == alone.node("node-1", ALL, NOW)
+    assert both.fleet_state(NOW, FRESH) == ours.fleet_state(NOW, FRESH)
+    assert both.last_measured(ENDED_AT - timedelta(days=9)).keys() == {"node-1", "node-2"}
+
+
+def test_imported_runs_are_no_past_of_our_nodes(both: History, ours: History) -> None:
+    tonight = make_result("node-1", 10.0, campaign_id="tonight").model_copy(update={"started_at": NOW})
+    works = {tonight.effective_spec.fingerprint}
+    assert both.baseline_rates([tonight]) == [[10.0]]
+    records = both.node_records(works, "tonight", NOW)
+    assert records == ours.node_records(works, "tonight", NOW)
+    assert {record.node for record in records} == {"node-1", "node-2"}
+
+
+def test_an_import_without_a_reachable_history_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (Path(store.root.path)).mkdir(parents=True)
+    result = Path(store.root.path) / "result.json"
+    result.write_text(IMPORTED.model_dump_json())
+    trainbench("export", str(result), "--output", str(store.root))
+    (exported,) = Path(store.root.path).glob("nvidia-*.json")
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "postgresql+psycopg://nowhere:1/x")
+    done = trainbench("import", str(exported))
+    assert done.exit_code == 0, done.stderr
+    assert "the results are stored, and `trainbench reindex` brings them onto the pages" in done.stderr
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL")
+    trainbench("import", str(exported))
+    (row,) = pages_of(open_history(store=store)).runs(ALL).rows
+    assert row.node == f"imported-{row.campaign_id[-8:]}/node-1"
