@@ -16,6 +16,7 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
     windows = performance.windows
     if not windows:
         return
+    # Steps and wall time are the sums over the windows.
     steps, wall_s = sum(window.num_steps for window in windows), sum(window.wall_s for window in windows)
     if performance.measured_steps != steps:
         yield f"performance.measured_steps is {performance.measured_steps}, its windows have {steps} steps"
@@ -25,6 +26,7 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
     if counted is None:
         yield f"performance.step_times_s holds {len(performance.step_times_s)} steps, its windows have {steps}"
         return
+    # The rate of the run is that of all windows together.
     counted_s = sum(counted)
     samples = sum(window.samples_per_second * seconds for window, seconds in zip(windows, counted, strict=True))
     if not _agree(performance.samples_per_second, samples / counted_s):
@@ -33,6 +35,7 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
             f"{samples:g} samples in {counted_s:g} s: {samples / counted_s:g}/s; they may differ by "
             f"{100 * TOLERANCE:g} %"
         )
+    # The rate of each window follows from its steps.
     for index, (window, seconds) in enumerate(zip(windows, counted, strict=True) if samples_per_step else ()):
         done = window.num_steps * (samples_per_step or 0) / seconds
         if not _agree(window.samples_per_second, done):

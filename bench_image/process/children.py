@@ -60,11 +60,13 @@ def run_all(
                 for number, code in _reap(running):
                     exits[number] = code
                     ended(number)
+                    # A child that did its work sets the time that the others have left.
                     took_s = time.monotonic() - begin
                     if code == 0 and time.monotonic() + max(later_s, took_s) < deadline:
                         patience_s = max(later_s, took_s)
                         deadline = time.monotonic() + patience_s
                 time.sleep(POLL_S)
+            # Children that still run now are ended: first by SIGTERM, for a last report, then by SIGKILL.
             cut_off = frozenset(running)
             _terminate(running.values())
         finally:

@@ -97,9 +97,11 @@ def status_and_cause(
     expected = spec.placement.gpus_per_node
     if len(reports) == expected and all(report.status is Status.OK for report in reports):
         return Status.OK, None
+    # A rank's own report of a cause that no other rank can have produced.
     for status in (Status.OOM, Status.INVALID_LOSS):
         if cause := _earliest(reports, status):
             return status, cause
+    # Ends from outside.
     phase = _last_phase(reports)
     if exits.stopped_by:
         message = f"stopped by {exits.stopped_by} in phase {phase.value}"
@@ -107,6 +109,7 @@ def status_and_cause(
     if exits.timed_out:
         message = _timeout_message(spec, phase, exits.patience_s, anyone=bool(reports))
         return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
+    # Ranks that failed: a signal comes before an exception, which may be its consequence.
     killed = _killed(reports, exits.codes)
     if killed:
         return Status.ERROR, killed

@@ -68,6 +68,7 @@ class HostRecord:
             for name, value in fields.items()
             if value is None
         }
+        # An impossible value is unknown.
         for name, value in fields.items():
             if value is not None and (reason := implausible_reason(HostTelemetry, name, value)):
                 fields[name] = None

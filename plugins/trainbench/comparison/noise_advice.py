@@ -71,12 +71,14 @@ def _throughput(floor: Floor, limit: float) -> Iterator[str]:
         return
     name = f"The limit of ±{share(limit)} for samples/s"
     reached = f"with one round on {count(nodes, 'node')} chance alone reaches {share(chance, 2)}"
+    # The limit exceeds chance: it is sensible, and perhaps wider than necessary.
     if chance <= limit:
         lower = _up(chance)
         is_roomy = floor.nodes_sd_pct is not None and ROOMY * chance < limit
         less = f"; ±{share(lower)} would do as well" if is_roomy else ""
         yield f"{name} is sensible: {reached}{less}."
         return
+    # Chance exceeds the limit: the fewest rounds whose median brings it below, else a wider limit.
     enough = next(
         (k for k in ROUNDS if (pct := floor.detectable_pct(k, nodes - 1)) is not None and pct <= limit),
         None,

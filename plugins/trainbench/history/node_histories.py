@@ -35,6 +35,7 @@ def read_node_records(
 def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[NodeRecord]:
     of_work = OURS & (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
     valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.judged_samples_per_second > 0)
+    # The newest campaigns with a valid run of this work, then their runs, oldest first.
     began_at = func.min(runs.c.started_at).label("began_at")
     recent = (
         select(runs.c.campaign_id, began_at)

@@ -193,6 +193,7 @@ def condition_now(
     """The node's condition now: that of its latest campaign, corrected by open breaches and by its age. `latest.since`:
     end of that campaign. `latest` None: no campaign judged the node.
     """
+    # The latest condition as the facts that it was made from, so that one set of rules decides both.
     was = latest.condition if latest else None
     if was in (Condition.FAILED, Condition.MISSING, Condition.BREACH) and not is_acknowledged:
         red_states |= {State(was)}

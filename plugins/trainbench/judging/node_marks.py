@@ -109,13 +109,16 @@ def decide_marks(
     most: int,
     earlier: Collection[str] = (),
 ) -> Decision:
-    """`listed`: after nodes were freed, by the verdicts' name. `most`: nodes that may be marked at the same time.
+    """The nodes to mark, the slowest first, and those that are not marked, with the reason.
+
+    `listed`: the verdicts' name -> node, after nodes were freed. `most`: nodes that may be marked at the same time.
     `earlier`: nodes that an earlier try of this campaign's task marked.
     """
     room = most - sum(each.shape is not None for each in listed.values())
     to_mark, refused, removed = [], [], []
     for name, breaches in confirmed_breaches(campaign).items():
         each, mark = listed.get(name), _mark(campaign, breaches, instance)
+        # The verdict must be about the machine that is listed now.
         if each is None:
             refused.append(MarkRefusal(name, "the cluster does not list exactly one node of that name", LOOK))
         elif each.created_at > campaign.started_at:
@@ -126,6 +129,7 @@ def decide_marks(
                     "it is not marked: measure the new machine first",
                 )
             )
+        # A mark of ours gets the works that it lacks; a shape that others set stays.
         elif each.shape is not None:
             if each.mark is not None and not (each.is_as_set and set(mark.groups) <= set(each.mark.groups)):
                 groups = tuple(dict.fromkeys((*each.mark.groups, *mark.groups)))

@@ -198,6 +198,7 @@ def by_group(
                 "rate, so it cannot judge a node; pass independent runs with nodes=1 only"
             )
         runs.setdefault(result.spec.identity.group_id, {}).setdefault(result.spec.identity.node, []).append(result)
+    # Within a group of equal work nodes are peers only if they have the same kind of GPU.
     groups: dict[tuple[str, str | None], list[NodeRuns]] = {}
     for group_id, of_node in sorted(runs.items()) or [(NO_RESULTS, dict[str, list[RunResult]]())]:
         names = {node: next((n for run in of_node[node] if (n := gpu_name(run))), None) for node in of_node}

@@ -86,9 +86,9 @@ def clock_clues(case: Case) -> Iterator[Clue]:
     limit = peer_gap(case.own, case.peers, power_limit_w)
     throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
     is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
-    is_low_clock = clock is not None and clock.pct <= -(
-        SAME_CLOCK_PCT if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
-    )
+    # A reason for a low clock makes a small gap of the clock significant.
+    least_gap_pct = SAME_CLOCK_PCT if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
+    is_low_clock = clock is not None and clock.pct <= -least_gap_pct
     if not (throttles or is_low_clock or is_low_limit):
         return
     measured, expected, causes = [], [], []
@@ -105,6 +105,7 @@ def clock_clues(case: Case) -> Iterator[Clue]:
         causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
         if category in ("low_clock", "power_capping"):
             category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
+    # Only the clock states how much speed is lost.
     if clock is not None and is_low_clock:
         measured.append(f"{clock.own:.0f} MHz")
         expected.append(f"{clock.peers:.0f} MHz as on its peers")

@@ -77,6 +77,7 @@ def _node(node: NodeVerdict, references: References) -> NodeVerdict:
 
 def _anew(one: _Judged, key: Key, references: References) -> _Judged:
     """`one`, or a notice where its confirmed breach of samples/s is within the limit of the corrected reference."""
+    # Only a confirmed breach of samples/s alone, on the fast side, can come from a disturbed peer.
     breaching = [metric for metric in one.metrics if metric.state is State.BREACH]
     rate = one.metric(RATE)
     if one.confirmation is not Confirmation.CONFIRMED or rate is None or breaching != [rate] or rate.value is None:
@@ -86,6 +87,7 @@ def _anew(one: _Judged, key: Key, references: References) -> _Judged:
     reference = references.of(key)
     if reference is None or abs(deviation := deviation_of(RATE, rate.value, reference)) > rate.limit:
         return one
+    # Within the limit of the corrected reference: the breach becomes a notice.
     reason = f"{rate.reason}; but {percent(deviation)} against its peers once their own re-runs count, not confirmed"
     notice = rate.model_copy(update={"state": State.NOTICE, "reason": reason})
     metrics = tuple(notice if metric is rate else metric for metric in one.metrics)
