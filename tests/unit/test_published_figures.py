@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import control_plane, speed, tries
+from tests.unit.published import control_plane, detection, speed, tries
 from tests.unit.published.aa import AA, beyond_chance_pct, cold_and_warm_s, rates, rates_by_gpu, runs, spread
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import RESULTS, ROOT
@@ -24,6 +24,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/benchmarks.md": control_plane.benchmarks,
     "docs/command-line.md": control_plane.command_line,
     "docs/dags.md": control_plane.dags,
+    "docs/detection.md": detection.detection,
     "docs/encoder-decoder.md": control_plane.encoder_decoder,
     "docs/glossary.md": control_plane.glossary,
     "docs/pages.md": control_plane.pages,
