@@ -1,4 +1,4 @@
-"""Where the tests' notifications end: an SMTP server and an HTTP server on this machine that keep what they get."""
+"""Where the tests' notices and gauges end: servers for SMTP, HTTP and StatsD on this machine that keep what arrives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, UDPServer
 from typing import Any
 
 from aiosmtpd.controller import Controller
@@ -35,6 +36,23 @@ def smtp_sink() -> Iterator[tuple[int, list[EmailMessage]]]:
         yield port, mails
     finally:
         controller.stop()
+
+
+@contextmanager
+def statsd_sink() -> Iterator[tuple[int, list[bytes]]]:
+    """Its UDP port, and the datagrams that it got."""
+    kept: list[bytes] = []
+
+    class Keep(BaseRequestHandler):
+        def handle(self) -> None:
+            kept.append(self.request[0])
+
+    with UDPServer(("127.0.0.1", 0), Keep) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1], kept
+        finally:
+            server.shutdown()
 
 
 @contextmanager

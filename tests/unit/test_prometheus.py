@@ -54,30 +54,43 @@ class Fed(NamedTuple):
     num_sent: int
 
 
-@pytest.fixture(scope="module")
-def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+def record_nights(folder: Path) -> History:
     """Tonight node-2 was missing, node-3.rack-1 10 % too slow, node-4 watched; node-5 was last judged 3 days ago."""
-    folder = tmp_path_factory.mktemp("metrics")
-    url = f"sqlite:///{folder}/history.sqlite"
-    history, today = open_history(url), (datetime.now(UTC) - ENDED_AT).days + 1
+    history, today = open_history(_url(folder)), (datetime.now(UTC) - ENDED_AT).days + 1
     well = {"node-1": 10.0, "node-2": 10.0, "node-3.rack-1": 10.0, "node-4": 10.0}
     history.record(night(today - 3, well | {"node-5": 10.0}))
     states = {"node-2": State.MISSING, "node-3.rack-1": State.BREACH, "node-4": State.NOTICE}
     history.record(night(today, {"node-1": 10.0, "node-3.rack-1": 9.0, "node-4": 9.6}, states))
+    return history
+
+
+def send(folder: Path, client: Mapping[str, str]) -> int:
+    """Send the gauges of `record_nights` by Airflow's client with these settings, and return their number."""
+    environment = {
+        "AIRFLOW_HOME": str(folder),
+        "TRAINBENCH_HISTORY_URL": _url(folder),
+        "TRAINBENCH_STORE": str(folder),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in (".", "plugins", "scripts")),
+        **client,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SEND], env=os.environ | environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder}/history.sqlite"
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    folder = tmp_path_factory.mktemp("metrics")
+    history = record_nights(folder)
     with bridge() as collector:
-        environment = {
-            "AIRFLOW_HOME": str(folder),
-            "AIRFLOW__METRICS__OTEL_ON": "True",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-            "TRAINBENCH_HISTORY_URL": url,
-            "TRAINBENCH_STORE": str(folder),
-            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in (".", "plugins", "scripts")),
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", SEND], env=os.environ | environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        yield Fed(history, collector, int(done.stdout.splitlines()[-1]))
+        otel = {"AIRFLOW__METRICS__OTEL_ON": "True", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        yield Fed(history, collector, send(folder, otel))
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +216,7 @@ def test_the_dashboard_names_each_code() -> None:
 
 def test_statsds_mapping_gives_the_names_and_labels_of_opentelemetry(fed: Fed) -> None:
     """By the exporter's own rules: the first that matches counts, and a * is one part between dots. The exporter itself
-    does not run here: Debian has no package of it.
+    runs in test_statsd_exporter.py.
     """
     labelled = {
         (f"airflow.{p.name}".replace(".", "_"), _without_gpu(p.labels)) for p in state_points(fed, has_labels=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from kubernetes import client, config
 
-from tests.dag.sinks import connection, http_sink
+from tests.dag.sinks import connection, http_sink, statsd_sink
 from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
@@ -27,11 +27,12 @@ SLOW = "gpu-slow"
 
 
 class Installation(NamedTuple):
-    """`posted`: path and body of each notice; `workers`: the home of each."""
+    """`posted`: path and body of each notice; `statsd`: datagrams of our gauges; `workers`: the home of each."""
 
     runs: Runs
     services: Services
     posted: list[tuple[str, dict[str, Any]]]
+    statsd: list[bytes]
     workers: list[Path]
 
 
@@ -56,17 +57,27 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     state, *workers = (folder / name for name in ("airflow", "worker-1", "worker-2"))
     for home in (state, *workers):
         home.mkdir()
-    with pytest.MonkeyPatch.context() as patch, http_sink() as (port, posted), services(folder) as parts:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        http_sink() as (port, posted),
+        statsd_sink() as (statsd, datagrams),
+        services(folder) as parts,
+    ):
         for name in (*SECRET, "AWS_ENDPOINT_URL"):
             patch.setenv(name, parts.environment[name])
         changes = parts.environment | {
             "TRAINBENCH_NOTIFY": json.dumps([{"kind": "webhook", "connection": "sink", "path": "hooks"}]),
             "TRAINBENCH_KEEP_AWAY": "taint",
+            "TRAINBENCH_SCHEDULE_METRICS": "none",
+            "AIRFLOW__METRICS__STATSD_ON": "True",
+            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__STATSD_PORT": str(statsd),
+            "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "trainbench",
             "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
         }
         use_image(standin, tmp_path_factory.mktemp("image"))
         with started(standin, state, changes, workers) as runs:
-            yield Installation(runs, parts, posted, workers)
+            yield Installation(runs, parts, posted, datagrams, workers)
 
 
 def use_image(standin: Any, folder: Path, **changes: str) -> None:

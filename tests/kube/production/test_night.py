@@ -54,6 +54,19 @@ def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
     assert SLOW in json.dumps(notice)
 
 
+def test_a_worker_sends_each_node_s_gauges_by_statsd(installation: Installation, night: Night) -> None:
+    """Of the history on PostgreSQL: 20 is a node in breach, 1 a healthy one."""
+    run_id = installation.runs.start("metrics")
+    assert installation.runs.wait("metrics", run_id) == "success"
+    conditions = {datagram for datagram in installation.statsd if b".node.condition." in datagram}
+    expected = {SLOW: 20} | dict.fromkeys(HEALTHY, 1)
+
+    assert conditions >= {
+        f"airflow.trainbench.node.condition.{node}:{code}|g".encode() for node, code in expected.items()
+    }
+    assert len(conditions) == len(night.campaign.nodes)
+
+
 def test_the_slow_node_is_tainted_and_only_that_one(night: Night) -> None:
     """Nodes whose pods failed, vanished or never ran are no confirmed breach."""
     assert list(night.marks) == [SLOW]
