@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -151,9 +152,47 @@ def test_a_result_that_is_still_on_its_way_when_time_is_up_is_not_taken_for_a_br
 
     half = Mock(read_all=lambda: '{"status": ', is_open=lambda: True)
     monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=half))
-    with pytest.raises(ApiException, match="did not hand the result over within 60 s"):
+    with pytest.raises(ApiException, match="did not carry the command out within 60 s"):
         bounded_pod_manager.BoundedPodManager(kube_client=Mock()).extract_xcom_json(Mock())
     half.close.assert_called_once()
+
+
+def test_a_connection_that_breaks_while_the_result_is_read_is_made_anew(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller repeats requests that ended with an ApiException, as the pod keeps its result."""
+    from kubernetes.client import ApiException
+    from websocket import WebSocketConnectionClosedException
+
+    from trainbench.orchestration import bounded_pod_manager
+
+    for error in (WebSocketConnectionClosedException("gone"), ConnectionResetError("gone"), TimeoutError("gone")):
+        broken = Mock(run_forever=Mock(side_effect=error))
+        monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=broken))
+        with pytest.raises(ApiException, match="the connection to the node broke: gone"):
+            bounded_pod_manager.BoundedPodManager(kube_client=Mock()).extract_xcom_json(Mock())
+        broken.close.assert_called_once()
+
+
+def test_a_node_that_accepts_a_command_and_never_answers_is_given_up_after_a_limit(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Kubernetes client's own websocket waits for ever: the library's default timeout does not hold for it."""
+    from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
+
+    from trainbench.orchestration import bounded_pod_manager
+    from trainbench.orchestration.api_errors import UNREACHABLE, handshake_status
+
+    monkeypatch.setattr(bounded_pod_manager, "CONNECT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        manager = bounded_pod_manager.BoundedPodManager(kube_client=CoreV1Api(ApiClient(Configuration(host=host))))
+        pod = Mock(metadata=Mock(namespace="trainbench"))
+        pod.metadata.name = "pod-1"
+        with pytest.raises((ApiException, AttributeError)) as refused:  # the client stumbles over its own error
+            manager._run_in_sidecar(pod, "true")
+    assert "timed out" in str(refused.value.__context__)
+    assert handshake_status(refused.value) == UNREACHABLE
 
 
 def test_the_sidecar_leaves_at_once_when_the_pod_is_displaced(operator: Any) -> None:

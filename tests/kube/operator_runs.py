@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager
+from trainbench.orchestration import bounded_pod_manager, pod_reads
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.pods import time_limits
 
@@ -126,6 +126,7 @@ class BenchHurried(BenchPodOperator):
         self._patch.setattr(time_limits, "LATE_S", 2)
         self._patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
         self._patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
+        self._patch.setattr(pod_reads, "TAIL_TIMEOUT_S", (3, 3))
         return self._until_the_end(super().execute, context)
 
     def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:

@@ -7,13 +7,11 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-import websocket
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
 from airflow.providers.cncf.kubernetes.utils.container import container_is_completed, get_container_status
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     EMPTY_XCOM_RESULT,
     AsyncPodManager,
-    PodCommandException,
     PodLaunchTimeoutException,
     PodLoggingStatus,
     PodLogsConsumer,
@@ -23,9 +21,10 @@ from airflow.providers.cncf.kubernetes.utils.pod_manager import (
 )
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
-from kubernetes.stream import stream  # type: ignore[import-untyped]
+from kubernetes.stream import stream, ws_client  # type: ignore[import-untyped]
 from pendulum import DateTime
 from tenacity import stop_after_attempt
+from websocket import WebSocket, WebSocketException
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
@@ -36,11 +35,24 @@ FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 # One byte over the limit shows that the result is too large.
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
 LOG_PAUSE_S = 30.0  # between two requests for a log that the node did not serve
+END_SIDECAR = "kill -2 $(pgrep -u $(id -u) -f sh)"  # the provider's own command
 POLL_S = 1.0
 SIDECAR_START_S = 60.0  # a program may end before the container beside it, which keeps its result, has started
 CONNECT_S, READ_S = 60, 60  # of one request to a node, which may accept it and never answer
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log does not describe the pod.
 NOT_OF_THE_LOG = (401, 404)
+
+
+class BoundedWebSocket(WebSocket):
+    """A websocket with a timeout. The Kubernetes client sets none, and the default timeout of the library holds only
+    for connections that its own function makes.
+    """
+
+    def connect(self, url: str, **options: Any) -> None:
+        super().connect(url, **{"timeout": CONNECT_S, **options})  # type: ignore[no-untyped-call]
+
+
+ws_client.WebSocket = BoundedWebSocket
 
 
 def log_timeout() -> tuple[float, float]:
@@ -64,9 +76,10 @@ def refuse_late(pod: V1Pod) -> None:
 
 
 class BoundedPodManager(PodManager):
-    """A pod manager without four faults of the provider's: that one reads a result of any size into the worker's
+    """A pod manager without five faults of the provider's: that one reads a result of any size into the worker's
     memory, gives up a healthy pod when its kubelet serves no log for 16 s, ends the sidecar even if it read no result,
-    and gives up the result of a program that ended before the sidecar started.
+    gives up the result of a program that ended before the sidecar started, and waits without end for a node that
+    accepts a command and never answers.
     """
 
     def read_pod(self, pod: V1Pod) -> V1Pod:
@@ -124,7 +137,7 @@ class BoundedPodManager(PodManager):
         text: str = self.extract_xcom_json(pod)
         try:
             self.extract_xcom_kill(pod)
-        except (PodCommandException, ApiException, AttributeError) as error:
+        except (ApiException, AttributeError) as error:
             if not ignore_kill_failure:
                 raise
             self.log.warning("The sidecar of %s runs on until the pod is deleted: %s", pod.metadata.name, error)
@@ -146,13 +159,19 @@ class BoundedPodManager(PodManager):
     @generic_api_retry  # type: ignore[untyped-decorator]
     def extract_xcom_json(self, pod: V1Pod) -> str:
         """The result's text, at most one byte over the limit; the caller decodes it."""
-        websocket.setdefaulttimeout(CONNECT_S)  # the Kubernetes client has no timeout of its own here
+        return self._run_in_sidecar(pod, COMMAND)
+
+    def extract_xcom_kill(self, pod: V1Pod) -> None:
+        self._run_in_sidecar(pod, END_SIDECAR)
+
+    def _run_in_sidecar(self, pod: V1Pod, command: str) -> str:
+        """What the command wrote. Raises ApiException if the node breaks the connection or takes longer than READ_S."""
         running = stream(
             self._client.connect_get_namespaced_pod_exec,
             pod.metadata.name,
             pod.metadata.namespace,
             container=PodDefaults.SIDECAR_CONTAINER_NAME,
-            command=["/bin/sh", "-c", COMMAND],
+            command=["/bin/sh", "-c", command],
             stdin=False,
             stdout=True,
             stderr=False,
@@ -160,9 +179,12 @@ class BoundedPodManager(PodManager):
             _preload_content=False,
         )
         with closing(running) as client:
-            client.run_forever(timeout=READ_S)
+            try:
+                client.run_forever(timeout=READ_S)
+            except (WebSocketException, OSError) as error:
+                raise ApiException(status=0, reason=f"the connection to the node broke: {error}") from error
             if client.is_open():
-                raise ApiException(status=0, reason=f"the node did not hand the result over within {READ_S} s")
+                raise ApiException(status=0, reason=f"the node did not carry the command out within {READ_S} s")
             return str(client.read_all())
 
 
