@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bench_image.contract.consistency import contradictions, sum_of
-from bench_image.contract.frozen import Frozen, Slotted, slotted
+from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
@@ -178,16 +178,13 @@ def failed_result(
         chosen=None,
         context=None,
         startup=Startup(**dict.fromkeys(Startup.model_fields)),
-        performance=Performance(
-            **dict.fromkeys(Performance.model_fields)
-            | {"clock": Clock.of(spec.work.device), "measured_steps": 0, "windows": (), "step_times_s": ()}
-        ),
+        performance=Performance.unmeasured(Clock.of(spec.work.device)),
         memory=Memory(**dict.fromkeys(Memory.model_fields)),
         telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
         probes=Probes(**dict.fromkeys(Probes.model_fields)),
         communication=Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=ParameterCount(total=None, trainable=None),
-        cost=Cost(**dict.fromkeys(Cost.model_fields)),
+        cost=Cost(**dict.fromkeys(fields_of(Cost))),
         ranks=(),
         missing=dict.fromkeys(SECTIONS, reason),
     )

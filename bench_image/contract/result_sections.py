@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bench_image.contract.frozen import Frozen, Slotted, slotted
+from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.pod_io import NO_TEMPLATE
 from bench_image.contract.result_bounds import (
     MAX_COUNT,
@@ -61,27 +61,29 @@ class Gpu(Slotted):
     power_limit_w: Watts | None
 
 
-class Context(Frozen):
+@slotted
+class Context(Slotted):
     """Where and with what the run happened: hardware, driver, libraries. Results are comparable when these match."""
 
     node: Text
     pod: Text | None
     hostname: Text
     image: Text | None
-    gpus: tuple[Gpu, ...] = Field(max_length=MAX_RANKS)
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=MAX_RANKS)]
     driver: Text | None
     cuda: Text | None
     python: Text
-    libraries: dict[Text, Text] = Field(
-        max_length=1000, description="name -> version, e.g. torch, transformers, peft, bitsandbytes"
-    )
+    libraries: Annotated[
+        dict[Text, Text],
+        Field(max_length=1000, description="name -> version, e.g. torch, transformers, peft, bitsandbytes"),
+    ]
     kernel: Text
     cpu: Text
     num_cpus: Count
-    pod_template: Text = Field(
-        NO_TEMPLATE,
-        description="digest of the installation's Pod template, without where a pod may run; none: without one",
-    )
+    pod_template: Annotated[
+        Text,
+        Field(description="digest of the installation's Pod template, without where a pod may run; none: without one"),
+    ] = NO_TEMPLATE
 
 
 class Startup(Frozen):
@@ -125,38 +127,52 @@ class Window(Slotted):
     steady: Annotated[bool, Field(description="target_half_width_pct was reached before max_measured_steps")]
 
 
-class Performance(Frozen):
+@slotted
+class Performance(Slotted):
     """Of a run. Independent ranks each have windows of their own: `independent.merge_independent` adds them up."""
 
-    clock: Clock = Field(
-        Clock.WALL,
-        description="what rates and step times count: wall time, or on the CPU the CPU time that the rank's process "
-        "used, with all of its threads; waiting and other processes' turns do not count there",
-    )
-    samples_per_second: SamplesPerSecond | None = Field(
-        description="samples of all ranks / seconds of all windows by `clock`"
-    )
-    tokens_per_second: TokensPerSecond | None = Field(
-        description="non-padding tokens of all ranks / seconds of all windows by `clock`"
-    )
+    clock: Annotated[
+        Clock,
+        Field(
+            description="what rates and step times count: wall time, or on the CPU the CPU time that the rank's "
+            "process used, with all of its threads; waiting and other processes' turns do not count there"
+        ),
+    ] = Clock.WALL
+    samples_per_second: Annotated[
+        SamplesPerSecond | None, Field(description="samples of all ranks / seconds of all windows by `clock`")
+    ]
+    tokens_per_second: Annotated[
+        TokensPerSecond | None, Field(description="non-padding tokens of all ranks / seconds of all windows by `clock`")
+    ]
     measured_steps: Count
     measured_wall_s: PositiveSeconds | None
     step_time: StepTime | None
     windows: tuple[Window, ...]
-    step_times_s: tuple[PositiveSeconds, ...] = Field(description="by `clock`")
+    step_times_s: Annotated[tuple[PositiveSeconds, ...], Field(description="by `clock`")]
     mean_loss: Loss | None
     first_loss: Loss | None
     last_loss: Loss | None
-    flops_per_token: Flops | None = Field(description="model FLOPs per token, recipe-aware, causality not halved")
+    flops_per_token: Annotated[
+        Flops | None, Field(description="model FLOPs per token, recipe-aware, causality not halved")
+    ]
     mfu_pct: Percent | None
     hfu_pct: Percent | None
-    matmul_share_pct: Percent | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
-    loader_wait_pct: Share | None = Field(
-        description="share of the windows in which the training loop waited for its data, slowest rank"
-    )
-    input_mb_per_s: MegabytesPerSecond | None = Field(
-        description="token bytes that all ranks consume per second, MB = 1e6 bytes"
-    )
+    matmul_share_pct: Annotated[
+        Percent | None, Field(description="model FLOP rate / matmul rate measured on the same GPU")
+    ]
+    loader_wait_pct: Annotated[
+        Share | None,
+        Field(description="share of the windows in which the training loop waited for its data, slowest rank"),
+    ]
+    input_mb_per_s: Annotated[
+        MegabytesPerSecond | None, Field(description="token bytes that all ranks consume per second, MB = 1e6 bytes")
+    ]
+
+    @classmethod
+    def unmeasured(cls, clock: Clock) -> Performance:
+        """Of a run that measured nothing: every figure null."""
+        nothing: dict[str, Any] = dict.fromkeys(fields_of(cls))
+        return cls(**nothing | {"clock": clock, "measured_steps": 0, "windows": (), "step_times_s": ()})
 
 
 class Memory(Frozen):
@@ -236,7 +252,8 @@ class ParameterCount(Frozen):
     trainable: Count | None
 
 
-class Cost(Frozen):
+@slotted
+class Cost(Slotted):
     """Filled by the control plane when it collects the result: prices are not the image's business."""
 
     cost_per_1000_samples_usd: Usd | None

@@ -51,8 +51,8 @@ class BeyondResult:
 
 def bench_document(result: RunResult, beyond: BeyondResult, result_path: str) -> dict[str, Any]:
     """The content of the file of a run that ended ok and whose model is an encoder-decoder."""
-    context = result.context
-    assert context is not None
+    document = result.model_dump(mode="json")
+    context = document["context"]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -64,13 +64,13 @@ def bench_document(result: RunResult, beyond: BeyondResult, result_path: str) ->
             "gpu_model": gpu_model(result),
             "num_gpus": num_gpus(result),
             "num_processes": result.spec.placement.world_size,
-            **context.model_dump(mode="json", include={"gpus", "driver", "hostname", "cpu", "num_cpus", "kernel"}),
+            **{name: context[name] for name in ("hostname", "gpus", "driver", "kernel", "cpu", "num_cpus")},
         },
-        "software": context.model_dump(include={"python", "cuda", "image", "libraries"}),
+        "software": {name: context[name] for name in ("image", "cuda", "python", "libraries")},
         "configuration": _configuration(result, beyond),
         "epochs": _epochs(result, beyond),
         "summary": _summary(result),
-        "result": result.model_dump(mode="json"),
+        "result": document,
     }
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolve_spec
 from bench_image.contract.result_sections import (
@@ -68,7 +69,7 @@ def merge(
         probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
         communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
-        cost=Cost(**dict.fromkeys(Cost.model_fields)),
+        cost=Cost(**dict.fromkeys(fields_of(Cost))),
         ranks=tuple(_summary(report, status) for report in reports),
         missing=missing,
     )

@@ -196,10 +196,7 @@ def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> 
     if num_windows == 0:
         lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
         missing["performance"] = f"no measured window of {lacking}: the ranks have those of the others"
-        empty: dict[str, object] = {
-            "clock": Clock.of(spec.work.device), "measured_steps": 0, "windows": (), "step_times_s": (),
-        }  # fmt: skip
-        return Performance(**dict.fromkeys(Performance.model_fields) | empty)
+        return Performance.unmeasured(Clock.of(spec.work.device))
     each = [_over(spec, part, num_windows) for part in parts]
     slowest = min(each, key=lambda one: one.samples_per_second or 0.0)
     return slowest.model_copy(

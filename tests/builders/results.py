@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bench_image.contract.frozen import fields_of
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
@@ -260,7 +261,7 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
         "finished_at": started_at + timedelta(seconds=total_s),
         "startup": startup,
         "parameters": ParameterCount(total=7_261_655_040, trainable=13_631_488),
-        "cost": Cost(**dict.fromkeys(Cost.model_fields)),
+        "cost": Cost(**dict.fromkeys(fields_of(Cost))),
         "ranks": tuple(
             RankSummary(
                 rank=rank,

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.frozen import ContractError, Frozen, fields_of
 from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult, Status
@@ -72,7 +72,7 @@ def submission(result: RunResult, exported_at: datetime, with_names: bool = Fals
 
 def without_price(result: RunResult) -> RunResult:
     """The result without its price, which is confidential and applies to its owner only."""
-    cost = Cost(**dict.fromkeys(Cost.model_fields))
+    cost = Cost(**dict.fromkeys(fields_of(Cost)))
     missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
     return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
 

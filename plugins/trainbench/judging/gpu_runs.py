@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Phase, RankSummary, RunError, RunResult, Status
-from bench_image.contract.result_sections import Clock, Gpu, GpuTelemetry, Memory, Performance
+from bench_image.contract.result_sections import Gpu, GpuTelemetry, Memory, Performance
 from trainbench.core.grouping import grouped
 from trainbench.judging.node_runs import GpuPlace, NodeRuns
 
@@ -73,7 +73,7 @@ def _of_rank(result: RunResult, rank: RankSummary) -> RunResult:
         status=rank.status,
         error=error,
         ranks=(rank,),
-        performance=rank.performance or _unmeasured(result.performance.clock),
+        performance=rank.performance or Performance.unmeasured(result.performance.clock),
         memory=_memory(result.memory, rank.peak_allocated_bytes),
         probes=rank.probes or result.probes,
     )
@@ -88,7 +88,7 @@ def _without_rank(result: RunResult, place: GpuPlace) -> RunResult:
         status=status,
         error=RunError(kind=status.value, message=f"no rank reported: {why}", phase=Phase.MEASURE),
         ranks=(),
-        performance=_unmeasured(result.performance.clock),
+        performance=Performance.unmeasured(result.performance.clock),
         memory=_memory(result.memory, None),
     )
 
@@ -111,8 +111,3 @@ def _part(result: RunResult, uuid: str | None, **fields: object) -> RunResult:
 def _memory(whole: Memory, peak_bytes: int | None) -> Memory:
     gb = None if peak_bytes is None else peak_bytes / 1e9
     return whole.model_copy(update={"peak_during_training": gb, "peak_allocated_bytes": peak_bytes})
-
-
-def _unmeasured(clock: Clock) -> Performance:
-    nothing = {"measured_steps": 0, "windows": (), "step_times_s": (), "clock": clock}
-    return Performance.model_validate(dict.fromkeys(Performance.model_fields) | nothing)

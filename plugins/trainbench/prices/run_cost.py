@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench_image.contract.frozen import Frozen, Slotted, slotted
+from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
@@ -126,8 +126,8 @@ def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
     )
     no_date = "the price was given for this run and has no date"
     missing = {path: reason for path, reason in result.missing.items() if path.split(".")[0] != "cost"}
-    for name, value in cost:
-        if value is None:
+    for name in fields_of(Cost):
+        if getattr(cost, name) is None:
             is_date = name == "price_as_of" and run_cost.price_source is not None
             missing[f"cost.{name}"] = no_date if is_date else run_cost.reason or "the run measured no throughput"
     return result.model_copy(update={"cost": cost, "missing": missing})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
@@ -45,7 +45,7 @@ _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None) -> Iterator[str]:
     """The CSV text in pieces. `rows`: those of `metric_rows` where the caller has them; they are read twice."""
     rows = list(metric_rows(campaign)) if rows is None else rows
-    header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
+    header = tuple(dict.fromkeys(name for row in chain([FLAT_ROW], rows) for name in row))
     yield lines([header])
     remaining = iter(rows)
     while some := list(islice(remaining, ROWS_AT_ONCE)):

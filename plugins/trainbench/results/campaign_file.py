@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from pydantic import TypeAdapter
@@ -28,17 +28,26 @@ class PartTooLarge(ValueError):
 
 
 def campaign_json(campaign: Campaign) -> Iterator[bytes]:
-    """The text of `model_dump_json(indent=1)`, in pieces."""
-    rest = campaign.model_copy(update={"results": ()})
-    head, none, tail = rest.__pydantic_serializer__.to_json(rest, indent=1).partition(NONE)
-    if not campaign.results:
-        yield head + none + tail
+    """The text of `model_dump_json(indent=1)`, in pieces: one for each result and each cost."""
+    rest = campaign.model_copy(update={"results": (), "costs": ()})
+    head, _, after = rest.__pydantic_serializer__.to_json(rest, indent=1).partition(NONE)
+    between, _, tail = after.partition(NO_COSTS)
+    yield head
+    yield from _list(RESULTS, campaign.results, NONE)
+    yield between
+    yield from _list(COSTS, campaign.costs, NO_COSTS)
+    yield tail
+
+
+def _list(begin: bytes, parts: Sequence[RunResult | RunCost], none: bytes) -> Iterator[bytes]:
+    """A list that is a field of the campaign. `none`: its text where it is empty."""
+    if not parts:
+        yield none
         return
-    yield head + RESULTS
-    for place, result in enumerate(campaign.results):
-        text = result.__pydantic_serializer__.to_json(result, indent=1).replace(b"\n", b"\n  ")
-        yield (NEXT if place else b"") + b"  " + text
-    yield END + tail
+    for place, part in enumerate(parts):
+        text: bytes = vars(type(part))["__pydantic_serializer__"].to_json(part, indent=1)
+        yield (NEXT if place else begin) + b"  " + text.replace(b"\n", b"\n  ")
+    yield END
 
 
 def parse_campaign(file: BinaryIO, with_steps: bool = True) -> Campaign:

@@ -13,15 +13,24 @@ from pydantic import BaseModel
 
 from bench_image.contract.frozen import Slotted, fields_of
 from bench_image.contract.result import RankSummary, RunResult
-from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry, Performance, StepTime, Telemetry, Window
+from bench_image.contract.result_sections import (
+    Context,
+    Cost,
+    GpuTelemetry,
+    HostTelemetry,
+    Performance,
+    StepTime,
+    Telemetry,
+    Window,
+)
 from bench_image.contract.spec import Identity, RunSpec
 from trainbench.prices.run_cost import RunCost
 
 Model = TypeVar("Model", bound=BaseModel)
 Part = TypeVar("Part", bound=BaseModel | Slotted)
 OWN = (
-    RunResult, RunCost, RunSpec, Identity, RankSummary, Performance, StepTime, Window, Telemetry, GpuTelemetry,
-    HostTelemetry,
+    RunResult, RunCost, Cost, RunSpec, Identity, Context, RankSummary, Performance, StepTime, Window, Telemetry,
+    GpuTelemetry, HostTelemetry,
 )  # fmt: skip  # never equal, so not worth a lookup
 
 

@@ -240,7 +240,7 @@ def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
     )  # fmt: skip
     windows = [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
     measured = performance_of(asked.spec, None, windows, {})
-    known = {name: value for name in Performance.model_fields if (value := getattr(measured, name)) is not None}
+    known = {name: value for name in Performance.__slots__ if (value := getattr(measured, name)) is not None}
     return asked, result.model_copy(update={"performance": result.performance.model_copy(update=known)}), windows
 
 

@@ -38,22 +38,35 @@ class NodeRecord:
 
 def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
     """Records of the valid runs on one node alone, without drills."""
-    return join_records(
-        NodeRecord(
-            campaign_id=result.spec.identity.campaign_id,
-            at=at,
-            node=result.spec.identity.node,
-            fingerprint=result.effective_spec.fingerprint,
-            gpu_name=gpu_name(result),
-            samples_per_second=rate,
-            temperature_c=TEMPERATURE_MEAN_C.value(result),
-            setup=setup_of(result.context),
-        )
+    valid = (
+        result
         for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
         if result.status is Status.OK
         and result.spec.placement.nodes == 1
         and not result.spec.drill
-        and (rate := judged_rate(result))
+        and judged_rate(result)
+    )
+    # Of one node and work at a time: the setups of all runs would take as much memory as the runs.
+    together = grouped((_key(result), result) for result in valid)
+    return tuple(record for runs in together.values() for record in join_records(_record(run, at) for run in runs))
+
+
+def _key(result: RunResult) -> tuple[str, str, str, str | None]:
+    identity = result.spec.identity
+    return identity.campaign_id, identity.node, result.effective_spec.fingerprint, gpu_name(result)
+
+
+def _record(result: RunResult, at: datetime) -> NodeRecord:
+    campaign_id, node, fingerprint, gpu = _key(result)
+    return NodeRecord(
+        campaign_id=campaign_id,
+        at=at,
+        node=node,
+        fingerprint=fingerprint,
+        gpu_name=gpu,
+        samples_per_second=judged_rate(result) or 0.0,
+        temperature_c=TEMPERATURE_MEAN_C.value(result),
+        setup=setup_of(result.context),
     )
 
 

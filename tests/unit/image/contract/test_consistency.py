@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.consistency import contradictions, sum_of
-from bench_image.contract.frozen import ContractError
+from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result_sections import Clock, Performance, Window
 from tests.builders import make_result
@@ -21,7 +21,7 @@ def performance(rate: float = 8.0, **fields: Any) -> Performance:
     ]
     known = {"measured_steps": 20, "measured_wall_s": 20.0, "windows": windows, "step_times_s": ()}
     known |= {"clock": Clock.WALL} | fields
-    return Performance(**dict.fromkeys(Performance.model_fields) | known | {"samples_per_second": rate})
+    return Performance(**dict.fromkeys(fields_of(Performance)) | known | {"samples_per_second": rate})
 
 
 @pytest.mark.parametrize("rate", [8.0, 8.07, 7.93])
