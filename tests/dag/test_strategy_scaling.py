@@ -97,8 +97,8 @@ def test_what_does_not_fit_is_a_row_and_no_alarm(dagbag: Any, store: Any) -> Non
     assert dag_run.state == "success"
 
 
-def test_bad_values_are_refused_with_what_is_allowed(dagbag: Any, store: Any) -> None:
-    dag_run = run(dagbag, world_sizes=["0"])
+def test_a_number_of_gpus_without_tasks_is_refused(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, world_sizes=["2", "16"])
 
     assert dag_run.state == "failed"
     assert states(dag_run)["plan"] == ["failed"]

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from trainbench.planning.plan import Plan
     from trainbench.settings.environment import Settings
 
-# Names as NVML spells them, for --gpu; a shorter name may stand for several.
-GPUS = (
-    "A10", "A30", "A40", "L4", "L40", "L40S", "A100 40GB", "A100 80GB", "A100 80GB PCIe", "H100 80GB HBM3", "H100 PCIe",
-    "H100 NVL", "H200", "B200", "RTX 3090", "RTX 4080", "RTX 4090", "RTX A6000",
-)  # fmt: skip
-
 
 class GpuNameError(UserError, ValueError):
     """A name of a GPU whose memory is not known; the message suggests others."""
@@ -98,6 +92,7 @@ def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
     GpuNameError.
     """
     from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
+    from trainbench.cost.gpu_fit import names_for_plans
     from trainbench.cost.job_memory import gpu_memory_bytes
     from trainbench.prices.price_tables import name_parts
 
@@ -106,13 +101,14 @@ def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
         num_gpus = here.count if here else 1
     memory = gpu_memory_bytes(name)
     if memory is None or peak_tflops(name, Precision.FP16) is None:
-        longer = [each for each in GPUS if name_parts(name) < name_parts(each)] if name_parts(name) else []
+        known_names = names_for_plans()
+        longer = [each for each in known_names if name_parts(name) < name_parts(each)] if name_parts(name) else []
         hint = (
             f"stands for several: choose {listing(longer)}"
             if longer
-            else f"is not known{did_you_mean(name, (*GPUS, 'A100', 'H100'))}"
+            else f"is not known{did_you_mean(name, (*known_names, 'A100', 'H100'))}"
         )
-        known = "" if longer else f": choose {', '.join(GPUS)}"
+        known = "" if longer else f": choose {', '.join(known_names)}"
         raise GpuNameError(f"--gpu '{name}' {hint}{known}")
     return LocalGpus(count=num_gpus, product=name, memory_bytes=memory)
 

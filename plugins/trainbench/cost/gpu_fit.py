@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec
+from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec, peak_tflops
 from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
-from bench_image.contract.options import Recipe
+from bench_image.contract.options import Precision, Recipe
 from trainbench.core import markdown
 from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
+from trainbench.cost.job_memory import gpu_memory_bytes
 from trainbench.prices.list_prices import list_price
-from trainbench.prices.price_tables import name_parts
+from trainbench.prices.price_tables import name_parts, names_gpu
 
 HEAD = """\
 # GPUs: facts, and what fits each
@@ -28,11 +29,16 @@ errors, [cost.md](cost.md) the prices.
 
 def known_gpu(name: str) -> str:
     """The known GPU of that name: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises QuantityError."""
-    words = name_parts(name)
-    fitting = [known for known in GPU_SPECS if name_parts(known) <= words]
+    fitting = [known for known in GPU_SPECS if names_gpu(known, name)]
     if not fitting:
         raise QuantityError(f"GPU '{name}' is not known: choose one of {', '.join(GPU_SPECS)}")
     return max(fitting, key=lambda known: len(name_parts(known)))
+
+
+def names_for_plans() -> tuple[str, ...]:
+    """Names of GPUs whose memory and peak are both known; "H100" alone is no such name, because its forms differ."""
+    names = dict.fromkeys((*GPU_SPECS, *PEAK_TFLOPS))
+    return tuple(name for name in names if gpu_memory_bytes(name) and peak_tflops(name, Precision.FP16))
 
 
 def fits(gpu: str, model: str, recipe: Recipe) -> bool:

@@ -6,7 +6,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import figure
-from trainbench.prices.price_tables import name_parts
+from trainbench.prices.price_tables import name_parts, names_gpu
 
 SHOWN_FROM_GB = 0.1  # less is not worth a clause
 
@@ -40,9 +40,11 @@ def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
 
 
 def gpu_memory_bytes(gpu_name: str | None) -> int | None:
-    """Memory of a GPU in bytes by its NVML name, from data sheets; None for an unknown GPU."""
-    words = name_parts(gpu_name or "")
-    known = [(len(name_parts(name)), gib) for name, gib in GPU_MEMORY_GIB.items() if name_parts(name) <= words]
+    """Memory of a GPU in bytes by its NVML name, from data sheets; None for an unknown GPU, also for a MIG slice and
+    for another form of a known one, such as the H100 NVL, which has 94 GB.
+    """
+    fitting = {name: gib for name, gib in GPU_MEMORY_GIB.items() if names_gpu(name, gpu_name or "")}
+    known = [(len(name_parts(name)), gib) for name, gib in fitting.items()]
     return max(known)[1] * 2**30 if known else None
 
 

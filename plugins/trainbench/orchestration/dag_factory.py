@@ -110,6 +110,9 @@ def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any
 
 def _dag(suite: Suite, settings: Settings) -> DAG:
     defaults = PLANNERS[suite.campaign_kind].starts_with(locally=settings.launcher is Launcher.LOCAL)
+    if suite.campaign_kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
+        built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
+        defaults["world_sizes"] = built or list(settings.world_sizes)
     fields = form(defaults, settings.world_sizes)
     return DAG(
         free_dag_id(suite.dag_id, settings),

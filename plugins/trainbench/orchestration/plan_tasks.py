@@ -20,6 +20,7 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from trainbench.planning.planners import PLANNERS
+from trainbench.planning.scaling_plan import refuse_sizes_without_tasks
 from trainbench.pods.manifests import Owner, manifest
 from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import read_settings
@@ -101,6 +102,8 @@ def _planned(campaign_kind: CampaignKind) -> Plan:
     context, settings = get_current_context(), read_settings()
     try:
         params = parse_params(dict(context["params"]))
+        if campaign_kind is CampaignKind.STRATEGIES:
+            refuse_sizes_without_tasks(settings.world_sizes, params)
         name = campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)

@@ -10,7 +10,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from trainbench.core.formats import count
+from trainbench.core.formats import count, listing
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode, nodes_with_commonest_gpu
@@ -60,6 +60,16 @@ def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
         for size, strategy in product(sorted(set(world_sizes)), Strategy)
         if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
     )
+
+
+def refuse_sizes_without_tasks(built: Sequence[int], params: BenchmarkParams) -> None:
+    """Raise PlanError for numbers of GPUs that the DAG has no task group for; `built`: those that it has."""
+    if missing := sorted(set(params.world_sizes) - set(built)):
+        sizes = listing(map(str, sorted(built)), most=len(built))
+        raise PlanError(
+            f"world_sizes has {listing(map(str, missing))}: this DAG has tasks for {sizes} GPUs; choose from these, or "
+            "set TRAINBENCH_WORLD_SIZES and let Airflow read its DAGs again"
+        )
 
 
 def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:

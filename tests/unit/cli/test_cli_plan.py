@@ -134,7 +134,8 @@ def test_plan_says_what_does_not_fit_the_gpu() -> None:
     ("arguments", "sentence"),
     [
         (["--gpu", "H10O"], "--gpu 'H10O' is not known (did you mean"),
-        (["--gpu", "H100"], "--gpu 'H100' stands for several: choose H100 80GB HBM3, H100 PCIe and H100 NVL"),
+        (["--gpu", "H100"], "--gpu 'H100' stands for several: choose H100 HBM3, H100 SXM5 and H100 PCIe"),
+        (["--gpu", "A40"], "--gpu 'A40' is not known"),
         (["--gpus", "2"], "give --gpu as well"),
         (["--suite", "strategy_scalin"], "did you mean 'strategy_scaling'?"),
         (["--suite", "strategy_scaling", "--nodes", "a,b"], "name one node"),

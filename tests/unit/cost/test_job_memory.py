@@ -22,7 +22,7 @@ def test_the_memory_of_a_gpu_by_its_name(gpu_name: str, gib: int) -> None:
     assert gpu_memory_bytes(gpu_name) == gib * 2**30
 
 
-@pytest.mark.parametrize("gpu_name", ["NVIDIA T4", "", None])
+@pytest.mark.parametrize("gpu_name", ["NVIDIA T4", "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "", None])
 def test_an_unknown_gpu_has_no_memory(gpu_name: str | None) -> None:
     assert gpu_memory_bytes(gpu_name) is None
 

@@ -12,7 +12,12 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError
-from trainbench.planning.scaling_plan import ScalingCell, make_scaling_plan, scaling_cells
+from trainbench.planning.scaling_plan import (
+    ScalingCell,
+    make_scaling_plan,
+    refuse_sizes_without_tasks,
+    scaling_cells,
+)
 
 ALL = [strategy.value for strategy in Strategy]
 WORK = {"model": "tier-a", "recipe": "full", "preset": "tuned", "seq_length": 2048, "micro_batch_size": 1}
@@ -102,6 +107,14 @@ def test_what_does_not_fit_is_skipped_with_its_need() -> None:
 
     assert all("GB" in skip.reason for skip in planned.skipped)
     assert plan(*FOUR, model="mistral-7b", force=True).skipped == ()
+
+
+def test_a_number_of_gpus_that_the_dag_has_no_tasks_for_is_refused() -> None:
+    params = parse_params(WORK | {"world_sizes": [2, 16]})
+
+    with pytest.raises(PlanError, match=r"world_sizes has 16: this DAG has tasks for 1, 2 and 4 GPUs; choose from"):
+        refuse_sizes_without_tasks((4, 1, 2), params)
+    refuse_sizes_without_tasks((1, 2, 16), params)
 
 
 def test_nothing_left_is_an_error() -> None:
