@@ -82,7 +82,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
 
 def label_of(model: str, recipe: Recipe, cell: ScalingCell, device: Device) -> str:
     """ "gpt2 full"; on several GPUs "gpt2 full, ddp on 2 GPUs"."""
-    gang = f", {cell.strategy} on {count(cell.world_size, device.rank_noun)}" if cell.world_size > 1 else ""
+    gang = f", {cell.titled(device.rank_noun)}" if cell.world_size > 1 else ""
     return f"{model} {recipe}{gang}"
 
 
