@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.work import Device
-from trainbench.cli.base import console, named_values
+from trainbench.cli.base import console, named_values, print_error
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
@@ -18,7 +18,7 @@ from trainbench.params.campaign_kind import SUITES, CampaignKind
 if TYPE_CHECKING:
     from trainbench.cluster.local_nodes import LocalGpus
     from trainbench.core.tables import Table
-    from trainbench.cost.plan_estimate import PlanEstimate, Range
+    from trainbench.cost.plan_estimate import Past, PlanEstimate, Range, RunKind
     from trainbench.params.campaign_params import BenchmarkParams
     from trainbench.planning.nodes import Fleet
     from trainbench.planning.plan import Plan
@@ -133,11 +133,25 @@ def names(text: str) -> list[str]:
 
 
 def estimate_of(plan: Plan, settings: Settings) -> PlanEstimate:
-    """Raises PriceError."""
+    """By what the same work took here before, else by the formula. Raises PriceError."""
     from trainbench.cost.plan_estimate import estimate_plan
     from trainbench.prices.price_tables import load_prices
 
-    return estimate_plan(plan, load_prices(settings.prices))
+    return estimate_plan(plan, load_prices(settings.prices), _past_runs(plan, settings))
+
+
+def _past_runs(plan: Plan, settings: Settings) -> Past:
+    """The earlier runs of the plan's works; none where no history is there, and a message where it cannot be read."""
+    from trainbench.history.history import existing_history
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
+
+    try:
+        history = existing_history(settings.history_url, open_store())
+        return history.past_runs(plan.nodes_by_group.keys()) if history else {}
+    except StoreError as error:
+        print_error(f"{error}; durations are computed by the formula")
+        return {}
 
 
 def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
@@ -216,6 +230,13 @@ def _between(amount: Range | None, write: Callable[[float], str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _source(kind: RunKind) -> str:
+    """Where the duration comes from."""
+    if kind.num_past_runs:
+        return count(kind.num_past_runs, "past run")
+    return NA if kind.run_s is None else "formula"
+
+
 def _estimate_table(estimate: PlanEstimate) -> Table:
     from trainbench.core.tables import make_table, text
 
@@ -226,6 +247,7 @@ def _estimate_table(estimate: PlanEstimate) -> Table:
             text("GPUs", lambda kind: str(kind.num_gpus), is_number=True),
             text("runs", lambda kind: str(kind.num_runs), is_number=True),
             text("a run takes", lambda kind: _time(kind.run_s), is_number=True),
+            text("by", lambda kind: _source(kind)),
             text("GPU-hours", lambda kind: _hours(kind.gpu_hours), is_number=True),
             text("on demand", lambda kind: _dollars(kind.on_demand_usd), is_number=True),
             text("spot", lambda kind: _dollars(kind.spot_usd), is_number=True),

@@ -1,13 +1,15 @@
 """Duration, GPU-hours and cost of a plan before anything runs, for each kind of run.
 
-The duration of a run is a formula, not a measurement: START_S, then the warm-up steps and the windows, at the step time
+The duration of a run is the median of what equal runs on the same GPU took here, where the history has any. Else it is
+a formula, not a measurement: START_S, then the warm-up steps and the windows, at the step time
 that ASSUMED_MFU_PCT gives. Of the 130 results of H200s under docs/results at least nine in ten took between half and
 twice `high_s`; tests/unit/cost/test_plan_estimate.py computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
@@ -17,13 +19,16 @@ from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_memory import memory_fit
 from trainbench.cost.job_throughput import rate_by_mfu
+from trainbench.history.past_durations import PastRun
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Plan
-from trainbench.prices.price_tables import Price, exact_prices, price_for
+from trainbench.prices.price_tables import Price, exact_prices, names_gpu, price_for
 
 START_S = 25.0  # launch, imports, model, probes, compilation and profile: the median of the committed results is 25 s
 ASSUMED_MFU_PCT = 40.0
 ASSUMED_MICRO_BATCH = 8  # for `auto`
+Past = Mapping[str, Sequence[PastRun]]
+NO_PAST: Past = {}
 
 
 class Range(Frozen):
@@ -39,6 +44,8 @@ class Range(Frozen):
 class RunKind(Frozen):
     """Runs of equal work on equal GPUs. None: unknown. `run_s`: seconds of one run; all other figures are of all runs.
 
+    `num_past_runs`: the runs of the history whose median `run_s` is; 0: it is computed by the formula.
+
     `need_gb` and `gpu_gb`: the memory that the work needs by formula and that the GPU has, in GB of 1e9 bytes.
     """
 
@@ -47,6 +54,7 @@ class RunKind(Frozen):
     num_gpus: int
     num_runs: int
     run_s: Range | None
+    num_past_runs: int
     total_s: Range | None
     gpu_hours: Range | None
     on_demand_usd: Range | None
@@ -69,13 +77,13 @@ class PlanEstimate(Frozen):
     notes: tuple[str, ...]
 
 
-def estimate_plan(plan: Plan, prices: Sequence[Price]) -> PlanEstimate:
-    """The estimate of the plan's runs; re-runs of nodes in breach come on top."""
+def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> PlanEstimate:
+    """The estimate of the plan's runs; re-runs of nodes in breach come on top. `past`: earlier runs by group id."""
     nodes = {node.name: node for node in plan.known}
-    given = plan.params.usd_per_gpu_hour
     alike = grouped(((spec.identity.group_id, _gpu(nodes.get(spec.identity.node), spec)), spec) for spec in plan.specs)
     kinds = tuple(
-        _kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, given) for (_, gpu), specs in alike.items()
+        _kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, _seconds(past.get(group_id, ()), gpu))
+        for (group_id, gpu), specs in alike.items()
     )
     return PlanEstimate(
         kinds=kinds,
@@ -124,10 +132,10 @@ def _kind(
     gpu: str | None,
     node: GpuNode | None,
     prices: Sequence[Price],
-    given_usd: float | None,
+    past_s: Sequence[float],
 ) -> RunKind:
-    spec, is_cuda = specs[0], specs[0].work.device is Device.CUDA
-    one = run_s(spec, gpu)
+    spec, is_cuda, given_usd = specs[0], specs[0].work.device is Device.CUDA, plan.params.usd_per_gpu_hour
+    one = _median(past_s) if past_s else run_s(spec, gpu)
     total = one.times(len(specs)) if one else None
     hours = total.times(spec.placement.world_size / 3600) if total and is_cuda else None
     on_demand, spot = price_for(gpu, prices, given_usd) if is_cuda else None, cheapest_spot(gpu, prices)
@@ -139,6 +147,7 @@ def _kind(
         num_gpus=spec.placement.world_size,
         num_runs=len(specs),
         run_s=one,
+        num_past_runs=len(past_s),
         total_s=total,
         gpu_hours=hours,
         on_demand_usd=hours.times(on_demand.usd_per_gpu_hour) if hours and on_demand else None,
@@ -147,6 +156,20 @@ def _kind(
         gpu_gb=gpu_gb if is_cuda else None,
         fits=fit.fits if fit else None,
     )
+
+
+def _seconds(past: Sequence[PastRun], gpu: str | None) -> list[float]:
+    """The seconds of the past runs on this GPU; None: on a CPU."""
+    return [
+        run.seconds
+        for run in past
+        if (run.gpu_name is None if gpu is None else run.gpu_name is not None and names_gpu(gpu, run.gpu_name))
+    ]
+
+
+def _median(seconds: Sequence[float]) -> Range:
+    middle = statistics.median(seconds)
+    return Range(low=middle, high=middle)
 
 
 def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None:
@@ -174,17 +197,21 @@ def _sum(parts: Sequence[Range | None]) -> Range | None:
 
 def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tuple[str, ...]:
     if plan.params.work.device is Device.CPU:
-        return ("A trial on a CPU: neither its duration nor its cost is estimated.",)
+        unknown = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
+        return (*_by_history(kinds), f"A trial on a CPU: {unknown} estimated.")
     gpus = list(dict.fromkeys(kind.gpu for kind in kinds if kind.gpu))
     if not gpus:
         return (
             "No GPU is visible here, so duration, cost and what fits are not known: name a GPU by --gpu, for example "
             "--gpu 'H100 80GB HBM3' --gpus 8.",
         )
-    notes = [
-        f"Duration by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
-        f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it. Re-runs that confirm a breach come on top."
-    ]
+    notes = [*_by_history(kinds)]
+    if computed := [kind.work for kind in kinds if not kind.num_past_runs]:
+        which = "" if len(computed) == len(kinds) else f" of {listing(dict.fromkeys(computed))}"
+        notes.append(
+            f"Duration{which} by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
+            f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it. Re-runs that confirm a breach come on top."
+        )
     if any(spec.work.micro_batch_size == AUTO for spec in plan.specs):
         notes.append(f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}.")
     if unknown := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
@@ -196,6 +223,12 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tup
             f"{'it' if len(tight) == 1 else 'each'} may end out of memory."
         )
     return tuple(notes)
+
+
+def _by_history(kinds: Sequence[RunKind]) -> list[str]:
+    known = {kind.work: count(kind.num_past_runs, "run") for kind in kinds if kind.num_past_runs}
+    runs = listing(f"{work} ({number})" for work, number in known.items())
+    return [f"Duration by the history, the median of equal runs on the same GPU or CPU here: {runs}."] if known else []
 
 
 def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:

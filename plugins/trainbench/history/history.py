@@ -6,10 +6,11 @@ SQLite in the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from sqlalchemy import (
     ColumnElement,
@@ -37,6 +38,7 @@ from trainbench.history.database import HistoryError, connect, migrate
 from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notice_tables import warnings
+from trainbench.history.past_durations import PastRun, read_past_runs
 from trainbench.history.run_rows import NOT_A_BASELINE, history_key, rows
 from trainbench.history.run_tables import OURS, breaches, runs
 from trainbench.history.slowdowns import read_slowdowns
@@ -61,6 +63,15 @@ def open_history(url: str | None = None, store: Store | None = None) -> History:
     engine = connect(url, store)
     migrate(engine)
     return History(engine)
+
+
+def existing_history(url: str | None = None, store: Store | None = None) -> History | None:
+    """The history as it is, without its schema being made or checked; None: its file does not exist. Raises
+    HistoryError.
+    """
+    engine = connect(url, store)
+    is_file = engine.dialect.name == "sqlite"
+    return None if is_file and not Path(str(engine.url.database)).is_file() else History(engine)
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,11 @@ class History:
         )
         with self._transaction(write=True) as connection:
             connection.execute(update(warnings).where(is_mark).values(closed_at=at, ended=f"freed by {who}"))
+
+    def past_runs(self, group_ids: Collection[str]) -> Mapping[str, tuple[PastRun, ...]]:
+        """Group id -> the latest runs of this work that ended well, with their seconds."""
+        with self._transaction() as connection:
+            return read_past_runs(connection, group_ids)
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """All open breaches, the oldest first."""

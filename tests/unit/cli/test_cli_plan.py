@@ -122,6 +122,16 @@ def test_plan_estimates_duration_gpu_hours_and_cost_for_another_gpu() -> None:
     assert re.search(r"GPU-hours, \$[\d.]+( to \$[\d.]+)? on demand, \$[\d.]+( to \$[\d.]+)? on spot", printed)
 
 
+def test_a_history_that_cannot_be_read_leaves_the_formula(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "broken.sqlite").write_text("no database")
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{home}/broken.sqlite")
+    planned = trainbench("plan", "--gpu", "H200")
+    assert planned.exit_code == ExitCode.OK
+    assert "file is not a database" in planned.stderr
+    assert "durations are computed by the formula" in planned.stderr
+    assert "Duration by formula: 25 s to start" in " ".join(planned.stdout.split())
+
+
 def test_plan_says_what_does_not_fit_the_gpu() -> None:
     sets = ["--set", "model=llama2-13b", "--set", "recipe=full", "--set", "strategies=single"]
     refused = trainbench("plan", "--gpu", "A100 40GB", *sets)

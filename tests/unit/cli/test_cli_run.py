@@ -46,6 +46,13 @@ def test_run_goes_from_plan_to_report(home: Path) -> None:
     assert (home / "trainbench" / "store" / "history.sqlite").is_file()
     assert open_store().campaign_ids() == (data["campaign_id"],)
     assert data["suite"] == "command_line", "the pages show it to readers of any DAG of trainbench"
+    planned = trainbench("plan")
+    assert "the median of equal runs on the same GPU or CPU here: tiny full independent (4 runs)." in unwrapped(planned)
+    assert re.search(r"4 runs, one after another: about [\d.]+ (s|min) \(at most", unwrapped(planned))
+
+
+def unwrapped(printed: Result) -> str:
+    return " ".join(printed.stdout.split())
 
 
 def test_two_runs_within_a_second_are_two_campaigns(home: Path) -> None:

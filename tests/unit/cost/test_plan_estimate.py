@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult, Status
-from trainbench.cost.plan_estimate import START_S, cheapest_spot, estimate_plan, run_s
+from trainbench.cost.plan_estimate import START_S, Range, cheapest_spot, estimate_plan, run_s
+from trainbench.history.past_durations import PastRun
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan
@@ -84,6 +85,41 @@ def test_gpu_hours_and_cost_by_hand() -> None:
     assert spot is not None
     assert estimate.spot_usd.low == pytest.approx((spot.spot_usd_per_gpu_hour or 0) * estimate.gpu_hours.low)
     assert estimate.limit_s == 3 * plan.params.timeout_s
+
+
+def test_what_ran_here_before_decides_the_duration() -> None:
+    """60, 70 and 200 s on the planned H100: median 70 s. Two runs of one GPU: 140 s, 140 / 3600 GPU-hours at $2.
+    One run on an H200 counts for nothing here, and ddp, which never ran, is computed by the formula.
+    """
+    plan = plan_of(num_gpus=2, strategies=["single", "ddp"], rounds=2, usd_per_gpu_hour=2.0)
+    (single, *_) = [spec.identity.group_id for spec in plan.specs if spec.placement.world_size == 1]
+    there = [PastRun(H100["gpu_product"], seconds) for seconds in (70.0, 200.0, 60.0)]
+    past = {single: (*there, PastRun("NVIDIA H200", 5.0), PastRun(None, 5.0))}
+    estimate = estimate_plan(plan, load_prices(), past)
+    by_past, by_formula = estimate.kinds
+
+    assert (by_past.num_past_runs, by_formula.num_past_runs) == (3, 0)
+    assert by_past.run_s == Range(low=70.0, high=70.0)
+    assert by_past.total_s == Range(low=140.0, high=140.0)
+    assert by_past.on_demand_usd is not None
+    assert by_past.on_demand_usd.high == pytest.approx(2.0 * 140 / 3600)
+    assert by_formula.run_s == estimate_plan(plan, load_prices()).kinds[1].run_s
+    notes = " ".join(estimate.notes)
+    assert "on the same GPU or CPU here: mistral-7b qlora single (3 runs)." in notes
+    assert "Duration of mistral-7b qlora ddp by formula: " in notes
+
+
+def test_a_trial_on_a_cpu_has_a_duration_where_it_ran_before() -> None:
+    plan = plan_of(device="cpu", model="tiny", recipe="full", preset="as_users_run", strategies=["single"])
+    past = {plan.specs[0].identity.group_id: (PastRun(None, 4.0), PastRun("NVIDIA H200", 1.0))}
+    estimate = estimate_plan(plan, load_prices(), past)
+    assert estimate.total_s == Range(low=4.0, high=4.0)
+    assert (estimate.gpu_hours, estimate.on_demand_usd) == (None, None)
+    assert estimate.notes[-1] == "A trial on a CPU: its cost is not estimated."
+    without = estimate_plan(plan, load_prices())
+    assert (without.total_s, without.notes) == (
+        None, ("A trial on a CPU: neither its duration nor its cost is estimated.",),
+    )  # fmt: skip
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
