@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract import frozen
 from bench_image.contract.flops import num_parameters
 from bench_image.contract.options import Precision, Strategy
 from bench_image.contract.parse import parse_result
@@ -240,7 +241,7 @@ def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
     )  # fmt: skip
     windows = [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
     measured = performance_of(asked.spec, None, windows, {})
-    known = {name: value for name in Performance.__slots__ if (value := getattr(measured, name)) is not None}
+    known = {name: value for name in frozen.fields_of(Performance) if (value := getattr(measured, name)) is not None}
     return asked, result.model_copy(update={"performance": result.performance.model_copy(update=known)}), windows
 
 
