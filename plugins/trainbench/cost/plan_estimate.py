@@ -214,8 +214,8 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tup
         )
     if any(spec.work.micro_batch_size == AUTO for spec in plan.specs):
         notes.append(f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}.")
-    if unknown := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
-        notes.append(f"The peak FLOP/s of {listing(unknown)} is not known, so neither is the duration.")
+    if unrated := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
+        notes.append(f"The peak FLOP/s of {listing(unrated)} is not known, so neither is the duration.")
     notes += [_prices_note(gpu, plan, prices) for gpu in gpus]
     if tight := [kind.work for kind in kinds if kind.fits is False]:
         notes.append(
