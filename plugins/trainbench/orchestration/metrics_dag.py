@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HOURLY = "20 * * * *"
 OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise; it folds the rest into one series
 STATSD_CHARS = 250  # Airflow drops a longer name
+STATSD_BYTES = 1432  # of a datagram: what an Ethernet frame holds
 BURST, PAUSE_S = 100, 0.02  # StatsD is UDP: a socket's usual buffer holds some 200 small datagrams, and loses the rest
 DOC = f"""\
 **Each node's condition, samples/s, deviation, open breaches, last verdict and spend, where your other metrics are.**
@@ -101,6 +102,7 @@ def client() -> Client:
 def send(points: Iterable[GaugePoint], left_out: Iterable[str] = ()) -> int:
     """Returns how many were sent. What could not be sent is one warning."""
     num_sent, problems = 0, list(left_out)
+    _keep_gauges_whole()
     try:
         for point in points:
             stats.gauge(point.name, point.value, tags=None if point.labels is None else dict(point.labels))
@@ -112,3 +114,18 @@ def send(points: Iterable[GaugePoint], left_out: Iterable[str] = ()) -> int:
     if problems:
         log.warning("not every gauge was sent: %s", "; ".join(problems))
     return num_sent
+
+
+def _keep_gauges_whole() -> None:
+    """Let a negative gauge be one datagram. StatsD takes it as two lines, 0 and a difference. Airflow 3.3 passes its
+    option `statsd_ipv6` to the StatsD client as the size of a datagram, so that each line goes alone, and where the
+    first is lost the server shows a sum.
+    """
+    try:
+        from airflow.sdk._shared.observability.metrics.stats import _get_backend
+
+        client: Any = getattr(_get_backend(), "statsd", None)
+    except ImportError:  # another version of Airflow
+        return
+    if isinstance(getattr(client, "_maxudpsize", None), bool):
+        client._maxudpsize = STATSD_BYTES

@@ -35,15 +35,18 @@ class Received:
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
 
-    def lines(self) -> list[str]:
+    def datagrams(self) -> list[str]:
         """Loopback hands a datagram over as it is sent, so nothing is waited for."""
         self._socket.setblocking(False)
-        lines = []
+        datagrams = []
         while True:
             try:
-                lines += self._socket.recv(65_536).decode().splitlines()
+                datagrams.append(self._socket.recv(65_536).decode())
             except BlockingIOError:
-                return lines
+                return datagrams
+
+    def lines(self) -> list[str]:
+        return [line for datagram in self.datagrams() for line in datagram.splitlines()]
 
 
 @pytest.fixture
@@ -90,6 +93,19 @@ def test_plain_statsd_gets_the_node_in_the_name(
     deviation = "airflow.trainbench.node.deviation_pct.node-9.gpt2-qlora-single-1a31f8d302a5"
     assert lines.index(f"{deviation}:-60.0|g") == lines.index(f"{deviation}:0|g") + 1
     assert len({line.split(":")[0] for line in lines}) == num_sent
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_a_negative_gauge_is_one_datagram(received: Received, airflow_metrics: Callable[..., None], ipv6: bool) -> None:
+    """Of two, the second alone would be taken from the last value: -10 % twice is -20 %."""
+    airflow_metrics(statsd_on=True, statsd_host="127.0.0.1", statsd_port=received.port, statsd_ipv6=ipv6)
+    name = f"trainbench.node.deviation_pct.{'n' * 90}.{'w' * 100}"
+    send([GaugePoint(name, -10.0, None), NODE])
+
+    assert received.datagrams() == [
+        f"airflow.{name}:0|g\nairflow.{name}:-10.0|g",
+        "airflow.trainbench.node.condition:20|g",
+    ]
 
 
 def test_influxdbs_statsd_gets_labels(received: Received, airflow_metrics: Callable[..., None]) -> None:
