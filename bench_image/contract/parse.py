@@ -52,8 +52,8 @@ def parse_result(text: str | bytes) -> RunResult:
 
 
 def strict_json(text: str | bytes, **hooks: Any) -> Any:
-    """JSON as the standard has it: without NaN and Infinity, which Python's parser takes. `hooks`: those of json.loads.
-    Raises ValueError and RecursionError.
+    """JSON as the standard defines it: without NaN and Infinity, which Python's parser takes. `hooks`: those of
+    json.loads. Raises ValueError and RecursionError.
     """
 
     def refuse(constant: str) -> NoReturn:

@@ -63,7 +63,7 @@ class Gpu(Slotted):
 
 @slotted
 class Context(Slotted):
-    """Where and with what the run happened: hardware, driver, libraries. Results are comparable when these match."""
+    """The run's node, hardware, driver and libraries. Results are comparable when these match."""
 
     node: Text
     pod: Text | None
@@ -129,7 +129,7 @@ class Window(Slotted):
 
 @slotted
 class Performance(Slotted):
-    """Of a run. Independent ranks each have windows of their own: `independent.merge_independent` adds them up."""
+    """The speed of a run. Independent ranks have windows of their own, which `process.merge_independent` adds up."""
 
     clock: Annotated[
         Clock,
@@ -254,7 +254,7 @@ class ParameterCount(Frozen):
 
 @slotted
 class Cost(Slotted):
-    """Filled by the control plane when it collects the result: prices are not the image's business."""
+    """Filled by the control plane when it collects the result: the image knows no prices."""
 
     cost_per_1000_samples_usd: Usd | None
     usd_per_gpu_hour: Usd | None

@@ -12,7 +12,7 @@ def setting(
 ) -> Any:
     """A field with its default, the form's section, title and help text, and its bounds as pydantic names them.
 
-    `form_name`: its name in the form where that is not the name of its part, such as `lora`, and its own.
+    `form_name`: its name in the form; by default the name of its part, such as `lora`, and its own.
     """
     extra: Any = {"section": section} | ({"form_name": form_name} if form_name else {})
     return Field(default, title=title, description=text, json_schema_extra=extra, **constraints)

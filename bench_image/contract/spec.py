@@ -1,4 +1,4 @@
-"""`RunSpec`: what one pod is to run. The control plane writes it, the image reads it."""
+"""`RunSpec`: the specification of one run. The control plane writes it, the image reads it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bench_image.contract.setting import setting
 from bench_image.contract.work import Work
 
 SCHEMA_VERSION = 1
-# A Kubernetes node name: RFC 1123 subdomain. Nothing that a path or a shell could read as more than a name.
+# A Kubernetes node name: RFC 1123 subdomain. No character has a meaning in a path or a shell.
 NODE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 IDENTIFIER = r"^[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?$"
-WHOLE_GPU = "nvidia.com/gpu"  # the extended resource of Kubernetes that a GPU is where nothing else is said
+WHOLE_GPU = "nvidia.com/gpu"  # the default extended resource of a GPU in Kubernetes
 RESOURCE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 NodeName = Annotated[str, StringConstraints(pattern=NODE_NAME)]
 SlowdownPct = Annotated[float, Field(ge=5, le=95)]  # share of the throughput to lose
@@ -86,7 +86,7 @@ class Placement(Part):
 
 
 class Measurement(Part):
-    """How long and how often is measured. It does not change what one step computes."""
+    """How long and how often a run measures. It does not change what one step computes."""
 
     warmup_steps: int = setting(
         20, "Measurement", "Warm-up steps", "These steps run first and are not counted.", ge=1, le=10_000
@@ -138,7 +138,7 @@ class Drill(Frozen):
 
 
 class RunSpec(Frozen):
-    """One benchmark run: everything the image needs to know, and nothing it has to look up."""
+    """One benchmark run, with everything that the image needs to know."""
 
     schema_version: Literal[1] = 1
     identity: Identity
@@ -176,6 +176,6 @@ class RunSpec(Frozen):
         return self.placement.world_size * self.work.samples_per_micro_step * self.work.gradient_accumulation_steps
 
     def changed(self, **changes: Mapping[str, Any]) -> RunSpec:
-        """A copy with other values within its parts: `changed(work={"seq_length": 512})`. They are not validated."""
+        """A copy with other values in its parts: `changed(work={"seq_length": 512})`. They are not validated."""
         parts = {name: getattr(self, name).model_copy(update=dict(values)) for name, values in changes.items()}
         return self.model_copy(update=parts)

@@ -1,4 +1,4 @@
-"""Names of weights and folders in one form: a name that can be written in two ways must not be two works."""
+"""Names of weights and folders in one form: one name that is written in two ways must be one work."""
 
 from __future__ import annotations
 

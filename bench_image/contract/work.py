@@ -57,7 +57,7 @@ class Device(StrEnum):
         return "process" if self is Device.CPU else "GPU"
 
 
-# What a preset decides where a job does not.
+# The values of a preset for fields that a job leaves empty.
 PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {
     Preset.AS_USERS_RUN: {
         "optimizer": Optimizer.PAGED_ADAMW_8BIT,
@@ -201,7 +201,7 @@ class WorkSettings(Frozen):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is to be, where it can be."""
+        """Whether compilation is chosen, where it is possible."""
         return bool(PRESET_SETTINGS[self.preset]["compile"] if self.compile is None else self.compile)
 
     def unsupported(self, strategy: Strategy) -> str | None:
@@ -244,14 +244,14 @@ class Work(WorkSettings, Part):
     @field_validator("compile")
     @classmethod
     def _left_to_the_preset(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        """The preset's own value written out is the work that it is without it, with the same fingerprint."""
+        """Store an explicit value that equals the preset's as None: it is equal work, with the same fingerprint."""
         preset = info.data.get("preset")
         return None if preset and value is PRESET_SETTINGS[preset]["compile"] else value
 
     @field_validator("attention")
     @classmethod
     def _left_to_torch(cls, value: Attention | None) -> Attention | None:
-        """What torch chooses, written out, is the work that it is without it."""
+        """Store an explicit value that equals torch's choice as None: it is equal work."""
         return None if value is Attention.SDPA else value
 
     @model_validator(mode="after")

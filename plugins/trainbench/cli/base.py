@@ -88,7 +88,7 @@ def print_json(document: Any) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print one line on standard error, whatever the texts from outside in it hold; `--json` has it as a message."""
+    """Print one line on standard error without control characters; `--json` has it as a message."""
     line = one_line(text, most=len(text))
     if output := CURRENT.get():
         output.messages.append(line)

@@ -14,7 +14,7 @@ from bench_image.contract.work import PRESET_SETTINGS, Preset
 from trainbench.core.grouping import grouped
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 
-# What a preset decides, at the values of one of them: jobs that are equal with these differ by their presets alone.
+# The settings of one preset: jobs that are equal at these settings differ in their presets only.
 DECIDED_BY_PRESET: Mapping[str, Any] = {"preset": Preset.AS_USERS_RUN, **PRESET_SETTINGS[Preset.AS_USERS_RUN]}
 
 
@@ -83,8 +83,8 @@ def nearest_group(group: WorkGroup, others: Sequence[WorkGroup]) -> WorkGroup | 
 
 
 def work_names(groups: Sequence[WorkGroup]) -> tuple[str, ...]:
-    """For each group "tier-a full, batch 1 x 2048 tokens, accumulation 4, tuned, NVIDIA A10", and in what it differs
-    from another of that name.
+    """The name of each group, as "tier-a full, batch 1 x 2048 tokens, accumulation 4, tuned, NVIDIA A10", with its
+    differences from other groups of that name.
     """
     by_name = grouped((_plain_name(group), group) for group in groups)
     return tuple(_name_among(group, by_name[_plain_name(group)]) for group in groups)
@@ -125,7 +125,7 @@ def _differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> 
 
 
 def value_text(value: Any) -> str:
-    """The value of a field of the work, in a word."""
+    """The value of a field of the work as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):

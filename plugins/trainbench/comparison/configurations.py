@@ -1,4 +1,4 @@
-"""Campaign -> how each configuration stands against the baseline, on each kind of GPU."""
+"""Compares the configurations of a campaign with its baseline, on each kind of GPU."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost, savings
 from trainbench.results.campaign import Campaign
 
-WORTH_PCT = 1.0  # a smaller difference, however sure, helps nobody
-TELLING_PCT = 5.0  # noise above that hides differences that somebody would want to know of
+WORTH_PCT = 1.0  # smaller differences do not matter, however certain
+TELLING_PCT = 5.0  # larger noise hides differences that matter
 
 
 class Verdict(StrEnum):
-    """In the order of the reports."""
+    """The verdict on a configuration, in the order of the reports."""
 
     BASELINE = "baseline"
     HELPED = "helped"
@@ -143,7 +143,7 @@ class _Comparer:
         runs = self._runs_of(name)
         results = runs_with_throughput(runs)
         failed = tuple(r for r in runs if r.error)
-        one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
+        one_run = None if results == self._base else self._one_run  # the baseline is not compared with itself
         rate = speed_up(self._base, results, one_run) if self._base and results else None
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)

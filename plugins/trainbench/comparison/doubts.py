@@ -32,7 +32,7 @@ STATED_WORK = {
     "gradient_accumulation_steps": 4,
 }
 STATED_TOKENS_PER_S = {2: (6_000.0, 11_000.0), 4: (9_000.0, 18_000.0)}
-# Sharding takes memory away: (less, more), as published for those four. Models that differ may differ, so it informs.
+# Sharding saves memory: (less, more), as published for those four. Other models may differ, so it only informs.
 MEMORY_ORDER = (
     (Strategy.ZERO2, Strategy.DDP),
     (Strategy.ZERO3, Strategy.DDP),
@@ -193,7 +193,7 @@ def _gain(result: RunResult, efficiency: Efficiency) -> str:
 
 
 def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """For each work and number of GPUs, the strategies that need more memory than theory lets expect."""
+    """Findings on strategies that need more memory than theory predicts, for each work and number of GPUs."""
     for group in work_groups(results):
         for size in world_sizes(group):
             by_strategy = {entry.strategy: entry for entry in entries(group, size) if entry.memory_gb is not None}
@@ -219,7 +219,7 @@ def _needs_more(less: Entry, more: Entry) -> bool:
 
 
 def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """Runs of one work on the same machines; drills are slow on purpose."""
+    """Findings on equal runs on the same machines that differ too much; drills are left out."""
     equal: dict[tuple[str, ...], list[RunResult]] = {}
     for result in results:
         if result.performance.step_time and not result.spec.drill:
@@ -242,7 +242,7 @@ def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
 
 
 def _stated_range(result: RunResult) -> Iterator[Finding]:
-    """The range that was published for this very work on this very GPU; it says nothing about any other."""
+    """A finding where the throughput is outside of the published range for this work on this GPU."""
     spec, rate = result.effective_spec, result.performance.tokens_per_second
     is_stated = all(getattr(spec.work, name) == value for name, value in STATED_WORK.items())
     low, high = STATED_TOKENS_PER_S.get(spec.placement.world_size, (0.0, math.inf))

@@ -1,4 +1,4 @@
-"""The runs of one strategy on one number of GPUs as one figure each, and how sure that figure is."""
+"""Entries: the runs of one strategy on one number of GPUs, with their medians and the noise of these."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Entry(MeasuredRuns):
 
     @cached_property
     def nodes(self) -> frozenset[str]:
-        """Every machine that any of the runs used."""
+        """The machines of all runs."""
         return frozenset(
             name for result in self.results for name in (result.spec.identity.node, *result.spec.identity.peers)
         )
@@ -60,7 +60,7 @@ class Entry(MeasuredRuns):
 
     @property
     def size(self) -> str:
-        """ "4 GPUs", on a CPU "4 processes"; and of how many nodes when there are several."""
+        """ "4 GPUs", on a CPU "4 processes"; with the number of nodes when there are several."""
         of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
         return f"{count(self.world_size, self.rank_noun)}{of}"
 
@@ -71,7 +71,7 @@ class Entry(MeasuredRuns):
 
     @cached_property
     def noise_pct(self) -> float:
-        """How far chance may have moved the throughput, as seen here: the largest of half the range of the runs, half
+        """Noise of the throughput in percent: the largest of half the range of the runs, half
         the range of the windows of one run, and the 95 % half-width of the mean step time.
         """
         rates = [r.performance.samples_per_second for r in self.results if r.performance.samples_per_second]
@@ -86,7 +86,7 @@ def entries(group: WorkGroup, size: int) -> list[Entry]:
 
 
 def all_entries(group: WorkGroup) -> list[Entry]:
-    """The entries of all world sizes, the smallest size first, of one size the fastest."""
+    """The entries of all world sizes, the smallest size first, within a size the fastest."""
     return [entry for size in world_sizes(group) for entry in entries(group, size)]
 
 
@@ -112,12 +112,12 @@ def is_tie(one: Entry, other: Entry) -> bool:
 
 
 def level_with(entry: Entry, others: Sequence[Entry]) -> list[Entry]:
-    """Those of `others` that do not differ from `entry` beyond the noise."""
+    """The members of `others` that differ from `entry` by no more than the noise."""
     return [other for other in others if other is not entry and is_tie(entry, other)]
 
 
 def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:
-    """One sentence for each two neighbours of the ranking that chance alone could swap."""
+    """A sentence for each pair of neighbours in the ranking whose difference is within their noise."""
     return tuple(
         f"{first.name} and {second.strategy} are level: {share(apart_pct(first, second))} apart, within their noise of "
         f"{share(both_noises_pct(first, second))}."
@@ -133,5 +133,5 @@ def _within_pct(result: RunResult) -> float:
 
 
 def half_range_pct(rates: Sequence[float]) -> float:
-    """Half of (largest - smallest), in percent of the median; 0 of nothing."""
+    """Half of (largest - smallest), in percent of the median; 0 without values."""
     return 50 * (max(rates) - min(rates)) / statistics.median(rates) if rates else 0.0

@@ -1,4 +1,4 @@
-"""A/A: equal runs on every node, nobody judged -> how much they differ, and which deviation can be detected here.
+"""The noise floor (A/A): how much equal runs differ on each node, and which deviation can be detected.
 
 **Three scales.** *Within runs*: windows of one pod about their mean. *Between runs*: a node's runs about their mean;
 the drift that all nodes share is left in for one node and taken out of the fleet's figure, for nodes of one round share
@@ -53,7 +53,7 @@ class Spread(Frozen):
 
 
 class NodeNoise(Frozen):
-    """Of one node, or of one GPU of it that measured by itself."""
+    """The noise of one node, or of one GPU of it that measured by itself."""
 
     node: str
     gpu: str | None = None  # "GPU 3 (GPU-5f3c...)"; None: the node as a whole
@@ -65,13 +65,13 @@ class NodeNoise(Frozen):
 
 
 class Floor(Frozen):
-    """Of one work on one kind of GPU. `largest`: the deviation of the run that lies furthest from the median of all."""
+    """The noise of one work on one kind of GPU. `largest`: the largest deviation of a run from the median of all."""
 
     group_id: str
     gpu_name: str | None
     nodes: tuple[NodeNoise, ...]
-    between: Spread | None  # without what a round does to all nodes: between peers it is no noise
-    between_own: Spread | None  # with it: a node's own past had other rounds
+    between: Spread | None  # without the common effect of a round, which is no noise between peers
+    between_own: Spread | None  # with it, because a node's own past had other rounds
     within: Spread | None
     nodes_sd_pct: float | None  # of all GPUs where each measured by itself; None: fewer than three nodes
     largest: dict[Metric, float]  # percent; degrees C for temperature
@@ -117,7 +117,7 @@ def measures_noise(campaign: Campaign) -> bool:
 
 
 def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
-    """One for each work and kind of GPU on which something was measured, without gangs and drills."""
+    """The noise of each measured work and kind of GPU, without gangs and drills."""
     alone = [result for result in results if result.spec.placement.nodes == 1 and not result.spec.drill]
     floors_or_none = (_floor(*key, members) for key, members in by_group(alone, ()).items())
     return tuple(floor for floor in floors_or_none if floor)

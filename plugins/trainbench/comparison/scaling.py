@@ -67,7 +67,7 @@ class Scaling:
 
     @property
     def speed_up(self) -> float:
-        """Times the throughput of the base."""
+        """Throughput as a multiple of the base's."""
         return self.pct / 100 * self.world_size / self.efficiency.base_world_size
 
     @property
@@ -87,7 +87,7 @@ class Scaling:
 
 
 def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
-    """For each result; None where no smaller number of GPUs of the same work, strategy and GPU was measured.
+    """The efficiency of each result; None without a smaller number of GPUs of the same work, strategy and GPU.
 
     The base is the median of its runs on a machine of the result; of all of its runs where none shares one.
     """
@@ -105,7 +105,7 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
 
 
 def entry_scaling(results: Sequence[RunResult]) -> Callable[[Entry], Scaling | None]:
-    """Of the runs in `results`: entry -> its scaling; None without a base."""
+    """Entry -> the scaling of its runs in `results`; None without a base."""
     by_run = {id(result): efficiency for result, efficiency in zip(results, efficiencies(results), strict=True)}
     runs_beside = {id(result): group.results for group in work_groups(results) for result in group.results}
 

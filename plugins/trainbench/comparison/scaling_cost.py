@@ -49,7 +49,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingStep:
-    """From one point to a larger one, for a number of samples. `extra_usd` is negative where the larger is cheaper."""
+    """The change from one point to a larger one, for some samples. `extra_usd` < 0: the larger one is cheaper."""
 
     base: ScalingPoint
     larger: ScalingPoint
@@ -72,7 +72,7 @@ def scaling_point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | 
 
 
 def comparable_points(points: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ...]:
-    """Those with a throughput; all of them without a price as soon as one has none, so that like is added to like."""
+    """The points with a throughput; all without prices if one has none, because only equal units are comparable."""
     kept = [point for point in points if point.entry.samples_per_s > 0]
     if all(point.usd_per_gpu_hour is not None for point in kept):
         return tuple(kept)
@@ -95,7 +95,7 @@ def scaling_step(base: ScalingPoint, larger: ScalingPoint, num_samples: int) -> 
 
 
 def worth_choosing(points: Sequence[ScalingPoint], num_samples: int) -> tuple[ScalingPoint, ...]:
-    """Fastest first, cheapest last: those that no other beats in both time and cost. Of equals the smaller one."""
+    """The points that no other beats in both time and cost, fastest first; of equal points the smaller one."""
     kept: list[ScalingPoint] = []
     for point in sorted(points, key=lambda p: (p.hours(num_samples), p.price(num_samples), p.gpus)):
         if not kept or point.price(num_samples) < kept[-1].price(num_samples):

@@ -54,7 +54,7 @@ class SpeedUp(NamedTuple):
 
 
 def runs_with_throughput(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
-    """Those that measured a throughput, failed runs and drills left out."""
+    """The runs that measured a throughput, without failed runs and drills."""
     return tuple(filter(is_measured, results))
 
 
@@ -69,7 +69,7 @@ def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noi
 
 
 def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
-    """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
+    """The runs of each in rounds and on nodes of both, so that no difference between nodes enters."""
     rounds = _by_round(base).keys() & _by_round(other).keys()
     return tuple(
         tuple(r for r in runs if (r.spec.identity.node, r.spec.identity.round) in rounds) for runs in (base, other)
@@ -77,7 +77,7 @@ def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[
 
 
 def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
-    """Of all good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
+    """The noise of good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
     of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
     by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
     return _pooled([estimate for runs in by_node.values() if (estimate := noise.estimate(runs))])

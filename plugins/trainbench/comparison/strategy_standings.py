@@ -1,4 +1,4 @@
-"""Traits of each strategy: its throughput and memory against those of the strategies beside it.
+"""Traits of each strategy: its throughput and memory against those of the other strategies.
 
 The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
 first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
@@ -114,7 +114,7 @@ class Traits:
 
 
 def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Traits, ...]:
-    """Of strategies that did equal work on one number of GPUs; empty for fewer than three, or without their memory."""
+    """The traits of strategies with equal work on one number of GPUs; empty for fewer than three, or without memory."""
     if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
         return ()
     return tuple(_traits(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))

@@ -59,7 +59,7 @@ def judge_campaign(
     earlier = history.node_records({record.fingerprint for record in now}, name, started_at)
     renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()
     baseline_rates = _BaselineRates(history, {rename.node: rename.was for rename in renamed}, started_at, finished_at)
-    # A result that breaks the comparison with peers is replaced by a failed run, so its own past is no matter.
+    # A result that breaks the comparison with peers becomes a failed run, so it is not compared with its past.
     groups, counted = _against_peers(plan, checked, baseline_rates)
     return FirstVerdict(
         results_digest=_digest(results),

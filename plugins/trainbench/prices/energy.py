@@ -4,7 +4,7 @@ Rates in, USD out:
     energy_usd(joules, usd_per_kwh, pue=1.0) -> USD
     power_usd_per_hour(watts, usd_per_kwh, pue=1.0) -> USD per hour
     energy_usd_per_1000_samples(joules_per_sample, usd_per_kwh, pue=1.0) -> USD
-    measured_joules(result) -> joules of the measured windows, all GPUs; None where one has no counter or did not tell
+    measured_joules(result) -> joules of the measured windows, all GPUs; None where one reports no energy
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pu
 
 
 def measured_joules(result: RunResult) -> float | None:
-    """All GPUs of the run, within the measured windows; None as soon as one of them did not tell. One pod's own file of
+    """All GPUs of the run, within the measured windows; None where one of them reports none. One pod's own file of
     a gang has its own GPUs only.
     """
     known = [gpu.energy_j for gpu in result.telemetry.gpus if gpu.energy_j is not None]

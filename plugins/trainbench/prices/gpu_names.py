@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # sold with either; GB as in the name
+TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # each is sold with either memory; GB as in the name
 NVL_MEMORY_GB = 94  # an H100 with it is the NVL one, whatever the catalogue calls it
 # Accelerators of these catalogues that are no NVIDIA GPU, by how their names begin.
 NOT_NVIDIA = ("tpu", "trainium", "inferentia", "gaudi", "mi2", "mi3", "radeon", "v710", "xilinx", "ponte", "alveo")
@@ -17,7 +17,7 @@ _AS_NVML = {
 
 
 class GpuNameError(ValueError):
-    """A name that says no GPU, or not which; the message says why."""
+    """A name without a GPU, or with several possible ones; the message has the reason."""
 
 
 def nvml_name(name: str, memories_gb: Collection[int] = ()) -> str:

@@ -31,7 +31,7 @@ Cells = Mapping[str, Any]
 
 
 class Skip(ValueError):
-    """Why a row of the file is no row of the table."""
+    """The reason why a row of the file is no row of the table."""
 
 
 class SkippedRows(Frozen):
@@ -43,7 +43,7 @@ class SkippedRows(Frozen):
 
 
 class ImportedPrices(Frozen):
-    """`num_rows` of the file became `prices`, but for those that `skipped` counts; zones of one region are one row."""
+    """`num_rows`: rows of the file; all became `prices` except those in `skipped`. Zones of a region are one row."""
 
     prices: tuple[Price, ...]
     num_rows: int
@@ -93,7 +93,7 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
 
 
 def as_toml(prices: Iterable[Price]) -> str:
-    """A price table that load_prices() reads."""
+    """The text of a price table that load_prices() reads."""
     return "\n".join(_toml_row(price) for price in prices)
 
 
