@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import control_plane, detection, speed, tries
-from tests.unit.published.aa import AA, beyond_chance_pct, cold_and_warm_s, rates, rates_by_gpu, runs, spread
+from tests.unit.published import aa, control_plane, detection, notes, speed, tries
+from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
-from tests.unit.published.measured import RESULTS, ROOT
+from tests.unit.published.measured import ACCUMULATION, FLOAT8, GRAPHS, RESULTS, ROOT
 
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "README.md": control_plane.readme,
@@ -30,14 +30,23 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/pages.md": control_plane.pages,
     "docs/performance.md": speed.performance,
     "docs/performance-tries.md": tries.tries,
+    "docs/results/README.md": notes.all_results,
+    f"docs/results/{AA}/README.md": aa.note,
+    f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
+    f"docs/results/{FLOAT8}/README.md": notes.float8,
+    f"docs/results/{GRAPHS}/README.md": notes.graphs,
+    "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
+    "docs/results/pages-2026-11-22/README.md": notes.pages,
     "docs/scale.md": control_plane.scale,
     "docs/security.md": control_plane.security,
 }
 LISTED = tomllib.loads(Path(__file__).with_name("published").joinpath("no_measurement.toml").read_text())
 WRITTEN: dict[str, str] = LISTED["written"]
+EXEMPT = {*WRITTEN, *LISTED["other_documents"]}
+DOCS = ROOT / "docs"
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")]
+    for page in [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md"), *RESULTS.glob("**/README.md")]
 )
 
 
@@ -55,7 +64,7 @@ def test_what_is_listed_stands_on_the_page(page: str) -> None:
     assert missing(text_of(page), LISTED["no_measurement"][page]) == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in WRITTEN])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in EXEMPT])
 def test_no_other_figure_stands_on_the_page(page: str) -> None:
     computed = list(CLAIMS[page]()) if page in CLAIMS else []
     assert unclaimed(text_of(page), [*computed, *LISTED["no_measurement"].get(page, [])]) == []
@@ -72,44 +81,6 @@ def test_a_figure_is_a_number_with_a_unit_with_decimals_or_with_thousands() -> N
     assert len(unclaimed(text, [])) == 4
     assert unclaimed(text, ["18,463 tokens/s in 38.8 GB, 3.23 times; 62 %"]) == []
     assert missing(text, ["3.23 times", "3.24 times"]) == ["3.24 times"]
-
-
-def row(folder: str, start: str) -> str:
-    lines = (RESULTS / AA / "README.md").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith(f"| `{folder}` | {start}")]
-    return line
-
-
-def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
-    of = {
-        ("presets", "`tuned`"): "presets/tuned-*",
-        ("presets", "`as_users_run`"): "presets/as-users-run-*",
-        ("redesign", "`tuned`"): "redesign/tuned-*",
-        ("ddp", "`ddp`"): "ddp/night-ddp-*",
-        ("nights", "`ddp`"): "nights/night-ddp-*",
-        ("ddp-512", "`ddp`"): "ddp-512/night-ddp-*",
-    }
-    for place, pattern in of.items():
-        items, decimals = spread(rates(pattern)), 1 if place[0] == "ddp-512" or "as-users" in pattern else 2
-        assert f"| {100 * items.sd:.{decimals}f} % | {beyond_chance_pct(items):.1f} % |" in row(*place), place
-
-
-def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
-    nights, by_gpu = runs("nights/night-independent-*"), rates_by_gpu("nights/night-independent-*")
-    result = spread(*by_gpu)
-    shown = row("nights", "`independent`")
-
-    assert len(nights) == 5
-    assert result.degrees_of_freedom == 8
-    assert f"{min(map(min, by_gpu)):.2f} to {max(map(max, by_gpu)):.2f} a GPU" in shown
-    assert f"{100 * result.sd:.2f} % (pooled over the GPUs) | {beyond_chance_pct(result):.1f} %" in shown
-
-
-def test_the_pods_of_a_night_end_when_the_page_says() -> None:
-    for folder, strategy in (("nights", "independent"), ("nights", "ddp"), ("ddp", "ddp"), ("ddp-512", "ddp")):
-        cold, warm = cold_and_warm_s(f"{folder}/night-{strategy}-*")
-
-        assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row(folder, f"`{strategy}`")
 
 
 def readme() -> str:

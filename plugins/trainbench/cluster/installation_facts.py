@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -219,6 +220,7 @@ def _revision(engine: Any) -> str | None:
             _writable(next(parent for parent in file.absolute().parents if parent.exists()))
             return None
         _writable(file)
+    logging.getLogger(MigrationContext.__module__).setLevel(logging.WARNING)  # else it writes how it connects
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 

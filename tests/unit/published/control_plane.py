@@ -51,7 +51,7 @@ def benchmarks() -> Iterator[str]:
 
 
 def command_line() -> Iterator[str]:
-    yield f"{START_S:.0f} s to start, then the steps of warm-up and windows at an MFU of {ASSUMED_MFU_PCT:.0f} %."
+    yield f"{START_S:.0f} s to start, then the steps of warm-up and windows at an MFU of {ASSUMED_MFU_PCT:.0f} %"
     yield f"the limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} % there instead of {RATE_LIMITS_PCT[Device.CUDA]:.0f} %"
 
 

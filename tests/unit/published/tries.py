@@ -349,11 +349,17 @@ def strategies() -> Iterator[str]:
     )
 
 
-def strategies_by_probe() -> Iterator[str]:
+def probes_by_size() -> dict[int, list[float]]:
+    """The study's matmul probes in TFLOP/s, by the number of GPUs."""
     probes: dict[int, list[float]] = {1: [], 2: [], 4: []}
     for path in (RESULTS / STRATEGIES).iterdir():
         folder = f"{STRATEGIES}/{path.name}"
         probes[run(folder).spec.placement.world_size].append(probe_tflops(folder))
+    return probes
+
+
+def strategies_by_probe() -> Iterator[str]:
+    probes = probes_by_size()
     one, two, four = (f"{min(of):.0f} to {max(of):.0f}" for of in probes.values())
     yield (
         f"multiplies at {one} TFLOP/s in the probe; the slowest GPUs of the 2-GPU machines at {two}, of the 4-GPU"
