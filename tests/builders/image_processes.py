@@ -29,7 +29,7 @@ def make_spec(**changes: Any) -> RunSpec:
     fields: dict[str, Any] = {
         "campaign_id": "campaign", "run_id": "run", "group_id": "group", "node": "node-1", "model": "tiny",
         "device": "cpu", "recipe": Recipe.QLORA, "micro_batch_size": 2, "seq_length": 32, "warmup_steps": 2,
-        "measured_steps": 4, "max_measured_steps": 8, "max_window_s": 120, "repeats": 2, "timeout_s": 480,
+        "measured_steps": 4, "max_measured_steps": 8, "max_window_s": 120, "repeats": 2, "timeout_s": 1500,
     }  # fmt: skip
     fields |= changes
     if fields["recipe"] == Recipe.FULL:
@@ -60,7 +60,7 @@ def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
     """The result, after checking that the file and the last line on stdout are the same."""
-    stdout, stderr = process.communicate(timeout=600)
+    stdout, stderr = process.communicate(timeout=1800)
     assert stdout, stderr
     text = (folder / "result.json").read_text()
     assert text == stdout.splitlines()[-1]
@@ -104,7 +104,7 @@ def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
     }  # fmt: skip
     rank = context.Process(target=_be_rank, args=(changes, prelude))
     rank.start()
-    rank.join(600)
+    rank.join(1800)
     assert rank.exitcode is not None, "the rank did not end"
     (report,) = read_reports(folder)
     return report

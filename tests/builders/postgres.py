@@ -21,7 +21,7 @@ from debian import NoPackage, install
 NAMED_BY = "TRAINBENCH_TEST_POSTGRES_URL"
 DEBIAN = Path("/usr/lib/postgresql")
 OWNER = "postgres"  # whom root starts it as: a server refuses to be root's
-START_S = 60
+START_S = 600
 # Nothing of it has to outlive the tests.
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=16MB", "listen_addresses=")
 
@@ -122,7 +122,7 @@ class Debian:
         """At once, whoever is connected."""
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

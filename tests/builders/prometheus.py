@@ -21,7 +21,7 @@ from bench_image.process.parent_death import die_with_parent
 from debian import install
 from tests.builders.ports import free_port
 
-WAIT_S = 60
+WAIT_S = 600
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Prometheus:
         return {(labels["alertname"], labels.get("node", "")) for labels in firing}
 
     def get(self, path: str, **parameters: str) -> Any:
-        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=60) as answer:
+        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=300) as answer:
             return json.load(answer)["data"]
 
 

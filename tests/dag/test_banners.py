@@ -54,7 +54,7 @@ def client(airflow_db: None) -> Iterator[Any]:
 @pytest.fixture
 def history(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Fresh, and read to the end by whoever asks: a test must not depend on how fast this machine is."""
-    monkeypatch.setattr(banners, "CACHE", BannerCache(banners.read, wait_s=60))
+    monkeypatch.setattr(banners, "CACHE", BannerCache(banners.read, wait_s=1200))
     return open_history(store=store)
 
 

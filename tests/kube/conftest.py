@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ os.environ.update(
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer than the doctor and the client of the Kubernetes API wait."""
+    from trainbench.cluster import doctor, kubernetes_api
+    from trainbench.cluster.doctor_facts import gather_facts
+
+    monkeypatch.setattr(doctor, "gather_facts", partial(gather_facts, deadline_s=600.0))
+    monkeypatch.setattr(kubernetes_api, "TIMEOUTS_S", (600.0, 600.0))
 
 
 @pytest.fixture(scope="session")

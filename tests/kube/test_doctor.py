@@ -17,18 +17,11 @@ from tests.kube.clusters import shipped_roles
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import Check, CheckState
-from trainbench.cluster.doctor_facts import gather_facts
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
 from trainbench.pods.manifests import manifests
 from trainbench.settings.environment import Settings
 
 CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take longer than the doctor waits."""
-    monkeypatch.setattr(doctor, "gather_facts", partial(gather_facts, deadline_s=600.0))
 
 
 @pytest.fixture

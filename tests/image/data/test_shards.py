@@ -272,7 +272,7 @@ def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
         for index in range(4)
     ]  # fmt: skip
     for writer in writers:
-        _, errors = writer.communicate(timeout=600)
+        _, errors = writer.communicate(timeout=1500)
         assert writer.returncode == 0, errors
 
     assert not list(tmp_path.rglob(".*"))
@@ -305,7 +305,7 @@ def test_a_rank_waits_for_the_one_that_writes(tmp_path: Path) -> None:
     waiting.join(0.5)
     assert waiting.is_alive()
     made(layout)
-    waiting.join(120)
+    waiting.join(1200)
 
     assert [prepared.written for prepared in done] == [True]
 
@@ -380,7 +380,7 @@ def test_reading_ahead_is_bounded(data: Layout, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ShardBatches, "read", counted)
     reader.batch(0, 0)
     most = 1 + AHEAD + 1  # taken, in the queue, and one that waits for a place there
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while len(reads) < most and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.3)

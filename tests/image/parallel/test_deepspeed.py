@@ -30,7 +30,7 @@ def test_deepspeeds_fp16_turns_fp32_weights_into_fp16_ones() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1500,
     )
 
     assert "weights {torch.float16}" in done.stdout, done.stderr

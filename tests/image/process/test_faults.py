@@ -85,7 +85,7 @@ def test_ranks_follow_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
 
-    gone, alive = psutil.wait_procs(family, timeout=120)
+    gone, alive = psutil.wait_procs(family, timeout=1200)
     assert (len(gone), alive) == (3, [])  # torchrun and two ranks
 
 

@@ -21,7 +21,7 @@ from tests.builders.ports import free_port
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 200) -> RunResult:
+def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 1500) -> RunResult:
     """Two ranks under torchrun that first run a few lines of Python; fails if they take longer than `limit_s`."""
     program = folder / "broken_rank.py"
     program.write_text(f"{prelude}\nimport os\nfrom bench_image.process.worker import main\nos._exit(main())")
@@ -93,7 +93,7 @@ def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_
 
 def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -> None:
     """Half of timeout_s: the error comes before the supervisor's deadline."""
-    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, timeout_s=6)
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, timeout_s=20)
     subprocess.run(
         [sys.executable, "-m", "bench_image.process.worker"],
         env=environment(
@@ -102,7 +102,7 @@ def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -
         ),
         capture_output=True,
         check=False,
-        timeout=600,
+        timeout=1500,
     )  # fmt: skip
     (report,) = read_reports(tmp_path)
 

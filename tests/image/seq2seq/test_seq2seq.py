@@ -298,7 +298,7 @@ def run(folder: Path, *arguments: str, ranks: int | None = None) -> subprocess.C
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"] if ranks else []
     return subprocess.run(
         [sys.executable, "-m", *torchrun, "bench_image.seq2seq", *arguments],
-        cwd=folder, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=600,
+        cwd=folder, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=1500,
     )  # fmt: skip
 
 

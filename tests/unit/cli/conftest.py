@@ -30,7 +30,7 @@ spec = parse_spec(os.environ[SPEC_ENV])
 print("phase=warmup step=1/5", flush=True)
 if spec.identity.node == "node-hangs":
     Path(os.environ["HANGS"]).write_text(str(os.getpid()))
-    time.sleep(60)
+    time.sleep(3600)
 if spec.identity.node == "node-silent":
     sys.exit(3)
 rate = 40.0 + int(spec.identity.node[-1]) / 10

@@ -176,7 +176,7 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     (campaign_id,) = open_store().campaign_ids()
     _is_judged_as_running(campaign_id)
     process.send_signal(signum)
-    printed, logged = process.communicate(timeout=300)
+    printed, logged = process.communicate(timeout=1200)
     assert process.returncode == code
     error = json.loads(printed)["error"]
     assert error["kind"] == "interrupted"

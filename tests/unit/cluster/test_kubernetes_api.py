@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import (
     NEEDED,
     Cluster,
@@ -78,7 +79,8 @@ class Api:
 
 
 @pytest.fixture
-def api() -> Iterator[Api]:
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setattr(kubernetes_api, "TIMEOUTS_S", (600.0, 600.0))  # the machine may be busy
     api = Api()
     thread = threading.Thread(target=api.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

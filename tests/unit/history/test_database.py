@@ -49,7 +49,7 @@ def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(
         for day in (1, 2, 3)
     ]
     for process in processes:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=1200)
         assert process.returncode == 0, said
     assert sorted(row["campaign_id"] for row in stored(open_history(url), runs)) == ["night-1", "night-2", "night-3"]
 

@@ -55,16 +55,23 @@ def test_a_pod_without_a_result_says_so() -> None:
     assert (outcome.exit_code, outcome.result_text) == (3, None)
 
 
-def test_the_deadline_ends_a_pod_that_ignores_sigterm_and_its_children(tmp_path: Path) -> None:
+def test_the_deadline_ends_a_pod_that_ignores_sigterm_and_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second begins with the pod's first line, which may come late on a busy machine."""
+    begin, timers = threading.Timer.start, list[threading.Timer]()
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: timers.append(timer))
     pids = tmp_path / "pids"
     program = f"""
 import os, signal, subprocess, sys, time, pathlib
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(3600)"])
 pathlib.Path({str(pids)!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
-time.sleep(600)
+print("ready", flush=True)
+time.sleep(3600)
 """
-    outcome = LocalPod(pod(program, activeDeadlineSeconds=1, terminationGracePeriodSeconds=0.5), IMAGE).run(print)
+    ignorant = LocalPod(pod(program, activeDeadlineSeconds=1, terminationGracePeriodSeconds=0.5), IMAGE)
+    outcome = ignorant.run(lambda _: begin(timers.pop()))
 
     assert outcome.ended_by == "DeadlineExceeded"
     assert outcome.exit_code == -9
@@ -84,7 +91,7 @@ time.sleep(600)
 """
     running = LocalPod(pod(program), IMAGE)
     started = threading.Event()
-    stopper = threading.Thread(target=lambda: started.wait(30) and running.stop("the task was stopped"))
+    stopper = threading.Thread(target=lambda: started.wait(600) and running.stop("the task was stopped"))
     stopper.start()
     outcome = running.run(lambda line: started.set())
     stopper.join()
@@ -114,7 +121,7 @@ def test_a_missing_interpreter_says_how_to_get_it(python: str, message: str) -> 
 
 def _all_end(pids: list[int]) -> bool:
     """A killed process may stay a zombie of its new parent for a moment."""
-    for _ in range(100):
+    for _ in range(2400):
         if all(not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in pids):
             return True
         time.sleep(0.05)

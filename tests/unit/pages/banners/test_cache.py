@@ -9,7 +9,7 @@ from trainbench.history.breach import Breach
 from trainbench.pages.banners.cache import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
 
 ROWS = (make_breach("node-3"),)
-ENOUGH_S = 60.0
+ENOUGH_S = 1200.0
 
 
 class Database:

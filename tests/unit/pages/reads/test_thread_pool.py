@@ -19,7 +19,7 @@ def test_readers_of_ours_hold_no_thread_that_airflow_answers_in() -> None:
     @router.get("/ours/{node}")
     def ours(node: str, days: int = 30) -> str:
         arrived.release()
-        answered.wait(60)
+        answered.wait(1200)
         return f"{node} {days}"
 
     @app.get("/airflow")
@@ -36,12 +36,12 @@ def test_readers_of_ours_hold_no_thread_that_airflow_answers_in() -> None:
         for reader in readers:
             reader.start()
         for _ in range(MAX_THREADS):
-            assert arrived.acquire(timeout=60)
+            assert arrived.acquire(timeout=1200)
         home = client.get("/airflow").json()
         is_beside = not answers and not arrived.acquire(blocking=False)
         answered.set()
         for reader in readers:
-            reader.join(60)
+            reader.join(1200)
 
     assert (home, is_beside) == ("home", True)
     assert answers == ["gpu-1 7"] * num_readers
