@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE
 from bench_image.contract.options import Strategy
 from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
@@ -277,8 +277,8 @@ def _place(name: str) -> tuple[int, int, bool]:
 FOLLOWS = {"multi_gpu_seq_length": "seq_length", "seed": "timeout_s"}
 # Choices of the form that the pydantic fields do not declare.
 BY_HAND: Mapping[str, Mapping[str, Any]] = {
-    "world_sizes": {"items": {"type": TEXT_OR_NUMBER}},
+    "world_sizes": {"items": {"type": TEXT_OR_NUMBER, "minimum": 1, "pattern": "^[1-9][0-9]{0,4}$"}},
     "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},
-    "models": {"items": {"type": "string", "enum": list(MODELS)}, "examples": list(MODELS)},
+    "models": {"items": {"type": "string", "enum": [*MODELS, *SAME_SHAPE]}, "examples": list(MODELS)},
     "purchase_usd": {"type": ["object", "null"]},
 }
