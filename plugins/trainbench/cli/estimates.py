@@ -135,7 +135,8 @@ PriceTerms = Annotated[
         metavar="NAME=VALUE",
         help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
         "wait_minutes (for a new instance; the other instances are billed meanwhile). "
-        "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
+        "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
+        "opex_usd_per_gpu_hour. May be repeated.",
     ),
 ]
 

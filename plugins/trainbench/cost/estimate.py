@@ -15,6 +15,7 @@ from trainbench.core.formats import count, figure, share, usd
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.cost.job_memory import MemoryFit
 from trainbench.cost.job_throughput import Rate
+from trainbench.prices.list_prices import list_price
 from trainbench.prices.ownership import owned_usd_per_gpu_hour
 from trainbench.prices.price_tables import Price, exact_prices, given_price
 from trainbench.prices.run_cost import quote, usd_per_1000_samples
@@ -40,9 +41,9 @@ class Interruptions(Frozen):
 
 
 class Ownership(Frozen):
-    """An owned GPU. See ownership.owned_usd_per_gpu_hour."""
+    """An owned GPU. See ownership.owned_usd_per_gpu_hour. `purchase_usd` None: its list price, of the bare card."""
 
-    purchase_usd: float
+    purchase_usd: float | None = None
     life_years: float
     utilisation: float
     residual_share: float = 0.0
@@ -138,7 +139,7 @@ def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tu
             return (given_price(positive(pricing.usd_per_gpu_hour, "USD per GPU-hour"), gpu_name),)
         case Basis.OWNED:
             return (
-                given_price(_owned_usd(pricing.ownership), gpu_name).model_copy(
+                given_price(_owned_usd(pricing.ownership, gpu_name), gpu_name).model_copy(
                     update={"source": "by the purchase price"}
                 ),
             )
@@ -146,11 +147,15 @@ def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tu
     return rows if pricing.basis is Basis.ON_DEMAND else tuple(price for price in rows if price.spot_usd_per_hour)
 
 
-def _owned_usd(ownership: Ownership | None) -> float:
+def _owned_usd(ownership: Ownership | None, gpu_name: str | None) -> float:
     if ownership is None:
         raise QuantityError("basis owned: give the purchase price of a GPU, its life and its utilisation")
+    listed = list_price(gpu_name or "")
+    purchase_usd = listed.usd if ownership.purchase_usd is None and listed else ownership.purchase_usd
+    if purchase_usd is None:
+        raise QuantityError(f"{gpu_name or 'a GPU without a name'} has no list price: give purchase_usd")
     return owned_usd_per_gpu_hour(
-        ownership.purchase_usd,
+        purchase_usd,
         ownership.life_years * HOURS_PER_YEAR,
         ownership.utilisation,
         ownership.residual_share,
@@ -219,7 +224,7 @@ def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: 
         case Basis.OWNED if pricing.ownership:
             own = pricing.ownership
             notes.append(
-                f"Owned: {usd(own.purchase_usd)} a GPU, {figure(own.life_years, 3)} years, at work "
+                f"Owned: {_purchase(own, job.gpu)}, {figure(own.life_years, 3)} years, at work "
                 f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
                 f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
             )
@@ -230,6 +235,14 @@ def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: 
     if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
         notes.append("List prices, before discounts, taxes, disks and traffic.")
     return tuple(notes)
+
+
+def _purchase(own: Ownership, gpu_name: str | None) -> str:
+    """ "$3,500.00 a GPU"; of a list price also its date and source."""
+    listed = list_price(gpu_name or "")
+    if own.purchase_usd is not None or listed is None:
+        return f"{usd(own.purchase_usd)} a GPU"
+    return f"{usd(listed.usd)} a GPU (the bare card's list price of {listed.as_of}, {listed.source})"
 
 
 def _missing(gpu_name: str | None, rate: Rate | None, rows: Sequence[Price], pricing: Pricing) -> tuple[str, ...]:

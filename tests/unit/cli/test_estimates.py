@@ -185,7 +185,7 @@ class TestEstimate:
             (["--price", "0"], "price is 0 USD per GPU-hour"),
             (["--price", "nan"], "price is nan USD per GPU-hour"),
             (["--price", "owned"], "price owned is made of purchase_usd, life_years, utilisation"),
-            (["--price", "owned", "--with", "purchase=1"], "purchase_usd: Field required"),
+            (["--price", "owned", "--with", "purchase=1"], "life_years: Field required"),
             (["--price", "1", "--with", "per_day=1"], "per_day with a price of 1: details belong to spot and owned"),
             (["--with", "per_day"], "--with 'per_day' has no '='"),
             (["--samples-per-s", "-1"], "samples/s is -1"),

@@ -125,6 +125,17 @@ class TestOwned:
         assert (offer.provider, offer.instance, offer.source) == ("own", "owned", "by the purchase price")
         assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in result.assumptions)
 
+    def test_without_a_purchase_price_it_is_the_list_price_of_the_card(self) -> None:
+        """$1,599 over 8,760 h, at work a quarter of them: 1599 / 2190 = $0.7301 an hour."""
+        own = Ownership(life_years=1, utilisation=0.25)
+        job = JOB.model_copy(update={"gpu": "NVIDIA GeForce RTX 4090"})
+        result = estimate(job, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+        assert result.offers[0].usd_per_gpu_hour == pytest.approx(0.7301, abs=1e-4)
+        source = "Owned: $1,599.00 a GPU (the bare card's list price of 2022-09-20, https://www.slashgear.com/"
+        assert any(line.startswith(source) for line in result.assumptions)
+        with pytest.raises(QuantityError, match="NVIDIA A10 has no list price: give purchase_usd"):
+            estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+
     def test_without_a_purchase_price_it_is_refused(self) -> None:
         with pytest.raises(QuantityError, match="basis owned: give the purchase price of a GPU"):
             estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED), TODAY)
