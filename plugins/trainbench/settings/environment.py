@@ -125,7 +125,9 @@ class Settings(PodSettings, BaseSettings):
     quarantine: tuple[str, ...] = Field(
         (), description="nodes that are not benchmarked; or label one `trainbench.io/quarantine=<reason>`"
     )
-    world_sizes: tuple[int, ...] = Field(WORLD_SIZES, description="numbers of GPUs that `strategy_scaling` offers")
+    world_sizes: tuple[int, ...] = Field(
+        WORLD_SIZES, description="numbers of GPUs that the forms of `strategy_scaling` and `hardware_survey` offer"
+    )
     dag_prefix: str = Field(
         "",
         description="goes before the ids of all DAGs, such as `trainbench_`, where other DAGs have one of these ids; "
