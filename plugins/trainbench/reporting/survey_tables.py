@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
 from trainbench.comparison.entries import Entry
+from trainbench.comparison.gpu_kinds import CPU
 from trainbench.comparison.hardware_survey import (
     EVERYTHING,
     SurveyCell,
@@ -95,6 +96,8 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells, wanted = measured(survey_cells(campaign)), comparison_params(campaign)
+    if all(cell.gpu == CPU and cell.price is None for cell in all_cells):
+        return ()  # a trial: nobody rents or buys by it
     every = (
         recommend.rental_table(all_cells, wanted),
         recommend.purchase_table(all_cells, wanted),

@@ -209,10 +209,10 @@ def test_one_kind_of_gpu_has_nothing_to_be_relative_to() -> None:
 
 def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
     results = [make_cpu_result("node-1", 40.0, model="tiny", recipe=recipe) for recipe in ("full", "lora")]
-    campaign = campaigns.make_campaign(results, campaign_kind=SURVEY.campaign_kind, labels={}, params={})
+    campaign = campaigns.make_campaign(results, campaign_kind=SURVEY.campaign_kind, labels={}, params={}, costs=())
 
     assert [c.gpu for c in measured(survey_cells(campaign))] == ["CPU", "CPU"]
-    assert survey_tables.memory(campaign) == ()
+    assert survey_tables.memory(campaign) == survey_tables.money(campaign) == ()
     assert len(survey_tables.speed(campaign)) == 1
 
 
