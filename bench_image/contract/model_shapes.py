@@ -99,7 +99,7 @@ class Gpt2Shape(Frozen):
 
     @property
     def linears(self) -> dict[str, Linear]:
-        """By path: both the attention and the MLP have a `c_proj`."""
+        """The linears, named by path because both the attention and the MLP have a `c_proj`."""
         hidden = self.hidden_size
         return {
             "attn.c_attn": (hidden, 3 * hidden),
@@ -132,7 +132,7 @@ class EncoderDecoderShape(Frozen):
 
     @property
     def linears(self) -> dict[str, Linear]:
-        """None that LoRA adapts: it is trained from scratch."""
+        """Empty: LoRA adapts no layer of a model that is trained from scratch."""
         return {}
 
     @property

@@ -170,7 +170,7 @@ class Performance(Slotted):
 
     @classmethod
     def unmeasured(cls, clock: Clock) -> Performance:
-        """Of a run that measured nothing: every figure null."""
+        """The performance of a run that measured nothing: every figure is null."""
         nothing: dict[str, Any] = dict.fromkeys(fields_of(cls))
         return cls(**nothing | {"clock": clock, "measured_steps": 0, "windows": (), "step_times_s": ()})
 
@@ -237,7 +237,7 @@ class Probes(Frozen):
 
 
 class Communication(Frozen):
-    """From a few profiled steps after the windows; shares of those steps' time, mean over ranks.
+    """Communication as shares of the time of a few profiled steps after the windows, mean over ranks.
 
     Exposed: no computation ran at the same time, so the step waited. A rank that waits for its peers communicates.
     """

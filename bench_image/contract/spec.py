@@ -30,7 +30,7 @@ def is_slice(gpu_resource: str) -> bool:
 
 
 class Identity(Frozen):
-    """Which run this is. It changes nothing that is measured."""
+    """The identity of a run. It changes nothing that is measured."""
 
     campaign_id: Identifier = Field(description="one execution of the whole flow, e.g. one DAG run")
     run_id: Identifier = Field(description="group + node + round; readable and unique within the campaign")

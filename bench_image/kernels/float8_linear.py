@@ -19,7 +19,7 @@ MAX_E4M3, LEAST = 448.0, 1e-12
 
 
 class FastAccumulation(NamedTuple):
-    """Which products add up in the tensor cores' own precision, of about 14 bits, instead of fp32."""
+    """The products that add up in the tensor cores' own precision, of about 14 bits, instead of fp32."""
 
     out: bool
     grad_x: bool
@@ -76,7 +76,7 @@ def product(
 
 @torch.library.custom_op("trainbench::cast_both", mutates_args=())
 def cast_both(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """By rows and by columns: (m, k), (m, 1), (k, m), (k, 1). Layers that read one input share one such cast."""
+    """Cast by rows and by columns: (m, k), (m, 1), (k, m), (k, 1). Layers that read one input share one cast."""
     by_rows, row_scales, by_columns, column_scales = _cast(matrix, by_row=True, by_column=True)
     return by_rows, row_scales, by_columns, column_scales
 

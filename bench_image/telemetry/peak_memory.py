@@ -51,7 +51,7 @@ def _process_memory() -> Memory:
 
 
 def _peak_rss_bytes() -> int:
-    """Of the whole life of this process; Linux counts ru_maxrss in KiB."""
+    """Peak resident memory since the process began; Linux counts ru_maxrss in KiB."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

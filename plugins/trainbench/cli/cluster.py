@@ -141,7 +141,7 @@ def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, 
 def _print_swept(
     pods: Sequence[Swept] | None, artefacts: Sequence[Swept] | None, problems: Sequence[str], as_json: bool
 ) -> None:
-    """None: not examined; `problems` says why."""
+    """Print what was swept. `pods` or `artefacts` None: not examined, for a reason in `problems`."""
     from trainbench.cluster.housekeeping import artefacts_table, document, pods_table, summary
     from trainbench.reporting.terminal import plain, rich_table
 

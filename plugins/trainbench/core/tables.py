@@ -199,7 +199,7 @@ def median_run(results: Iterable[RunResult]) -> str | None:
 
 
 def middle_run(rates: Iterable[tuple[str, float | None]]) -> str | None:
-    """Of (run id, samples/s) the run in the middle, the lower of two; the first one when none was measured."""
+    """The run with the median samples/s, of two the lower; the first run where none was measured."""
     runs = list(rates)
     measured = sorted((rate, run_id) for run_id, rate in runs if rate)
     if measured:

@@ -89,7 +89,7 @@ def gpu_title(index: int, uuid: str | None) -> str:
 
 
 class Verdict(Frozen):
-    """Of a node, or of one GPU of it."""
+    """The verdict on a node, or on one GPU of it."""
 
     state: State
     metrics: tuple[MetricVerdict, ...]
@@ -128,8 +128,8 @@ class GpuVerdict(Verdict):
 
 
 class NodeVerdict(Verdict):
-    """Of a node that measured each of its GPUs by itself, `state`, `metrics`, `reason` and the rest are those of its
-    worst GPU, and `gpus` lists all by index; else `gpus` is empty.
+    """The verdict on a node. Where each GPU was measured by itself, `gpus` lists their verdicts by index, and all other
+    fields are those of the worst GPU; else `gpus` is empty.
     """
 
     node: str
@@ -178,7 +178,7 @@ class Level(StrEnum):
 
 
 class RateChange(Frozen):
-    """By how much one node's samples/s changed at one work. A warning of it is over at the level before."""
+    """The change of one node's samples/s at one work. A warning of it ends at the level before."""
 
     node: str
     fingerprint: str  # of the work

@@ -32,7 +32,7 @@ NO_PAST: Past = {}
 
 
 class Range(Frozen):
-    """From the least to the most."""
+    """A range of values, both ends included."""
 
     low: float
     high: float
@@ -173,7 +173,7 @@ def _median(seconds: Sequence[float]) -> Range:
 
 
 def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None:
-    """Of the prices that name the GPU best the cheapest one on spot; None where none has a spot price."""
+    """The cheapest spot price among those that name the GPU most exactly; None where none has a spot price."""
     rows = [price for price in exact_prices(gpu_name, prices) if price.spot_usd_per_gpu_hour]
     return min(rows, key=lambda price: price.spot_usd_per_gpu_hour or 0.0, default=None)
 

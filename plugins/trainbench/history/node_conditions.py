@@ -30,9 +30,10 @@ def node_conditions(
     quarter: ColumnElement[bool],
     of_breaches: ColumnElement[bool],
 ) -> tuple[NodeCondition, ...]:
-    """Of these nodes and of those that have an open breach; in natural order. `lately`, on `works`: where their latest
-    verdicts are; `quarter`, on `works`: where the last judgement of an undecided node is looked for, see DECIDED_DAYS;
-    `of_breaches`, on `breaches`: those that count.
+    """Conditions of these nodes and of those with an open breach, in natural order.
+
+    `lately`, on `works`: where their latest verdicts are; `quarter`, on `works`: where the last judgement of an
+    undecided node is searched, see DECIDED_DAYS; `of_breaches`, on `breaches`: those that count.
     """
     open_by_node = open_breaches_by_node(connection, of_breaches)
     latest = dict(_latest(connection, lately, sorted(names)))

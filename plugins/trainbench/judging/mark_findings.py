@@ -1,4 +1,4 @@
-"""Each act on a node's mark as a finding: marked, freed, or not marked and why."""
+"""Findings on the marks of nodes: marked, freed, or not marked and why."""
 
 from __future__ import annotations
 

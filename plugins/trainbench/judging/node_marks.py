@@ -1,4 +1,4 @@
-"""Which nodes are marked, so that other work keeps away, and which marks go: from verdicts and the marks that stand.
+"""Decides from verdicts and present marks which nodes are marked, so that other work keeps away, and which are freed.
 
 Only a breach that its re-run confirmed marks a node. A node is freed when it is ok again at every work that it was
 marked at. Whatever is undecided, unmeasured, busy or slowed on purpose changes nothing.

@@ -189,7 +189,7 @@ class BoundedPodManager(PodManager):
 
 
 class BoundedAsyncPodManager(AsyncPodManager):
-    """The same until the pod has started, for the trigger."""
+    """The same limits until the pod has started, for the trigger."""
 
     async def read_pod(self, pod: V1Pod) -> V1Pod:
         seen = await super().read_pod(pod)

@@ -63,7 +63,7 @@ def build_metrics(name: str) -> DAG:
 
 
 def _schedule(settings: Settings, name: str) -> Any:
-    """None: by hand only, with neither the time nor the asset."""
+    """The schedule: the time or the asset; None: by hand only."""
     cron = settings.cron(name, HOURLY)
     if cron is None:
         return None

@@ -15,7 +15,7 @@ from trainbench.pods.pod_end import EndKind
 PORT = 29500  # torchrun's own default
 SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, or what ours took with it
 WAITED = frozenset({"SIGTERM", "timeout"})
-# What gloo, NCCL and the store say when a peer is gone.
+# Messages of gloo, NCCL and the store about a lost peer.
 LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (process|peer)|timed out", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""How far a pod is, from one line of a list: most pods of a large night only wait, and need no request of their own."""
+"""The stage of a pod, from its entry in a list: most pods of a large night only wait and need no own request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stage(StrEnum):
 
 
 def stage_of(pod: Mapping[str, Any], container: str, now: datetime) -> Stage:
-    """Of a pod as the API's JSON. `container`: the one with the program; the sidecar outlives it."""
+    """The stage of a pod (the API's JSON). `container`: the one with the program; the sidecar outlives it."""
     status = pod.get("status") or {}
     statuses = status.get("containerStatuses") or ()
     state = next((each.get("state") or {} for each in statuses if each["name"] == container), {})

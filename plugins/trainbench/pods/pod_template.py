@@ -32,7 +32,7 @@ class PodTemplateError(UserError, ValueError):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice: YAML's readers would drop the first without a word."""
+    """Refuses a duplicate key: YAML's readers would silently drop the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

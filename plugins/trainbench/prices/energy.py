@@ -29,7 +29,7 @@ def power_usd_per_hour(watts: float, usd_per_kwh: float, pue: float = 1.0) -> fl
 
 
 def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pue: float = 1.0) -> float:
-    """Of `telemetry.energy_per_sample_j`, which holds all GPUs of the run. Raises QuantityError."""
+    """Energy cost from `telemetry.energy_per_sample_j`, which holds all GPUs of the run. Raises QuantityError."""
     return energy_usd(joules_per_sample * 1000, usd_per_kwh, pue)
 
 

@@ -104,7 +104,7 @@ def rent_or_buy(
     residual_share: float = 0.0,
     opex_usd_per_gpu_hour: float = 0.0,
 ) -> RentOrBuy:
-    """Which of the two costs less over the GPU's life at that use. A tie counts as renting."""
+    """Whether renting or buying costs less over the GPU's life at that use. A tie counts as renting."""
     rented = positive(rent_usd_per_gpu_hour, "rent per GPU-hour") * _hours(hours_per_month)
     written_off = _lost_value_usd(capex_usd, residual_share) / positive(life_months, "life_months")
     owned = written_off + not_negative(opex_usd_per_gpu_hour, "opex") * hours_per_month

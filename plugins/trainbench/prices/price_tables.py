@@ -146,8 +146,8 @@ def fitting_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price
 
 
 def exact_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
-    """Of all rows that fit the cluster's own, and those that name the GPU as exactly as any does: a PCIe card is not
-    sold at the price of the SXM one.
+    """The fitting rows that are the cluster's own, and those that name the GPU most exactly: a PCIe card has another
+    price than the SXM one.
     """
     fit = fitting_prices(gpu_name, prices)
     most = max((len(name_parts(price.gpu)) for price in fit), default=0)
@@ -155,7 +155,7 @@ def exact_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, 
 
 
 def price_spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
-    """Between the cheapest and the dearest of the exact() rows, on demand; None where there are fewer than two."""
+    """On-demand prices from the cheapest to the dearest exact row; None for fewer than two rows."""
     rows = sorted(exact_prices(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
     if len(rows) < 2:
         return None
@@ -223,8 +223,8 @@ def _parse(row: Mapping[str, Any], where: str) -> Price:
 
 
 def _once_each(prices: Sequence[Price], path: Path) -> tuple[Price, ...]:
-    """Of several rows for one instance in one region the newest, in the place of the first. Raises PriceError for two
-    prices of one day.
+    """The prices with only the newest row of each instance and region, in the place of the first. Raises PriceError for
+    two prices of one day.
     """
     newest: dict[tuple[object, ...], tuple[int, Price]] = {}
     for number, price in enumerate(prices, 1):

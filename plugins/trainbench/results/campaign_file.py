@@ -68,7 +68,7 @@ def _bounded(text: bytes, most: int) -> bytes:
 
 
 def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
-    """None: the text is not laid out as `campaign_json` writes it."""
+    """The campaign, parsed result by result; None where the text is not laid out as `campaign_json` writes it."""
     head = text.take_until(RESULTS)
     if head is None:
         return None
@@ -90,7 +90,7 @@ def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
 
 
 def _objects(text: _Text) -> Iterator[bytes]:
-    """Of a list that is a field of the campaign, one at a time; the text goes on after the last."""
+    """Yield the items of a list field of the campaign; the text goes on after the last one."""
     while text.starts_with(FIRST) and (block := text.take_until(LAST)) is not None:
         yield block + LAST
         if not text.starts_with(NEXT):

@@ -39,7 +39,7 @@ class FaultIsolation:
             return None
 
     def each(self, part: str, results: Iterable[RunResult], work: Callable[[RunResult], Sequence[Made]]) -> list[Made]:
-        """What `work` gives for all results together, without those that it fails for."""
+        """The value of `work` for all results together, without those for which it raises."""
         of_each = (self.attempt(part, result.spec.identity.run_id, partial(work, result)) for result in results)
         return [made for all_made in of_each for made in all_made or ()]
 

@@ -320,7 +320,7 @@ class RunRow(StoredFigures):
 
 
 class RunSort(StrEnum):
-    """By time: the newest campaign first, within a campaign the latest start. The others rank the newest runs only."""
+    """The order of runs. By time: newest campaign first, within it the latest start. Others rank the newest only."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
