@@ -13,6 +13,7 @@ from debian import NoPackage, install
 
 NAMED_BY = "TRAINBENCH_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+START_MS = 300_000  # the machine may be busy
 # Root in a container has no sandbox, and nothing may use the network.
 FLAGS = (
     "--no-sandbox",
@@ -52,7 +53,7 @@ def chromium() -> Iterator[Browser]:
     """Headless, with a fresh profile that goes with it. Raises NoChromium."""
     path = find_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=START_MS)
         try:
             yield browser
         finally:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Route
 
+from tests.browser.conftest import SIGHT_MS
+
 BASE = "http://airflow.test"
 SCRIPT = Path(__file__).parents[2] / "plugins" / "trainbench" / "pages" / "render" / "static" / "pages.js"
 SANDBOX = "allow-scripts allow-same-origin allow-forms"
@@ -32,6 +34,7 @@ def answer(route: Route) -> None:
 
 def test_a_link_out_of_the_frame_leads_to_this_server_and_runs_no_script(browser: Browser) -> None:
     with browser.new_context() as context:
+        context.set_default_timeout(SIGHT_MS)
         page = context.new_page()
         page.route("**/*", answer)
         page.goto(f"{BASE}/")
