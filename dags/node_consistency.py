@@ -19,7 +19,7 @@ together, where it has several. A node is as good as its worst GPU.
 |---|---|
 | `ready` | names in one sentence what is missing, before any pod starts |
 | `plan` | finds the nodes and their GPUs, checks the parameters, decides the runs |
-| `divide` | cuts the runs into blocks, for Airflow maps a task over 1,024 values by default |
+| `divide` | cuts the runs into blocks, because Airflow maps a task over at most 1,024 values by default |
 | `benchmark` | one mapped pod per node, strategy and round; its label names them |
 | `judge` | compares the nodes: samples/s ± 5 %, GPU memory ± 2 %, temperature ± 10 °C |
 | `confirm` | runs every breaching node once more |

@@ -1,7 +1,7 @@
 """The security linter checkov over docker/ and over the pods that trainbench makes. Run by `make check-manifests`.
 
-checkov gets an environment of its own in a temporary folder, for it pins packages that Airflow needs in other versions;
-CHECKOV=/path/to/checkov uses one that is there already. It downloads no rules.
+checkov gets an environment of its own in a temporary folder, because it pins packages that Airflow needs in other
+versions; CHECKOV=/path/to/checkov uses one that is there already. It downloads no rules.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The noise floor (A/A): how much equal runs differ on each node, and which deviation can be detected.
 
 **Three scales.** *Within runs*: windows of one pod about their mean. *Between runs*: a node's runs about their mean;
-the drift that all nodes share is left in for one node and taken out of the fleet's figure, for nodes of one round share
-it. *Between nodes*: what is left of the nodes' means without the noise of their runs, for good nodes are not equal.
+the drift that all nodes share is left in for one node and taken out of the fleet's figure, because nodes of one round
+share it. *Between nodes*: the spread of the nodes' means beyond the noise of their runs, because good nodes differ.
 All are standard deviations of log samples/s, so 0.01 is 1 %. A 95 % interval is that of a normal distribution's
 standard deviation: sd * sqrt(df / chi2), with the 97.5 % and 2.5 % quantiles of chi2 with df degrees of freedom.
 

@@ -253,6 +253,6 @@ def _missing(gpu_name: str | None, rate: Rate | None, rows: Sequence[Price], pri
         )
     if not rows:
         kind = "spot price" if pricing.basis is Basis.SPOT else "price"
-        of = f" of {gpu_name}" if gpu_name else ", for no GPU is named"
+        of = f" of {gpu_name}" if gpu_name else ", because no GPU is named"
         notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
     return tuple(notes)

@@ -168,7 +168,7 @@ def _spec(request: EstimateRequest, num_gpus: int) -> RunSpec:
     try:
         return spec_of(params, strategy, nodes, per_node, "estimate")
     except ValidationError as error:
-        raise ParamsError(f"the job cannot be: {explain(error)}") from None
+        raise ParamsError(f"the job is impossible: {explain(error)}") from None
 
 
 def _none(details: Mapping[str, str], what: str) -> None:

@@ -1,7 +1,7 @@
 """The noise of one run, estimated from repeats, and the deviation that chance alone can cause.
 
-**Model.** Logarithms, for machine noise is a factor: `log(samples/s) = node + round + error`, the error of a run having
-the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
+**Model.** Logarithms, because machine noise is a factor: `log(samples/s) = node + round + error`, and the error of a
+run has the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
 
 - *between runs* (two rounds or more): the residuals of the runs after each node's mean and each round's mean are
   subtracted. A drift that is common to all nodes of a round is no difference between nodes. Degrees of freedom

@@ -224,7 +224,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 line, refusal = self._last_line(pod), error
             if line is not None:
                 self.log.warning(
-                    "The result is the last line of the pod's log, for its file cannot be read: %s", refusal
+                    "The result is the last line of the pod's log, because its file cannot be read: %s", refusal
                 )
                 return line
             if isinstance(refusal, XComRetrievalError):

@@ -82,7 +82,7 @@ class ComparisonParams(FormParams):
         "Report",
         "Purchase prices (USD)",
         'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Without '
-        "one the report takes the list price of the bare card, which RTX cards have and data-center GPUs have not.",
+        "one the report takes the list price of the bare card, which exists for RTX cards only.",
     )
     used_hours_per_month: float = setting(
         365.0,

@@ -32,7 +32,7 @@ def nodes_of(spec: RunSpec) -> tuple[str, ...]:
 def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     """The results of a gang's pods, in the order of their ranks, as the one result of the run.
 
-    Throughput is the same in all of them, for it is counted over all ranks; it is taken from node rank 0. Memory is the
+    Throughput is the same in all of them, being counted over all ranks; it is taken from node rank 0. Memory is the
     largest, energy the mean over the pods (each has the same share of the samples), GPUs and ranks are all of them.
     A gang is ok only if all its pods are; else the first cause counts, not what it led to.
     """

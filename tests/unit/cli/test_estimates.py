@@ -194,7 +194,7 @@ class TestEstimate:
             (["--epochs", "0"], "epochs is 0"),
             (["--epochs", "nan"], "epochs is nan: it must be a number above 0"),
             (["--model", "gpt-9"], "not a known model"),
-            (["--gpus", "2", "--strategy", "single"], "the job cannot be"),
+            (["--gpus", "2", "--strategy", "single"], "the job is impossible"),
             (["nowhere"], "'nowhere' is neither a file"),
         ],
     )
