@@ -13,12 +13,17 @@ import yaml
 from kubernetes.client import CoreV1Api
 
 from tests.builders import make_spec
+from tests.builders.commands import trainbench, whole_document
+from tests.builders.nights import night
 from tests.kube.clusters import shipped_roles
+from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
+from trainbench.history.history import open_history
 from trainbench.pods.manifests import manifests
+from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import Settings
 
 CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
@@ -272,3 +277,22 @@ def test_slices_and_amd_gpus_are_found_chosen_by_label_and_counted_against_their
     actual = failed(doctor.examine(settings, opened=opened))
     assert list(actual) == ["quota"]
     assert "requested: requests.amd.com/gpu=1" in actual["quota"].summary
+
+
+def test_commands_write_their_documents_twice_with_a_history_on_a_cluster(
+    cluster: Any, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, cluster)
+    environ = {"STORE": str(tmp_path / "store"), "LAUNCHER": "kubernetes", "INSTANCE": INSTANCE}
+    for name, value in (environ | {"NAMESPACE": cluster.namespace}).items():
+        monkeypatch.setenv(f"TRAINBENCH_{name}", value)
+    open_history(store=open_store()).record(night(1, {"node-1": 10.0, "node-2": 10.0}))
+    for _ in range(2):
+        for command in (["doctor"], ["housekeeping"], ["housekeeping", "--delete"], ["watch"]):
+            done = trainbench(*command, "--json", "--kubeconfig", str(cluster.kubeconfig))
+            document = whole_document(done)
+            assert document["error"] is None, (command, document["error"])
+            assert document["data"] is not None
+            assert done.exit_code in (0, 1), command  # a real cluster may have something for doctor to report
+        assert whole_document(trainbench("plan", "--json"))["exit_code"] == 0
+    assert cluster.pods() == []
