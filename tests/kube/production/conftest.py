@@ -15,7 +15,7 @@ from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
 from tests.kube.faults import inject, sick_nodes
-from tests.kube.production.services import SECRET, Services, services
+from tests.kube.production.services import SECRET, Services, services, wait_for_workers
 from tests.standin import scripted_image
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.results.campaign import Campaign
@@ -77,6 +77,7 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
         }
         use_image(standin, tmp_path_factory.mktemp("image"))
         with started(standin, state, changes, workers) as runs:
+            wait_for_workers(parts.redis.url, len(workers))  # one that comes late gets no task of a short night
             yield Installation(runs, parts, posted, datagrams, workers)
 
 

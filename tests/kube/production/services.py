@@ -112,6 +112,16 @@ def services(folder: Path) -> Iterator[Services]:
         broker.kill()
 
 
+def wait_for_workers(broker: str, count: int) -> None:
+    """Until so many Celery workers answer."""
+    from celery import Celery  # type: ignore[import-untyped]
+
+    control, give_up = Celery(broker=broker).control, time.monotonic() + START_S
+    while len(control.ping(timeout=5)) < count:
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"fewer than {count} Celery workers answer after {START_S} s")
+
+
 def _environment(databases: Mapping[str, str], broker: str, endpoint: str) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__EXECUTOR": "airflow.providers.celery.executors.celery_executor.CeleryExecutor",
