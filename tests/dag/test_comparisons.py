@@ -122,8 +122,9 @@ def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, 
         store,
         "hardware_survey",
         nodes=["gpu-a", "gpu-silent"],
-        models=["gpt2", "encoder-decoder"],
+        models=["gpt2"],
         recipes=["lora"],
+        world_sizes=["1", "2"],
         micro_batch_size=8,
         rounds=1,
     )
@@ -136,7 +137,7 @@ def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, 
     assert campaign.campaign_kind is CampaignKind.HARDWARE
     assert {campaign.labels[r.spec.identity.group_id] for r in campaign.results} == {
         "gpt2 lora",
-        "encoder-decoder full",
+        "gpt2 lora, ddp on 2 GPUs",
     }
     assert "## Kinds of GPU, side by side" in report
     assert "### What a budget buys, rented" in report
