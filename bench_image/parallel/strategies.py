@@ -85,12 +85,12 @@ def _device(spec: RunSpec) -> torch.device:
     if index >= count and spec.placement.strategy is Strategy.INDEPENDENT:
         raise RuntimeError(
             f"rank {os.environ['RANK']} of gpus_per_node {spec.placement.gpus_per_node} has no GPU: torch does not see "
-            f"{os.environ.get(VISIBLE, 'any')}; check the pod's GPU limit and the driver"
+            f"{os.environ.get(VISIBLE, 'any')}; check the driver (nvidia-smi), and in a pod its GPU limit"
         )
     if index >= count:
         raise RuntimeError(
             f"device 'cuda' with gpus_per_node {spec.placement.gpus_per_node}, but torch sees {count} GPUs here: "
-            "check the pod's GPU limit and the driver, or choose device 'cpu'"
+            "check the driver (nvidia-smi), and in a pod its GPU limit, or choose device 'cpu'"
         )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)

@@ -35,6 +35,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
     f"docs/results/{FLOAT8}/README.md": notes.float8,
     f"docs/results/{GRAPHS}/README.md": notes.graphs,
+    "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,
     "docs/scale.md": control_plane.scale,

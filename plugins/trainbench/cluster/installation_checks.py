@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainbench.cluster.doctor_check import Check, fail, ok, warn
 from trainbench.cluster.doctor_facts import Facts
-from trainbench.cluster.installation_facts import DEEPSPEED, PROVIDER, AirflowFacts, Unknown, UnsentFacts
+from trainbench.cluster.installation_facts import DEEPSPEED, PROVIDER, AirflowFacts, ImageFacts, Unknown, UnsentFacts
 from trainbench.core.formats import listing
 from trainbench.history.database import HISTORY_ENV
 from trainbench.results.store_files import STORE_ENV
@@ -32,6 +32,8 @@ def airflow_checks(facts: Facts) -> Iterator[Check]:
 def site_checks(facts: Facts) -> Iterator[Check]:
     if facts.image is not None:
         yield _interpreter(facts)
+    if isinstance(facts.image, ImageFacts) and facts.image.version:
+        yield _local_gpus(facts.image)
     yield _store(facts)
     yield _history(facts)
     if facts.settings.notify:
@@ -73,6 +75,13 @@ def _interpreter(facts: Facts) -> Check:
         summary = f"{python} lacks {DEEPSPEED}: zero2 and zero3 cannot run"
         return warn("interpreter", summary, "run `pip install deepspeed` in its environment")
     return ok("interpreter", f"{python}, Python {facts.image.version}, has the training stack")
+
+
+def _local_gpus(image: ImageFacts) -> Check:
+    """No warning without a GPU: trials run on the CPU."""
+    if image.gpus is None:
+        return ok("GPUs", "nvidia-smi lists none: only trials on the CPU can run here")
+    return ok("GPUs", f"{image.gpus.count} x {image.gpus.product}, {image.gpus.memory_bytes / 1e9:.1f} GB each")
 
 
 def _store(facts: Facts) -> Check:

@@ -16,6 +16,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.cluster_facts import Sidecar
+from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
 from trainbench.core.formats import one_line
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import CONTAINER_SECURITY
@@ -76,11 +77,14 @@ class UnsentFacts(Frozen):
 
 
 class ImageFacts(Frozen):
-    """The interpreter that replaces the image with the local launcher. `missing`: modules that it lacks."""
+    """The interpreter that replaces the image with the local launcher, and this machine's GPUs. `missing`: modules that
+    the interpreter lacks.
+    """
 
     python: str
     version: str | None
     missing: tuple[str, ...] = ()
+    gpus: LocalGpus | None = None
 
 
 def airflow_facts(settings: Settings) -> AirflowFacts:
@@ -195,7 +199,7 @@ def image_facts(image: LocalImage) -> ImageFacts:
         check=True,
     )
     number, *missing = answer.stdout.split()
-    return ImageFacts(python=image.python, version=number, missing=tuple(missing))
+    return ImageFacts(python=image.python, version=number, missing=tuple(missing), gpus=visible_gpus())
 
 
 def _schema() -> str:

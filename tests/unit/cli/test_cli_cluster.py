@@ -99,7 +99,7 @@ def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
         assert "no cluster is configured: this machine only" in done.stderr, command
         document = document_of(done)
         if command[0] == "doctor":
-            assert [check["name"] for check in document["checks"]] == ["interpreter", "store", "history"]
+            assert [check["name"] for check in document["checks"]] == ["interpreter", "GPUs", "store", "history"]
         if command[0] == "watch":
             assert document == {"pods": [], "problem": None}
 

@@ -20,6 +20,7 @@ from trainbench.cluster.installation_facts import (
     UnsentFacts,
 )
 from trainbench.cluster.kubernetes_api import NEEDED
+from trainbench.cluster.local_nodes import LocalGpus
 from trainbench.cluster.probe_pod import ProbeFacts
 from trainbench.core.tables import Tone
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
@@ -413,8 +414,20 @@ def test_the_historys_revision(revision: str | None, is_known: bool, state: Chec
 )
 def test_the_local_launcher_needs_an_interpreter_and_no_cluster(image: Any, state: CheckState) -> None:
     all_checks = checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))
-    assert [c.name for c in all_checks] == ["interpreter", "store", "history"]
+    assert [c.name for c in all_checks if c.name != "GPUs"] == ["interpreter", "store", "history"]
     assert all_checks[0].state is state
+
+
+def test_a_machine_without_a_visible_gpu_is_ready_for_trials_and_says_so() -> None:
+    h200 = LocalGpus(count=8, product="NVIDIA H200", memory_bytes=150_754_820_096)
+    of = {gpus: ImageFacts(python="/p", version="3.11.7", gpus=gpus) for gpus in (None, h200)}
+    rows = [
+        checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))[1] for image in of.values()
+    ]
+    assert [row.summary for row in rows] == [
+        "nvidia-smi lists none: only trials on the CPU can run here",
+        "8 x NVIDIA H200, 150.8 GB each",
+    ]
 
 
 def test_the_table_reads_without_colour() -> None:

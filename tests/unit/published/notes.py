@@ -270,3 +270,23 @@ def hostile_inputs() -> Iterator[str]:
     study = document("hostile-inputs-2026-11-23/inputs.json")
     yield f"{study['inputs']:,} damaged documents"
     yield f"{study['cpu_s']:,} CPU seconds"
+
+
+STEPS = {
+    "demo": "`make demo` in a new clone | verdict, with both environments set up",
+    "drill": "`make demo DRILL=node-3` | verdict, red as it should be",
+    "run-quick": "`trainbench run --set quick=true` | verdict",
+    "box-doctor": "`trainbench doctor` | Ready",
+    "box-run-cpu": "`trainbench run --device cpu` | verdict",
+    "box-survey": "`trainbench run --device cpu --suite hardware_survey --set quick=true` | table of recipes",
+}
+
+
+def first_hour() -> Iterator[str]:
+    hour = document("first-hour-2026-11-23/times.json")
+    steps = {step["step"]: step for step in hour["steps"]}
+    for name, label in STEPS.items():
+        yield f"| {label} | {steps[name]['wall_s']:.0f} s | {steps[name]['cpu_s']:.0f} s |"
+    loads = [step["load_before"] for step in steps.values()]
+    yield f"the load was {min(loads):.0f} to {max(loads):.0f},"
+    yield f"the environments take {sum(hour['disk_gb'].values()):.1f} GB"
