@@ -74,7 +74,7 @@ def send(folder: Path, client: Mapping[str, str]) -> int:
         **client,
     }
     done = subprocess.run(
-        [sys.executable, "-c", SEND], env=os.environ | environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", SEND], env=os.environ | environment, capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout.splitlines()[-1])
@@ -90,6 +90,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
     history = record_nights(folder)
     with bridge() as collector:
         otel = {"AIRFLOW__METRICS__OTEL_ON": "True", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        otel |= {"OTEL_EXPORTER_OTLP_TIMEOUT": "300", "OTEL_METRIC_EXPORT_TIMEOUT": "300000"}  # s and ms
         yield Fed(history, collector, send(folder, otel))
 
 
