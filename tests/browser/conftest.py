@@ -96,7 +96,7 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
             ),
         )
         # an answer that is an error is counted above
-        context.on("console", lambda said: wrong.append(said.text) if _is_failure(said.type, said.text) else None)
+        context.on("console", lambda entry: wrong.append(entry.text) if _is_failure(entry.type, entry.text) else None)
         context.on("weberror", lambda error: wrong.append(str(error.error)))
         return context.new_page()
 

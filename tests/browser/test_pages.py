@@ -101,8 +101,8 @@ def test_all_text_stands_out_from_its_background(
 
 def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> None:
     page = visit("ada")
-    said: list[str] = []
-    page.on("dialog", lambda dialog: said.append(dialog.message))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     for path in ("", f"breaches/{hostile}", f"nodes/{quote(HOSTILE, safe='')}", "runs"):
         open_ours(page, site, path)
         expect(page.get_by_text(HOSTILE).first).to_be_attached()
@@ -110,7 +110,7 @@ def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> 
     open_home(page, site, HOSTILE)
     banner = page.get_by_test_id("dashboard-alert-content").filter(has_text=HOSTILE)
     assert banner.locator("img, a[href^='javascript:']").count() == 0
-    assert said == []
+    assert dialogs == []
 
 
 def test_who_is_not_logged_in_is_asked_to_and_comes_back(site: Site, drill: str, visit: Visit) -> None:

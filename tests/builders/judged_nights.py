@@ -27,8 +27,8 @@ def judged_night(
     **params: Any,
 ) -> Campaign:
     """A night of four nodes, judged by the whole flow. `pasts`: node -> what it reached before."""
-    asked = parse_params({"nodes": NODES, "rounds": 2, "strategies": ["single"], **params})
-    planned = make_plan(asked, Fleet(), "night")
+    parsed = parse_params({"nodes": NODES, "rounds": 2, "strategies": ["single"], **params})
+    planned = make_plan(parsed, Fleet(), "night")
 
     def of_plan(measured: Sequence[RunResult]) -> list[RunResult]:
         group = {"group_id": planned.specs[0].identity.group_id}

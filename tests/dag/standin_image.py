@@ -94,8 +94,8 @@ def _oom(spec: RunSpec) -> str:
 def as_python(folder: Path) -> Path:
     """For TRAINBENCH_LOCAL_PYTHON: runs this program whatever module is asked for."""
     python = folder / "python"
-    asked = '[ "$1" = -c ] && exec echo 3.11.0'  # by the task `ready`: which version, and is anything missing
-    python.write_text(f'#!/bin/sh\n{asked}\nexec "{sys.executable}" "{Path(__file__).resolve()}"\n')
+    version_check = '[ "$1" = -c ] && exec echo 3.11.0'  # by the task `ready`: which version, and is anything missing
+    python.write_text(f'#!/bin/sh\n{version_check}\nexec "{sys.executable}" "{Path(__file__).resolve()}"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     return python
 

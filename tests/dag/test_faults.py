@@ -45,9 +45,9 @@ def before_each_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: st
 def gate_s_words(dagbag: Any, capfd: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
     """The DAG run's id, its state and why its gate is red."""
     dag_run = dagbag.dags["node_consistency"].test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
-    said = "".join(capfd.readouterr())
-    start = said.index("no verdict: ")
-    return dag_run.run_id, str(dag_run.state), said[start:].splitlines()[0]
+    output = "".join(capfd.readouterr())
+    start = output.index("no verdict: ")
+    return dag_run.run_id, str(dag_run.state), output[start:].splitlines()[0]
 
 
 def stored(store: Any, run_id: str) -> list[str]:

@@ -132,9 +132,9 @@ def test_what_airflow_says_of_a_run(state: str | None, liveness: Liveness) -> No
     answers = Answers(state)
     ask = _liveness(answers)
     assert ask(Owner(dag_id="d", dag_run_id="r")) is liveness
-    asked = answers.num_asked
+    num_before = answers.num_asked
     assert ask(Owner(dag_id="d", dag_run_id="r")) is liveness
-    assert answers.num_asked == asked
+    assert answers.num_asked == num_before
 
 
 @pytest.mark.parametrize(

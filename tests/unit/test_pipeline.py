@@ -372,10 +372,10 @@ def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int
 def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     planned = plan()
     measured = results(planned, 9.5, 9.5, 9.5, 9.5)
-    asked: list[str] = []
+    calls: list[str] = []
 
     def past_of(run: RunResult) -> list[float]:
-        asked.append(run.spec.identity.node)
+        calls.append(run.spec.identity.node)
         return [9.5] * 5 if run.spec.identity.node == "old-name" else []
 
     old = records_of(measured, STARTED_AT - timedelta(days=1))[0]
@@ -383,7 +383,7 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     campaign = assessed(planned, measured, (), StubHistory(rates=past_of, points=points))
     history = {verdict.node: verdict.state for verdict in campaign.history}
 
-    assert asked.count("old-name") == 1
+    assert calls.count("old-name") == 1
     assert (history["node-1"], history["node-2"]) == (State.OK, State.NO_BASELINE)
     assert [finding.subject for finding in campaign.findings if finding.category == "renamed_node"] == ["node-1"]
 

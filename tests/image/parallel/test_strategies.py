@@ -72,21 +72,21 @@ def test_packed_weights_are_sharded_too(seen: list[dict[str, Any]], strategy: st
 @pytest.mark.parametrize(("case", "strategy"), CELLS)
 def test_the_reported_shards_are_those_held(seen: list[dict[str, Any]], case: str, strategy: Strategy) -> None:
     run = seen[0][f"{case}/{strategy}"]
-    said, dtypes = run["execution"], run["dtypes"]
-    trained = NARROW[said["gradients"].split(",")[0]]
+    execution, dtypes = run["execution"], run["dtypes"]
+    trained = NARROW[execution["gradients"].split(",")[0]]
 
     assert dtypes["trainable"] == dtypes["gradients"] == [trained]
     assert set(dtypes["copies"]) <= {trained}
-    assert said["master weights"].endswith(f"({said['gradients'].split(',')[0]})")
+    assert execution["master weights"].endswith(f"({execution['gradients'].split(',')[0]})")
     if spec_of(case, strategy).work.optimizer is Optimizer.ADAMW_TORCH:
-        assert dtypes["states"] == [NARROW[said["optimizer states"]]]
+        assert dtypes["states"] == [NARROW[execution["optimizer states"]]]
     else:
         assert dtypes["states"] == ["torch.float32", "torch.uint8"]
-    if said["weights"] in NARROW:
-        frozen = set(dtypes["weights"]) - ({trained} if "adapters" in said else set())
-        assert frozen <= {NARROW[said["weights"]]}
+    if execution["weights"] in NARROW:
+        frozen = set(dtypes["weights"]) - ({trained} if "adapters" in execution else set())
+        assert frozen <= {NARROW[execution["weights"]]}
     else:
-        rest = said["weights"].rpartition(" ")[2]
+        rest = execution["weights"].rpartition(" ")[2]
         assert set(dtypes["weights"]) <= {"torch.bfloat16", trained, NARROW[rest]}  # packed into bf16
 
 

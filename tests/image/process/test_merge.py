@@ -336,5 +336,5 @@ def test_of_two_that_were_not_done_the_one_furthest_behind_says_the_phase() -> N
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_only_on_the_cpu_a_rank_has_no_gpu_by_nature(device: str) -> None:
     result = merge(make_spec(recipe=Recipe.FULL, device=device), [make_report()], ProcessExits({0: 0}), BEGIN, END)
-    said = {result.missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
-    assert said == ({"the run uses no GPU"} if device == "cpu" else {None})
+    reasons = {result.missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
+    assert reasons == ({"the run uses no GPU"} if device == "cpu" else {None})

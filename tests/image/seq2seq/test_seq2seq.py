@@ -43,8 +43,8 @@ def planned(*arguments: str, gpus: int = 1, launch: Launch | None = None) -> Pla
 
 def test_the_default_is_the_documented_model_in_fp16_on_all_gpus() -> None:
     """32,768 samples / (8 x 32) = 128 steps per epoch; one epoch of warm-up, three measured."""
-    asked = planned(gpus=8)
-    spec = asked.spec
+    plan = planned(gpus=8)
+    spec = plan.spec
 
     assert num_parameters(spec.work.shape) == 3_445_056
     assert (spec.placement.strategy, spec.placement.gpus_per_node, spec.work.precision) == (
@@ -58,7 +58,7 @@ def test_the_default_is_the_documented_model_in_fp16_on_all_gpus() -> None:
         spec.measurement.max_measured_steps,
         spec.measurement.repeats,
     ) == (128, 128, 128, 3)
-    assert (spec.work.data, asked.samples_per_epoch, asked.notes) == ("memory", 32_768, ())
+    assert (spec.work.data, plan.samples_per_epoch, plan.notes) == ("memory", 32_768, ())
 
 
 def test_every_flag_has_its_place_in_the_run() -> None:
@@ -90,26 +90,26 @@ def test_without_mixed_precision_it_is_fp32(arguments: tuple[str, ...]) -> None:
 
 
 def test_without_a_gpu_it_runs_on_the_cpu_in_fp32_and_says_so() -> None:
-    asked = planned(gpus=0)
+    plan = planned(gpus=0)
 
-    assert (asked.spec.work.device, asked.spec.placement.world_size, asked.spec.work.precision) == (
+    assert (plan.spec.work.device, plan.spec.placement.world_size, plan.spec.work.precision) == (
         "cpu",
         1,
         Precision.FP32,
     )
-    assert asked.notes == ("no NVIDIA GPU is visible: this is a run on the CPU",)
+    assert plan.notes == ("no NVIDIA GPU is visible: this is a run on the CPU",)
     assert planned("--device", "cpu", "--gpus", "2", "--amp", "fp16").spec.placement.world_size == 2
 
 
 @pytest.mark.parametrize(("vocab", "token_bytes"), [("65536", 2), ("65537", 4)])
 def test_full_fills_30_gb(vocab: str, token_bytes: int) -> None:
     """A sample is a source and a target of 128 tokens."""
-    asked = planned("--full", "--disk", "--vocab-size", vocab)
+    plan = planned("--full", "--disk", "--vocab-size", vocab)
 
-    assert isinstance(asked.spec.work.data, DiskData)
-    assert asked.spec.work.data.num_samples == 30_000_000_000 // (256 * token_bytes)
-    assert Path(asked.spec.work.data.folder) == Path("data").absolute()
-    assert asked.spec.work.micro_batch_size == 1024
+    assert isinstance(plan.spec.work.data, DiskData)
+    assert plan.spec.work.data.num_samples == 30_000_000_000 // (256 * token_bytes)
+    assert Path(plan.spec.work.data.folder) == Path("data").absolute()
+    assert plan.spec.work.micro_batch_size == 1024
 
 
 def test_a_deviation_from_the_requested_settings_is_reported() -> None:
@@ -226,23 +226,23 @@ def window(wall_s: float, losses: tuple[float, ...]) -> WindowRecord:
 def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
     """Two epochs of two steps on two GPUs."""
     arguments = ("--epochs", "2", "--num-samples", "130", "--data-dir", "/data", "--warmup-epochs", "0")
-    asked = planned(*arguments, gpus=2)
+    plan = planned(*arguments, gpus=2)
     chosen = Chosen(
         micro_batch_size=32,
         gradient_checkpointing=False,
         why="as the spec sets it",
         execution={"data": "disk: 1 shard"},
     )
-    spec = fields_of(asked.spec)
-    count = num_parameters(asked.spec.work.shape)
+    spec = fields_of(plan.spec)
+    count = num_parameters(plan.spec.work.shape)
     result = make_result(
         gpu_name="NVIDIA A100-SXM4-80GB", chosen=chosen, parameters=ParameterCount(total=count, trainable=count),
         samples_per_s=85.3, **spec,
     )  # fmt: skip
     windows = [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
-    measured = performance_of(asked.spec, None, windows, {})
+    measured = performance_of(plan.spec, None, windows, {})
     known = {name: value for name in frozen.fields_of(Performance) if (value := getattr(measured, name)) is not None}
-    return asked, result.model_copy(update={"performance": result.performance.model_copy(update=known)}), windows
+    return plan, result.model_copy(update={"performance": result.performance.model_copy(update=known)}), windows
 
 
 def test_the_file_is_as_documented(golden: Golden) -> None:

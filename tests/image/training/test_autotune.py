@@ -19,8 +19,8 @@ CPU = torch.device("cpu")
 
 def spec(**changes: object) -> RunSpec:
     """LoRA on Mistral-7B at 2,048 tokens, all left to the program."""
-    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto", "seq_length": 2048, "model": "mistral-7b"}
-    return make_spec(recipe=Recipe.LORA, **asked | changes)
+    given = {"micro_batch_size": "auto", "gradient_checkpointing": "auto", "seq_length": 2048, "model": "mistral-7b"}
+    return make_spec(recipe=Recipe.LORA, **given | changes)
 
 
 def need_of(micro_batch: int, checkpointing: bool) -> int:
@@ -43,9 +43,9 @@ class Gpu:
 
 
 def test_a_fixed_choice_is_kept() -> None:
-    asked = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
+    given = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
 
-    assert autotune(asked, build(asked, CPU), ProcessGroup(CPU)) == (asked, "as the spec sets it")
+    assert autotune(given, build(given, CPU), ProcessGroup(CPU)) == (given, "as the spec sets it")
 
 
 def test_the_formula_takes_the_largest_that_fits() -> None:
@@ -67,11 +67,11 @@ def test_the_formula_checkpoints_only_if_it_must() -> None:
 
 def test_room_by_far_needs_no_trial() -> None:
     """1.25 x the predicted need within 0.9 of the memory: 10 GB of need are clear from 13.9 GB of memory on."""
-    asked = spec(micro_batch_size=4)
+    given = spec(micro_batch_size=4)
     enough = int(1.25 * need_of(4, False) / USABLE_SHARE) + 1
 
-    assert clearly_fits(asked, enough)
-    assert not clearly_fits(asked, enough - 10**6)
+    assert clearly_fits(given, enough)
+    assert not clearly_fits(given, enough - 10**6)
     assert not clearly_fits(spec(), 100 * enough)  # the micro-batch is open: the fastest is found by trial
 
 
@@ -124,9 +124,9 @@ def test_the_memory_of_the_cpu_is_what_is_free() -> None:
     assert 0 < ProcessGroup(CPU).memory_bytes() < 10**15
 
 
-@pytest.mark.parametrize("asked", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])
-def test_a_cpu_run_decides_by_formula(asked: dict[str, object]) -> None:
-    auto = make_spec(recipe=Recipe.FULL, **asked)
+@pytest.mark.parametrize("given", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])
+def test_a_cpu_run_decides_by_formula(given: dict[str, object]) -> None:
+    auto = make_spec(recipe=Recipe.FULL, **given)
     chosen, why = autotune(auto, build(auto, CPU), ProcessGroup(CPU))
 
     assert "predicted" in why

@@ -375,12 +375,12 @@ def test_batches_depend_on_seed_and_place_only() -> None:
 def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
     monkeypatch: pytest.MonkeyPatch, preset: str, model: str, looks: bool
 ) -> None:
-    asked: list[torch.Tensor] = []
-    monkeypatch.setattr("bench_image.training.loop.torch.isnan", lambda loss: asked.append(loss) or torch.tensor(False))
+    calls: list[torch.Tensor] = []
+    monkeypatch.setattr("bench_image.training.loop.torch.isnan", lambda loss: calls.append(loss) or torch.tensor(False))
     step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
     step()
 
-    assert len(asked) == (2 if looks else 0)
+    assert len(calls) == (2 if looks else 0)
 
 
 def test_after_the_minimum_a_window_is_looked_at_every_ten_steps() -> None:
@@ -416,11 +416,11 @@ def test_only_the_last_micro_step_of_a_step_is_its_last(monkeypatch: pytest.Monk
 
 def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     step = train_step(make_spec(recipe=Recipe.FULL))
-    asked: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
 
     class Batch:
         def to(self, device: torch.device, **how: Any) -> str:
-            asked.append({"device": device, **how})
+            calls.append({"device": device, **how})
             return "ids"
 
     monkeypatch.setattr(
@@ -428,7 +428,7 @@ def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.Monke
     )
 
     assert float(step._micro_step(Batch(), last=True)) == 1.0  # type: ignore[arg-type]
-    assert asked == [{"device": CPU, "non_blocking": True}]
+    assert calls == [{"device": CPU, "non_blocking": True}]
 
 
 def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:

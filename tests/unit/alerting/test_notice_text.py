@@ -42,15 +42,15 @@ WARNING: dict[str, Any] = {
 
 
 def test_the_phrase_of_a_breach() -> None:
-    def said(**changes: Any) -> str:
+    def text_of(**changes: Any) -> str:
         return breach_phrase(notice(**changes)[0])
 
-    assert said() == "samples/s −9.7 % against its peers"
+    assert text_of() == "samples/s −9.7 % against its peers"
     hot = make_metric(72.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, deviation=12.0)
-    assert said(evidence=(hot,)) == "temperature +12.0 °C against its peers"
-    assert said(state=State.FAILED, evidence=()) == "gave no valid result"
-    assert said(state=State.MISSING, evidence=()) == "did not run"
-    assert said(**WARNING, summary="is 3.4 % slower than it was") == "is 3.4 % slower than it was"
+    assert text_of(evidence=(hot,)) == "temperature +12.0 °C against its peers"
+    assert text_of(state=State.FAILED, evidence=()) == "gave no valid result"
+    assert text_of(state=State.MISSING, evidence=()) == "did not run"
+    assert text_of(**WARNING, summary="is 3.4 % slower than it was") == "is 3.4 % slower than it was"
 
 
 def test_the_subject_says_node_deviation_and_dag() -> None:

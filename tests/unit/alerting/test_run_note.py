@@ -41,18 +41,18 @@ def test_a_drill_is_called_one() -> None:
 
 def test_two_hundred_red_nodes_fit() -> None:
     rates = {f"node-{i}": 9.0 for i in range(200)}
-    said = note(night(1, rates, dict.fromkeys(rates, State.BREACH)))
+    text = note(night(1, rates, dict.fromkeys(rates, State.BREACH)))
 
-    assert len(said) <= run_summary.NOTE_CHARS
-    assert "\n- and 19" in said
-    assert said.endswith("/trainbench/)")
+    assert len(text) <= run_summary.NOTE_CHARS
+    assert "\n- and 19" in text
+    assert text.endswith("/trainbench/)")
 
 
 def test_hostile_names_make_no_markup() -> None:
-    said = note(campaigns.all_failed())
+    text = note(campaigns.all_failed())
 
-    assert "<b>" not in said
-    assert "<script" not in said
+    assert "<b>" not in text
+    assert "<script" not in text
 
 
 def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:

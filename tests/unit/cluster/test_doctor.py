@@ -202,20 +202,20 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "status", "name"), SAID)
-def test_the_api_servers_no_is_understood(said: str, status: int, name: str) -> None:
-    checked = check(name, cluster=refused(said, status))
+@pytest.mark.parametrize(("message", "status", "name"), SAID)
+def test_the_api_servers_no_is_understood(message: str, status: int, name: str) -> None:
+    checked = check(name, cluster=refused(message, status))
     assert checked.state is CheckState.FAIL
-    assert said in checked.summary
+    assert message in checked.summary
     assert checked.resolution
 
 
 def test_a_sidecar_without_a_security_context_is_the_connections_fault() -> None:
-    said = (
+    message = (
         'pods "x" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
         '(container "airflow-xcom-sidecar" must set securityContext.allowPrivilegeEscalation=false)'
     )
-    checked = check("pod security", cluster=refused(said))
+    checked = check("pod security", cluster=refused(message))
     assert "xcom_sidecar_container_security_context" in checked.resolution
 
 
@@ -388,17 +388,17 @@ def test_a_store_on_a_disk(free_gb: float, is_chosen: bool, state: CheckState) -
 
 
 @pytest.mark.parametrize(
-    ("revision", "is_known", "state", "said"),
+    ("revision", "is_known", "state", "message"),
     [
         (None, True, CheckState.OK, "the first run makes its tables"),
         ("0001_history", True, CheckState.OK, "revision 0001_history"),
         ("9999", False, CheckState.FAIL, "which this version does not know"),
     ],
 )
-def test_the_historys_revision(revision: str | None, is_known: bool, state: CheckState, said: str) -> None:
+def test_the_historys_revision(revision: str | None, is_known: bool, state: CheckState, message: str) -> None:
     checked = check("history", history=HistoryFacts(where="db", revision=revision, is_known=is_known))
     assert checked.state is state
-    assert said in checked.summary
+    assert message in checked.summary
 
 
 @pytest.mark.parametrize(

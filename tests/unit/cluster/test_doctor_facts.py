@@ -76,7 +76,7 @@ class FakeCluster(Cluster):
     sent: list[Mapping[str, Any]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     phase: str = "Succeeded"
-    said: str = MARK + '{"resolves": true, "address": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
+    output: str = MARK + '{"resolves": true, "address": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
 
     def _may(self, method: str) -> None:
         if method in self.refusals:
@@ -112,7 +112,7 @@ class FakeCluster(Cluster):
         return {"metadata": {"name": name}, "spec": {"nodeName": "gpu-0"}, "status": {"phase": self.phase}}
 
     def log(self, name: str, container: str) -> str:
-        return f"starting\n{self.said}\n"
+        return f"starting\n{self.output}\n"
 
     def delete_pod(self, name: str, uid: str) -> None:
         self.deleted.append(uid)

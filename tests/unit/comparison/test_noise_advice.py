@@ -30,8 +30,8 @@ def spread(sd_pct: float) -> Spread:
 
 
 def throughput(floor: Floor, limit: float) -> str:
-    (said,) = noise_advice._throughput(floor, limit)
-    return said
+    (advice_text,) = noise_advice._throughput(floor, limit)
+    return advice_text
 
 
 def test_a_limit_that_chance_just_reaches_is_sensible() -> None:
@@ -68,8 +68,8 @@ def test_pods_differ_more_only_when_twice_as_much_as_windows() -> None:
     """0.2 is twice 0.1, and not more."""
     at = floor_of(0.2, between=spread(0.2), within=spread(0.1))
     above = floor_of(0.2, between=spread(0.21), within=spread(0.1))
-    assert not any("Pods differ more" in said for said in noise_advice._sources(at))
-    assert any("Pods differ more" in said for said in noise_advice._sources(above))
+    assert not any("Pods differ more" in sentence for sentence in noise_advice._sources(at))
+    assert any("Pods differ more" in sentence for sentence in noise_advice._sources(above))
 
 
 def test_the_history_s_limit_that_chance_just_reaches_is_sensible() -> None:
@@ -82,8 +82,8 @@ def test_fewer_than_three_nodes_are_advised_as_if_they_were_four() -> None:
 
 
 def test_pods_that_differ_exactly_as_much_as_windows_differ_no_more() -> None:
-    def said(between_pct: float) -> bool:
+    def differs(between_pct: float) -> bool:
         floor = floor_of(between_pct, between=spread(between_pct), within=spread(0.1))
         return any("Pods differ no more than the windows" in sentence for sentence in noise_advice._sources(floor))
 
-    assert [said(pct) for pct in (0.05, 0.1, 0.11)] == [True, True, False]
+    assert [differs(pct) for pct in (0.05, 0.1, 0.11)] == [True, True, False]

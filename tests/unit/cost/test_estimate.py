@@ -227,8 +227,10 @@ def test_without_time_or_rate_neither_is_mentioned(unknown: str) -> None:
 
 def test_without_an_offer_no_list_price_is_spoken_of() -> None:
     result = estimate(JOB, RATE, [], Pricing(), TODAY)
-    assert not any(said.startswith("List prices") for said in result.assumptions)
-    assert any(said.startswith("List prices") for said in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions)
+    assert not any(sentence.startswith("List prices") for sentence in result.assumptions)
+    assert any(
+        sentence.startswith("List prices") for sentence in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions
+    )
 
 
 def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
@@ -247,10 +249,10 @@ def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() 
     """Four GPUs: four instances of one, or one of eight."""
     cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
     offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
-    said = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
-    assert "While one instance is waited for, the others stay billed." in said
-    assert any(line.startswith("Several instances: the rate holds only if") for line in said)
-    assert "Whole instances are billed: some have more than the job's 4 GPUs." in said
+    assumptions = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
+    assert "While one instance is waited for, the others stay billed." in assumptions
+    assert any(line.startswith("Several instances: the rate holds only if") for line in assumptions)
+    assert "Whole instances are billed: some have more than the job's 4 GPUs." in assumptions
 
 
 def test_a_price_is_listed_with_its_day_and_one_without_a_day_as_given() -> None:

@@ -35,8 +35,8 @@ MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 H100 = {"gpu_name": "NVIDIA H100 80GB HBM3", "nodes": ("node-9",)}
 
 
-def report(runs: Sequence[Mapping[str, Any]], **asked: Any) -> SpendReport:
-    params = parse_spend_params(asked)
+def report(runs: Sequence[Mapping[str, Any]], **form: Any) -> SpendReport:
+    params = parse_spend_params(form)
     month = params.month or "2026-11"
     return make_report(run_table(runs), params, month, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
 
@@ -152,14 +152,14 @@ def test_the_real_table_has_other_prices_for_an_a10() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("form", "sentence"),
     [
         ({"provider": "Nobody"}, "The price table has no on-demand price of Nobody for NVIDIA A10."),
         ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
     ],
 )
-def test_requested_prices_that_are_missing_are_reported(asked: dict[str, Any], sentence: str) -> None:
-    assert sentence in report([paid_run()], **asked).summary
+def test_requested_prices_that_are_missing_are_reported(form: dict[str, Any], sentence: str) -> None:
+    assert sentence in report([paid_run()], **form).summary
 
 
 def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None:

@@ -27,8 +27,8 @@ TABLE = (price("Dear", 8.0, 2.4, gpus=2), price("Cheap", 1.2), price("Other", 1.
 RUNS = run_table([paid_run(), paid_run()])
 
 
-def tried(**asked: Any) -> tuple[OtherPrice, ...]:
-    return other_prices(work_costs(RUNS, "2026-11", "2026-10"), RUNS, TABLE, parse_spend_params(asked))
+def tried(**params: Any) -> tuple[OtherPrice, ...]:
+    return other_prices(work_costs(RUNS, "2026-11", "2026-10"), RUNS, TABLE, parse_spend_params(params))
 
 
 def test_each_price_of_the_same_gpu_cheapest_first() -> None:
@@ -49,8 +49,8 @@ def test_spot_counts_the_hours_that_interruptions_waste() -> None:
 
 def test_owned_is_one_price_from_the_purchase() -> None:
     """$17,520 / (24 months x 730 h x 0.5) = $2.00, and $0.25 of running costs."""
-    asked = {"purchase_usd_per_gpu": 17_520, "life_months": 24, "utilisation": 0.5, "opex_usd_per_gpu_hour": 0.25}
-    assert [(p.label, p.usd_per_gpu_hour) for p in tried(price_basis="owned", **asked)] == [
+    params = {"purchase_usd_per_gpu": 17_520, "life_months": 24, "utilisation": 0.5, "opex_usd_per_gpu_hour": 0.25}
+    assert [(p.label, p.usd_per_gpu_hour) for p in tried(price_basis="owned", **params)] == [
         ("owned", pytest.approx(2.25))
     ]
 
@@ -68,7 +68,7 @@ def test_the_work_at_another_price() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("params", "message"),
     [
         ({"month": "2026-13"}, "month is '2026-13': write it as 2026-11"),
         ({"month": "0000-01"}, "write it as 2026-11"),
@@ -82,9 +82,9 @@ def test_the_work_at_another_price() -> None:
         ({"price": 1}, "price is not a parameter (did you mean 'price_basis'?): choose from month, "),
     ],
 )
-def test_bad_values_are_refused_with_a_sentence(asked: dict[str, Any], message: str) -> None:
+def test_bad_values_are_refused_with_a_sentence(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError) as error:
-        parse_spend_params(asked)
+        parse_spend_params(params)
     assert message in str(error.value)
 
 

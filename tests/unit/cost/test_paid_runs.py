@@ -102,20 +102,20 @@ def test_the_months_before_are_read_too(history: History) -> None:
 
 def test_the_first_of_the_requested_months_is_read() -> None:
     """Two months up to December: November's runs, to the last second of December, and nobody's after it."""
-    asked: list[tuple[datetime, datetime]] = []
+    spans: list[tuple[datetime, datetime]] = []
 
     class Silent:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
     def read(_history: Any, since: datetime, until: datetime) -> Any:
-        asked.append((since, until))
+        spans.append((since, until))
         return run_table([])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainbench.cost.publish.paid_runs", read)
         report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
-    assert asked == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
+    assert spans == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
 
 
 def test_independent_gpus_cost_what_all_of_their_samples_cost_and_not_those_of_the_slowest(history: History) -> None:

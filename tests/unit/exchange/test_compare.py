@@ -208,12 +208,12 @@ def test_a_cell_that_is_no_figure_is_reported(home: Path) -> None:
     broken.write_text('{"schema_version": 1, "spec"')
 
     done = trainbench("compare", "r")
-    said = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
     assert done.exit_code == 1
     assert f"{broken} is left out: result is not JSON (truncated?)" in done.stderr
-    assert "Failed, so no row: 1 run, 1 oom (single on 1)." in said
-    assert "1 drill left out" in said
-    assert "1 file of runs that were read before, counted once" in said
+    assert "Failed, so no row: 1 run, 1 oom (single on 1)." in output
+    assert "1 drill left out" in output
+    assert "1 file of runs that were read before, counted once" in output
 
 
 def test_nothing_to_compare(home: Path) -> None:

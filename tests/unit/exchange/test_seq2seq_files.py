@@ -113,7 +113,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "no JSON"),
         (b"\xff\xfe\x00", "no JSON"),
@@ -136,8 +136,8 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
         ),
     ],
 )
-def test_what_is_no_benchmark_is_refused_in_a_sentence(content: bytes, said: str) -> None:
+def test_what_is_no_benchmark_is_refused_in_a_sentence(content: bytes, message: str) -> None:
     with pytest.raises(BenchFileError) as caught:
         parse_bench_file(content)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 1000

@@ -114,14 +114,14 @@ def test_a_cpu_run_is_named_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         (make_failed(), "ended as oom: there is nothing to publish"),
         (make_result(drill={"slowdown_pct": 20}), "is a drill"),
     ],
 )
-def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, said: str) -> None:
-    with pytest.raises(SubmissionError, match=said):
+def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, message: str) -> None:
+    with pytest.raises(SubmissionError, match=message):
         submission(result, AT)
 
 
@@ -179,7 +179,7 @@ def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         ("format", "other", "no submission"),
         ("format_version", 2, "format_version is 2; this version reads 1"),
@@ -195,14 +195,14 @@ def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
         ("extra", 1, "extra"),
     ],
 )
-def test_what_is_not_sound_is_refused_by_name(path: str, value: Any, said: str) -> None:
+def test_what_is_not_sound_is_refused_by_name(path: str, value: Any, message: str) -> None:
     with pytest.raises(SubmissionError) as caught:
         parse_submission(json.dumps(changed(document(), path, value)).encode())
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "no JSON"),
         (b"[]", "no submission"),
@@ -213,10 +213,10 @@ def test_what_is_not_sound_is_refused_by_name(path: str, value: Any, said: str) 
         (json.dumps(document()).replace(": 9.5,", ": 1e999,").encode(), "Infinity is not a JSON number"),
     ],
 )
-def test_what_is_no_document_is_refused(content: bytes, said: str) -> None:
+def test_what_is_no_document_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(SubmissionError) as caught:
         parse_submission(content)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_template_for_a_published_result_names_the_command_that_makes_it(

@@ -152,7 +152,7 @@ def test_taken_back_the_past_counts_again_and_both_are_kept(history: History) ->
 
 
 @pytest.mark.parametrize(
-    ("node", "who", "why", "since", "said"),
+    ("node", "who", "why", "since", "message"),
     [
         ("node-9", WHO, WHY, None, "nothing was ever measured on 'node-9': choose from node-1, node-2"),
         ("node-1", WHO, "  ", None, "the reason has 0 characters: 1 to 500"),
@@ -163,9 +163,9 @@ def test_taken_back_the_past_counts_again_and_both_are_kept(history: History) ->
     ],
 )
 def test_what_is_refused_says_why(
-    history: History, node: str, who: str, why: str, since: datetime | None, said: str
+    history: History, node: str, who: str, why: str, since: datetime | None, message: str
 ) -> None:
-    with pytest.raises(BaselineError, match=said):
+    with pytest.raises(BaselineError, match=message):
         history.accept_baseline(node, who, why, on(6, hours=5), since)
     assert history.baselines() == ()
     assert set(ends(history).values()) == {None}

@@ -49,8 +49,8 @@ def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(
         for day in (1, 2, 3)
     ]
     for process in processes:
-        _, said = process.communicate(timeout=1200)
-        assert process.returncode == 0, said
+        _, output = process.communicate(timeout=1200)
+        assert process.returncode == 0, output
     assert sorted(row["campaign_id"] for row in stored(open_history(url), runs)) == ["night-1", "night-2", "night-3"]
 
 
@@ -67,7 +67,7 @@ def test_the_database_lies_in_the_store(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ("nonsense", "allowed are sqlite:///FILE and postgresql"),
         ("mysql://user:secret@host/db", "'mysql': allowed are"),
@@ -82,8 +82,8 @@ def test_the_database_lies_in_the_store(tmp_path: Path, monkeypatch: pytest.Monk
         ("secret", r"kind '\.\.\.'"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad: str, said: str) -> None:
-    with pytest.raises(HistoryError, match=said) as caught:
+def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad: str, message: str) -> None:
+    with pytest.raises(HistoryError, match=message) as caught:
         open_history(bad)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)

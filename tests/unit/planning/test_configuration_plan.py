@@ -23,9 +23,9 @@ A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
 H100 = {"gpu_product": "NVIDIA-H100", "gpu_memory_bytes": 80 * 10**9}
 
 
-def plan(*nodes: GpuNode, locally: bool = False, **asked: Any) -> Plan:
+def plan(*nodes: GpuNode, locally: bool = False, **params: Any) -> Plan:
     fleet = Fleet(nodes=nodes or named_nodes(["gpu-1", "gpu-2"]))
-    return PLANNER.make(PLANNER.params(asked, locally=locally), fleet, "campaign-1")
+    return PLANNER.make(PLANNER.params(params, locally=locally), fleet, "campaign-1")
 
 
 def specs_of(planned: Plan) -> dict[str, RunSpec]:
@@ -90,9 +90,9 @@ def test_named_nodes_all_run() -> None:
 
 def test_what_does_not_fit_is_left_out_with_its_need_where_it_does_not() -> None:
     """mistral-7b in full with AdamW needs 58 GB and more; without checkpointing far more than 80."""
-    asked = {"recipe": "full", "optimizer": "adamw_torch", "variants": ["LoRA r8", "checkpointing off", "seq 512"]}
+    params = {"recipe": "full", "optimizer": "adamw_torch", "variants": ["LoRA r8", "checkpointing off", "seq 512"]}
     nodes = [GpuNode(name="h100", **H100), GpuNode(name="a10", **A10)]
-    planned = plan(*nodes, nodes=["h100", "a10"], **asked)
+    planned = plan(*nodes, nodes=["h100", "a10"], **params)
 
     assert {spec.identity.node for spec in planned.specs} == {"h100"}
     assert {skip.label for skip in planned.skipped if skip.nodes == ("a10",)} >= {BASELINE, "seq 512"}

@@ -221,9 +221,9 @@ def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
 
 
 def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() -> None:
-    asked = {"recipe": "lora", "micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    settings = {"recipe": "lora", "micro_batch_size": "auto", "gradient_checkpointing": "auto"}
 
-    assert make_plan(parse_params(asked), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1").skipped == ()
+    assert make_plan(parse_params(settings), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1").skipped == ()
 
 
 def night(*gpus: int | None, **params: Any) -> Plan:

@@ -28,8 +28,8 @@ def node(name: str, gpus: int = 1, product: str = "A10") -> GpuNode:
 
 
 def plan(*nodes: GpuNode, **params: Any) -> Plan:
-    asked = WORK | {"strategies": ALL, "gpus_per_node": 8} | params
-    return make_scaling_plan(parse_params(asked), Fleet(nodes=nodes), "campaign-1")
+    data = WORK | {"strategies": ALL, "gpus_per_node": 8} | params
+    return make_scaling_plan(parse_params(data), Fleet(nodes=nodes), "campaign-1")
 
 
 FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))

@@ -27,8 +27,8 @@ UNKNOWN = node("odd-1", None, None)
 MIXED = Fleet(nodes=(*A10S, H100, UNKNOWN))
 
 
-def plan(fleet: Fleet = MIXED, locally: bool = False, **asked: Any) -> Plan:
-    return PLANNER.make(PLANNER.params(asked, locally=locally), fleet, "campaign-1")
+def plan(fleet: Fleet = MIXED, locally: bool = False, **params: Any) -> Plan:
+    return PLANNER.make(PLANNER.params(params, locally=locally), fleet, "campaign-1")
 
 
 def test_one_node_of_each_kind_runs_each_model_with_each_recipe() -> None:
@@ -143,10 +143,12 @@ def test_strategies_that_fit_no_number_of_gpus_are_an_error() -> None:
         plan(models=["gpt2"], strategies=["ddp"], world_sizes=[1])
 
 
-@pytest.mark.parametrize("asked", [{"models": []}, {"models": ["gpt2", "gpt2"]}, {"models": ["gpt9"]}, {"recipes": []}])
-def test_no_double_or_unknown_models_are_refused(asked: dict[str, Any]) -> None:
-    with pytest.raises(ParamsError, match=next(iter(asked))):
-        plan(**asked)
+@pytest.mark.parametrize(
+    "params", [{"models": []}, {"models": ["gpt2", "gpt2"]}, {"models": ["gpt9"]}, {"recipes": []}]
+)
+def test_no_double_or_unknown_models_are_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(ParamsError, match=next(iter(params))):
+        plan(**params)
 
 
 def test_nothing_that_fits_is_an_error() -> None:

@@ -129,7 +129,7 @@ def _all_end(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"envFrom": [{"configMapRef": {"name": "nccl"}}]}, "the Pod template's envFrom needs a cluster"),
         (
@@ -138,8 +138,8 @@ def _all_end(pids: list[int]) -> bool:
         ),
     ],
 )
-def test_a_template_field_that_needs_a_cluster_is_refused_with_a_sentence(fields: dict[str, Any], says: str) -> None:
+def test_a_template_field_that_needs_a_cluster_is_refused_with_a_sentence(fields: dict[str, Any], message: str) -> None:
     made = pod("pass")
     made["spec"]["containers"][0] |= fields
-    with pytest.raises(LocalPodError, match=says):
+    with pytest.raises(LocalPodError, match=message):
         LocalPod(made, IMAGE).run(print)

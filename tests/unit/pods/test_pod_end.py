@@ -124,7 +124,7 @@ def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "sentence"),
     [
         ('pods "tb-1" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "the node is not at fault"),
         ('admission webhook "policy.example.org" denied the request: no owner', "the node is not at fault"),
@@ -132,12 +132,12 @@ def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
         ('pods is forbidden: User "ci" cannot create resource "pods" in API group ""', "the missing right"),
     ],
 )
-def test_a_policy_of_the_cluster_is_no_missing_right(message: str, said: str) -> None:
+def test_a_policy_of_the_cluster_is_no_missing_right(message: str, sentence: str) -> None:
     end = pod_end(None, "base", message, 403)
 
     assert end.kind is EndKind.REFUSED
     assert message in end.message
-    assert said in end.message
+    assert sentence in end.message
 
 
 def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:

@@ -179,7 +179,7 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
 
 
 @pytest.mark.parametrize(
-    ("pod", "says"),
+    ("pod", "message"),
     [
         ({"spec": {"nodeName": "gpu-7"}}, "spec.nodeName: the plan pins each pod"),
         ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy: a failed benchmark is repeated by its task"),
@@ -217,14 +217,14 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
     ],
 )
 def test_a_field_that_the_benchmark_needs_is_refused_with_the_reason(
-    pod: dict[str, Any], says: str, template: Template
+    pod: dict[str, Any], message: str, template: Template
 ) -> None:
-    with pytest.raises(PodTemplateError, match=f"^TRAINBENCH_POD_TEMPLATE .*{says}"):
+    with pytest.raises(PodTemplateError, match=f"^TRAINBENCH_POD_TEMPLATE .*{message}"):
         manifest(make_spec(), template(pod))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("apiVersion: v1\nkind: Deployment", "is not a Pod: begin it with apiVersion: v1 and kind: Pod"),
         ("- a", "is not a Pod"),
@@ -236,8 +236,8 @@ def test_a_field_that_the_benchmark_needs_is_refused_with_the_reason(
         ("apiVersion: v1\nkind: Pod\nspec: {tolerations: [{efect: x}]}", r"tolerations\[0\].efect: unknown field"),
     ],
 )
-def test_a_file_that_is_no_template_is_refused(text: str, says: str, template: Template) -> None:
-    with pytest.raises(PodTemplateError, match=says):
+def test_a_file_that_is_no_template_is_refused(text: str, message: str, template: Template) -> None:
+    with pytest.raises(PodTemplateError, match=message):
         manifest(make_spec(), template(text))
 
 

@@ -59,8 +59,8 @@ def test_what_the_program_chose_is_what_the_row_says() -> None:
     chosen = Chosen(
         micro_batch_size=12, gradient_checkpointing=False, why="the largest that fits", execution={"loss": "fused"}
     )
-    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
-    (row,) = rows(written(campaigns.make_campaign([make_result(chosen=chosen, **asked)])))
+    settings = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    (row,) = rows(written(campaigns.make_campaign([make_result(chosen=chosen, **settings)])))
     assert (row["per_device_batch"], row["micro_batch_size_asked"], row["micro_batch_size_chosen"]) == (
         "12",
         "auto",

@@ -168,7 +168,7 @@ def test_a_picture_of_gigabytes_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (errno.EBUSY, "busy or away"),
         (errno.ENOSPC, "the disk is full: free space"),
@@ -177,7 +177,7 @@ def test_a_picture_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_write_that_fails_says_why_and_keeps_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
 ) -> None:
     store = open_store(str(tmp_path))
     store.write_summary("campaign-1", {"metrics.csv": "old"})
@@ -186,7 +186,7 @@ def test_a_write_that_fails_says_why_and_keeps_what_was_there(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fail)  # where a full disk shows itself at the latest
-    with pytest.raises(StoreError, match=said) as refused:
+    with pytest.raises(StoreError, match=message) as refused:
         store.write_summary("campaign-1", {"metrics.csv": "new"})
     after_fault("bucket-away", "store-full", cause=str(refused.value))
     assert files_under(tmp_path) == ["campaigns/campaign-1/summary/metrics.csv"]

@@ -61,7 +61,7 @@ def test_a_green_task_without_a_result_is_no_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "message"),
     [
         (GOOD.model_dump_json()[:500], "not JSON"),
         ("", "not JSON"),
@@ -86,17 +86,17 @@ def test_a_green_task_without_a_result_is_no_success() -> None:
         "set", "object",
     ],
 )  # fmt: skip
-def test_a_broken_payload_is_a_failed_sample_with_the_reason(payload: object, said: str) -> None:
+def test_a_broken_payload_is_a_failed_sample_with_the_reason(payload: object, message: str) -> None:
     result = collect_one(payload, "success")
     assert result.status is Status.ERROR
     assert result.error is not None
     assert result.error.kind == "invalid_result"
-    assert said in result.error.message
+    assert message in result.error.message
     assert RunResult.model_validate_json(result.model_dump_json()).spec == SPEC
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "phrases"),
     [
         (make_result("node-2"), [make_spec(node="node-2").identity.run_id, SPEC.identity.run_id]),
         (make_result("node-1", campaign_id="another"), ["another", SPEC.identity.campaign_id]),
@@ -105,12 +105,12 @@ def test_a_broken_payload_is_a_failed_sample_with_the_reason(payload: object, sa
     ],
     ids=["another run", "another campaign", "other work", "a drill that was not planned"],
 )
-def test_a_foreign_result_is_not_counted_and_both_are_named(payload: RunResult, said: list[str]) -> None:
+def test_a_foreign_result_is_not_counted_and_both_are_named(payload: RunResult, phrases: list[str]) -> None:
     result = collect_one(as_dict(payload))
     assert result.error is not None
     assert result.error.kind == "foreign_result"
-    for word in said:
-        assert word in result.error.message
+    for phrase in phrases:
+        assert phrase in result.error.message
 
 
 def test_an_oom_kill_that_the_kubelet_reports_is_no_guess() -> None:

@@ -127,7 +127,7 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         (("performance", "samples_per_second"), 1e308, "performance.samples_per_second: Input should be less than"),
         (("performance", "samples_per_second"), 5e-324, "performance.samples_per_second: Input should be greater"),
@@ -140,7 +140,7 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
     ],
 )
 @pytest.mark.usefixtures("no_plots")
-def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, said: str, tmp_path: Path) -> None:
+def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, message: str, tmp_path: Path) -> None:
     """[J10], [S2]: each of them left the whole fleet without a verdict."""
     payloads = documents()
     put(payloads[NODES.index(BAD)], path, value)
@@ -148,7 +148,7 @@ def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, said: st
     (bad,) = (node for node in campaign.nodes if node.node == BAD)
 
     assert bad.state is State.FAILED
-    assert said in bad.reason
+    assert message in bad.reason
     assert of_others(campaign) == of_others(night(documents()))
     assert report(campaign, open_store(str(tmp_path)))
     assert [alert.nodes for alert in alerts(campaign) if alert.level is Level.ERROR] == [(BAD,)]
@@ -174,10 +174,10 @@ PARTS = (
 )
 
 
-@pytest.mark.parametrize(("module", "name", "said"), PARTS, ids=[name for _, name, _ in PARTS])
+@pytest.mark.parametrize(("module", "name", "message"), PARTS, ids=[name for _, name, _ in PARTS])
 @pytest.mark.usefixtures("no_plots")
 def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
-    module: Any, name: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    module: Any, name: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, name, fails_for(BAD, getattr(module, name)))
     store, history = open_store(str(tmp_path / "store")), open_history(f"sqlite:///{tmp_path / 'history.db'}")
@@ -187,7 +187,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
     (alarm,) = campaign.alarms
 
     assert (alarm.category, alarm.subject) == (PART_FAILED, PLAN.specs[2].identity.run_id)
-    assert alarm.summary.startswith(said)
+    assert alarm.summary.startswith(message)
     assert alarm.cause == "ZeroDivisionError: a defect"
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
     assert [alert.text for alert in alerts(campaign) if alert.level is Level.ERROR] == [

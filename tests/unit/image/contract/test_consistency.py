@@ -54,15 +54,15 @@ def test_the_rate_of_a_cpu_agrees_with_the_cpu_time_of_its_steps() -> None:
 
 
 def test_each_contradiction_names_its_field() -> None:
-    said = list(contradictions(performance(measured_steps=21, measured_wall_s=25.0), 9))
+    sentences = list(contradictions(performance(measured_steps=21, measured_wall_s=25.0), 9))
 
-    assert [sentence.split(" ")[0] for sentence in said] == [
+    assert [sentence.split(" ")[0] for sentence in sentences] == [
         "performance.measured_steps",
         "performance.measured_wall_s",
         "performance.windows.0.samples_per_second",
         "performance.windows.1.samples_per_second",
     ]
-    assert said[2].endswith("is 10, but 10 steps of 9 samples in 8 s are 11.25/s")
+    assert sentences[2].endswith("is 10, but 10 steps of 9 samples in 8 s are 11.25/s")
 
 
 def test_where_nothing_was_measured_nothing_contradicts() -> None:

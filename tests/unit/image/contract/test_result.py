@@ -44,13 +44,13 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
 
 
 def test_the_work_of_a_result_is_the_spec_with_what_was_chosen() -> None:
-    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    settings = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
     chosen = Chosen(micro_batch_size=12, gradient_checkpointing=True, why="the largest that fits", execution={})
-    work = make_result(chosen=chosen, **asked).effective_spec
+    work = make_result(chosen=chosen, **settings).effective_spec
 
     assert (work.work.micro_batch_size, work.work.gradient_checkpointing, work.samples_per_step) == (12, True, 12)
     fixed = make_spec(micro_batch_size=12, gradient_checkpointing=True)
-    assert work.fingerprint == fixed.fingerprint != make_spec(**asked).fingerprint
+    assert work.fingerprint == fixed.fingerprint != make_spec(**settings).fingerprint
 
 
 def test_a_run_that_ended_before_autotuning_has_the_requested_work() -> None:

@@ -59,10 +59,10 @@ def with_value(path: Path, value: Any) -> dict[str, Any]:
     ],
 )
 def test_a_figure_that_cannot_be_is_refused_with_field_value_and_bound(path: Path, value: Any, message: str) -> None:
-    said = refusal(with_value(path, value))
+    refusal_text = refusal(with_value(path, value))
 
-    assert said.startswith("result breaks the contract: ")
-    assert message.replace("Value error, ", "") in said
+    assert refusal_text.startswith("result breaks the contract: ")
+    assert message.replace("Value error, ", "") in refusal_text
 
 
 def numbers(value: Any, path: Path = ()) -> list[Path]:
@@ -80,10 +80,10 @@ def test_no_number_of_a_result_is_without_bounds(value: Any) -> None:
     """Found by walking a whole result: a new field without bounds fails here. The rest of the spec is checked above."""
     document = make_result(exposed_communication_pct=4.0, data={"folder": "/data"}).model_dump(mode="json")
     paths = numbers(document)
-    said = {path: refusal(with_value(path, value)) for path in paths if path[:3] != ("spec", "work", "data")}
+    refusals = {path: refusal(with_value(path, value)) for path in paths if path[:3] != ("spec", "work", "data")}
 
     assert len(paths) > 90
-    assert [path for path, text in said.items() if not text.startswith("result ")] == []
+    assert [path for path, text in refusals.items() if not text.startswith("result ")] == []
 
 
 @pytest.mark.parametrize("digits", [400, 4_301, 100_000])

@@ -320,10 +320,10 @@ def test_the_node_that_was_measured_most_lately_before_dates_a_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warmer", "said"), [((5.0,), "5 °C warmer"), ((-6.0, -5.0), "6 °C cooler"), ((4.9,), ""), ((9.0, -9.0), "")]
+    ("warmer", "phrase"), [((5.0,), "5 °C warmer"), ((-6.0, -5.0), "6 °C cooler"), ((4.9,), ""), ((9.0, -9.0), "")]
 )
 def test_a_temperature_is_reported_from_five_degrees_on_and_in_one_direction(
-    warmer: tuple[float, ...], said: str
+    warmer: tuple[float, ...], phrase: str
 ) -> None:
     changes: Any = [SimpleNamespace(warmer_c=c) for c in warmer]
-    assert level_changes._temperature(changes) == (f"; its GPU runs {said} than it did" if said else "")
+    assert level_changes._temperature(changes) == (f"; its GPU runs {phrase} than it did" if phrase else "")

@@ -61,10 +61,10 @@ def test_a_number_where_text_belongs_is_reported_in_one_sentence(history: Histor
 
 def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads meanwhile are refused at once; later it is tried again."""
-    now, asked = [100.0], []
+    now, reads = [100.0], []
 
     def away(url: str, store: Any) -> Any:
-        asked.append(url)
+        reads.append(url)
         raise HistoryError("no answer")
 
     monkeypatch.setattr(queries, "open_history", away)
@@ -74,7 +74,7 @@ def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypa
         with pytest.raises(HistoryError, match="no answer"):
             queries.open_engine("postgresql://away", None)
 
-    assert len(asked) == 2
+    assert len(reads) == 2
 
 
 def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pages) -> None:
