@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseRequestHandler, UDPServer
 from typing import Any
 
 from aiosmtpd.controller import Controller
 
 from tests.builders.ports import free_port
+
+SO_RCVBUFFORCE = 33  # of Linux, for root: Python's module has no name for it
 
 
 @contextmanager
@@ -38,21 +40,27 @@ def smtp_sink() -> Iterator[tuple[int, list[EmailMessage]]]:
         controller.stop()
 
 
-@contextmanager
-def statsd_sink() -> Iterator[tuple[int, list[bytes]]]:
-    """Its UDP port, and the datagrams that it got."""
-    kept: list[bytes] = []
+class StatsdSink:
+    """A UDP socket that holds what it gets until it is read. As root: its buffer is larger than usual."""
 
-    class Keep(BaseRequestHandler):
-        def handle(self) -> None:
-            kept.append(self.request[0])
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4_000_000)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
 
-    with UDPServer(("127.0.0.1", 0), Keep) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_address[1], kept
-        finally:
-            server.shutdown()
+    def lines(self) -> list[str]:
+        """Since the last call. Loopback hands a datagram over as it is sent, so nothing is waited for."""
+        lines: list[str] = []
+        while True:
+            try:
+                lines += self._socket.recv(65_536).decode().splitlines()
+            except BlockingIOError:
+                return lines
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 @contextmanager

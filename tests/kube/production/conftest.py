@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from kubernetes import client, config
 
-from tests.dag.sinks import connection, http_sink, statsd_sink
+from tests.dag.sinks import StatsdSink, connection, http_sink
 from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
@@ -27,18 +28,18 @@ SLOW = "gpu-slow"
 
 
 class Installation(NamedTuple):
-    """`posted`: path and body of each notice; `statsd`: datagrams of our gauges; `workers`: the home of each."""
+    """`posted`: path and body of each notice; `statsd`: gets our gauges; `workers`: the home of each."""
 
     runs: Runs
     services: Services
     posted: list[tuple[str, dict[str, Any]]]
-    statsd: list[bytes]
+    statsd: StatsdSink
     workers: list[Path]
 
 
 class Night(NamedTuple):
     """`stored`: all results of the store; `pods`: those of ours that stayed; `marks`: node -> taints and annotations of
-    those that we tainted.
+    those that we tainted; `conditions`: node -> gauge that a worker sent by StatsD.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class Night(NamedTuple):
     stored: StoredResults
     pods: list[dict[str, Any]]
     marks: dict[str, dict[str, Any]]
+    conditions: dict[str, str]
 
 
 @pytest.fixture(scope="package")
@@ -60,7 +62,7 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with (
         pytest.MonkeyPatch.context() as patch,
         http_sink() as (port, posted),
-        statsd_sink() as (statsd, datagrams),
+        closing(StatsdSink()) as statsd,
         services(folder) as parts,
     ):
         for name in (*SECRET, "AWS_ENDPOINT_URL"):
@@ -71,14 +73,14 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "TRAINBENCH_SCHEDULE_METRICS": "none",
             "AIRFLOW__METRICS__STATSD_ON": "True",
             "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
-            "AIRFLOW__METRICS__STATSD_PORT": str(statsd),
+            "AIRFLOW__METRICS__STATSD_PORT": str(statsd.port),
             "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "trainbench",
             "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
         }
         use_image(standin, tmp_path_factory.mktemp("image"))
         with started(standin, state, changes, workers) as runs:
             wait_for_workers(parts.redis.url, len(workers))  # one that comes late gets no task of a short night
-            yield Installation(runs, parts, posted, datagrams, workers)
+            yield Installation(runs, parts, posted, statsd, workers)
 
 
 def use_image(standin: Any, folder: Path, **changes: str) -> None:
@@ -107,7 +109,17 @@ def night(installation: Installation, standin: Any) -> Night:
     standin.wait_for_pods(lambda pods: all(node_of(pod) in allowed for pod in pods if is_ours(pod)))
     campaign = runs.campaign(DAG_ID, run_id)
     stored = runs.store.read_results(campaign.campaign_id)
-    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())), marks_on(standin))
+    left = list(filter(is_ours, standin.pods()))
+    return Night(run_id, state, campaign, stored, left, marks_on(standin), conditions_sent(installation))
+
+
+def conditions_sent(installation: Installation) -> dict[str, str]:
+    """By one run of the DAG `metrics`."""
+    run_id = installation.runs.start("metrics")
+    assert installation.runs.wait("metrics", run_id) == "success"
+    prefix = "airflow.trainbench.node.condition."
+    lines = [line for line in installation.statsd.lines() if line.startswith(prefix)]
+    return dict(line.removeprefix(prefix).split(":") for line in lines)
 
 
 def marks_on(standin: Any) -> dict[str, dict[str, Any]]:
