@@ -138,7 +138,7 @@ def _environment(databases: Mapping[str, str], broker: str, endpoint: str) -> di
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # it is the only one, so it keeps its triggers
         "AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME": "7200",  # of a task that waits for a worker
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "7200",
-        "TRAINBENCH_HISTORY_URL": f"{databases['trainbench']}&connect_timeout=120",
+        "TRAINBENCH_HISTORY_URL": databases["trainbench"],
         "TRAINBENCH_STORE": f"s3://{BUCKET}/trainbench",
         "AWS_ENDPOINT_URL": endpoint,
         **SECRET,
