@@ -122,7 +122,9 @@ class _Text:
         return taken
 
     def rest(self) -> bytes:
-        return _bounded(self._held + self._file.read(MAX_TAIL_BYTES), MAX_TAIL_BYTES)
+        while self._read(MAX_TAIL_BYTES):
+            pass
+        return self._held
 
     def _read(self, most: int | None = None) -> bool:
         piece = self._file.read(READ_BYTES)
