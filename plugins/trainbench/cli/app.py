@@ -266,7 +266,9 @@ def _judged_again(
         return stored.campaign, stored.broken
     if for_report and stored.is_running:
         raise StoreError(f"{stored.unfinished}: its report is written at its end; `check` judges it before")
-    if stored.is_running is not False:
+    if stored.is_of_dag:
+        print_error(f"{source} has no verdict: its DAG run is at work or ended early; here a run without result failed")
+    elif stored.is_running is not False:
         print_error(f"{stored.unfinished}: the verdict is of these alone")
 
     from trainbench import pipeline

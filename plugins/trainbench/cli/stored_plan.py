@@ -24,7 +24,7 @@ from trainbench.planning.skipped import Skipped, WithoutResult
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
-from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, Campaign
+from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign
 from trainbench.results.collect import collect
 from trainbench.results.running_mark import is_running
 from trainbench.results.store_files import StoreError, is_folder
@@ -61,6 +61,11 @@ class StoredRuns:
         if self.campaign:
             return not self.campaign.is_imported
         return self.measured.suite != RESULT_FILES
+
+    @property
+    def is_of_dag(self) -> bool:
+        """Planned by a DAG run and without a verdict. Airflow alone knows whether that run is still at work."""
+        return self.campaign is None and self.measured.suite not in WITHOUT_DAG
 
     @property
     def unfinished(self) -> str:

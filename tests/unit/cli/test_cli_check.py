@@ -199,6 +199,7 @@ def test_a_night_that_was_killed_is_judged_from_what_arrived_and_its_silent_node
         "node-1": "ok", "node-2": "ok", "node-3": "ok", "node-4": "failed",
     }  # fmt: skip
     assert document(result)["dag_run_id"] == "scheduled__1"
+    assert "its DAG run is at work or ended early; here a run without result failed" in result.stderr
 
 
 def test_a_night_that_was_killed_is_published_and_recorded_by_the_command_line(killed_night: str) -> None:

@@ -13,6 +13,7 @@ from tests.builders.nights import ENDED_AT, night
 from trainbench.core.verdicts import State
 from trainbench.cost.paid_runs import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
+from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
 from trainbench.judging.node_condition import FRESH
 from trainbench.pages.reads.filters import Filters
@@ -102,6 +103,13 @@ def test_imported_runs_are_no_past_of_our_nodes(both: History, ours: History) ->
     records = both.node_records(works, "tonight", NOW)
     assert records == ours.node_records(works, "tonight", NOW)
     assert {record.node for record in records} == {"node-1", "node-2"}
+
+
+def test_an_imported_node_has_no_level_to_accept(store: Store) -> None:
+    store.write_result(IMPORTED)
+    trainbench("reindex")
+    with pytest.raises(UnknownBaselineError, match="nothing was ever measured on 'any node'"):
+        open_history(store=store).accept_baseline(None, "me", "new driver", NOW)
 
 
 def test_an_import_without_a_reachable_history_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
