@@ -93,10 +93,9 @@ class History:
             for first in range(0, len(made), ROWS_AT_ONCE):
                 some = made[first : first + ROWS_AT_ONCE]
                 connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in some])
-            if not campaign.is_imported:
-                update_breaches(connection, campaign, works)
-                close_removed(connection, campaign)
-                update_warnings(connection, campaign)
+            update_breaches(connection, campaign, works)
+            close_removed(connection, campaign)
+            update_warnings(connection, campaign)
 
     def baseline_rates(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
         """For each result its node's earlier rates with the same `history_key`: the median samples/s of each of the

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from bench_image.contract.spec import NODE_NAME
 from tests.builders import make_result
 from tests.builders.commands import document, trainbench
 from tests.builders.nights import ENDED_AT, night
@@ -15,6 +18,7 @@ from trainbench.cost.paid_runs import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
+from trainbench.history.run_tables import runs
 from trainbench.judging.node_condition import FRESH
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -103,6 +107,16 @@ def test_imported_runs_are_no_past_of_our_nodes(both: History, ours: History) ->
     records = both.node_records(works, "tonight", NOW)
     assert records == ours.node_records(works, "tonight", NOW)
     assert {record.node for record in records} == {"node-1", "node-2"}
+
+
+def test_by_no_field_an_imported_run_is_taken_for_one_of_ours(both: History) -> None:
+    fields = (runs.c.node, runs.c.is_baseline, runs.c.gpu_uuids)
+    with both.engine.connect() as connection:
+        rows = connection.execute(select(*fields).where(runs.c.suite == "imported").order_by(runs.c.node)).all()
+    assert [tuple(row) for row in rows] == [
+        ("imported-12345678/node-1", False, None), ("imported-87654321/node-1", False, None),
+    ]  # fmt: skip
+    assert not any(re.fullmatch(NODE_NAME, row.node) for row in rows), "no node of a cluster can have this name"
 
 
 def test_an_imported_node_has_no_level_to_accept(store: Store) -> None:
