@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--set", "model=gpt9"], "model is 'gpt9': not a known model (did you mean 'gpt2'?): choose one of tiny"),
         (["--set", "micro_batch_size=most"], "micro_batch_size is 'most': Input should be a valid integer"),
@@ -39,11 +39,11 @@ pytestmark = pytest.mark.usefixtures("home")
         (["--set", "strategies=ddp"], "nothing can run: strategy ddp"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], said: str) -> None:
+def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
     for command in ("plan", "run"):
         result = trainbench(command, *arguments)
         assert result.exit_code == ExitCode.USAGE
-        assert said in result.stderr
+        assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert result.stdout == ""
 
@@ -76,9 +76,9 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
-    said = " ".join(trainbench("--help").stdout.split())
+    help_text = " ".join(trainbench("--help").stdout.split())
     for words in ("0: no node is red", "1: a node is in breach", "2: wrong usage", "3: no node could be judged"):
-        assert words in said
+        assert words in help_text
 
 
 def test_the_version_is_that_of_the_project() -> None:

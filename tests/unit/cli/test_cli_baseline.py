@@ -48,7 +48,7 @@ def test_an_empty_list_of_accepted_baselines_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["accept", "--why", "x"], "either --node NODE or --all"),
         (["accept", "--why", "x", "--all", "--node", "node-1"], "either --node NODE or --all"),
@@ -57,8 +57,8 @@ def test_an_empty_list_of_accepted_baselines_is_printed() -> None:
         (["revoke", "3"], "there is no baseline 3: choose from none"),
     ],
 )
-def test_what_cannot_be_is_one_line_on_standard_error(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_is_one_line_on_standard_error(arguments: list[str], message: str) -> None:
     result = baseline(*arguments)
     assert result.exit_code == ExitCode.USAGE
-    assert said in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -95,7 +95,7 @@ def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "'nowhere' is neither a folder nor a campaign of the store: there are none"),
         (["../../etc"], "'../../etc' is neither a folder nor a campaign"),
@@ -107,11 +107,11 @@ def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
         (["empty", "--store", "nonsense://x"], "store 'nonsense://x' cannot be opened"),
     ],
 )
-def test_check_of_nothing_is_wrong_usage(home: Path, arguments: list[str], said: str) -> None:
+def test_check_of_nothing_is_wrong_usage(home: Path, arguments: list[str], message: str) -> None:
     (home / "empty").mkdir()
     result = trainbench("check", *arguments)
     assert result.exit_code == ExitCode.USAGE
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_suite_is_planned_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ("--suite", "nightly"),
@@ -48,11 +48,11 @@ def test_a_suite_is_planned_by_its_name() -> None:
         (("--suite", "hardware_survey", "-s", "purchase_usd=[1"), "purchase_usd is '[1': not a JSON object"),
     ],
 )
-def test_wrong_input_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
     result = trainbench("plan", *arguments)
 
     assert result.exit_code == ExitCode.USAGE
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
 
 def test_every_new_parameter_can_be_set_on_the_command_line() -> None:
     shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
-    asked = {
+    parameters = {
         "model": "mine",
         "dimensions": json.dumps(shape),
         "weights": "/models/mine",
@@ -69,7 +69,7 @@ def test_every_new_parameter_can_be_set_on_the_command_line() -> None:
         "rounds": "1",
         "optimizer": "",
     }
-    sets = [argument for name, value in asked.items() for argument in ("--set", f"{name}={value}")]
+    sets = [argument for name, value in parameters.items() for argument in ("--set", f"{name}={value}")]
     data = document(trainbench("plan", "--json", "--nodes", "node-1", *sets))
     first, second = data["specs"]
 
