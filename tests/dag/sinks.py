@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,11 +41,12 @@ def smtp_sink() -> Iterator[tuple[int, list[EmailMessage]]]:
 
 
 class StatsdSink:
-    """A UDP socket that holds what it gets until it is read. As root: its buffer is larger than usual."""
+    """A UDP socket that holds what it gets until it is read. Where root may, its buffer is larger than usual."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4_000_000)
+        with suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4_000_000)
         self._socket.bind(("127.0.0.1", 0))
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
