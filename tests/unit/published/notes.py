@@ -279,6 +279,9 @@ STEPS = {
     "box-doctor": "`trainbench doctor` | Ready",
     "box-run-cpu": "`trainbench run --device cpu` | verdict",
     "box-survey": "`trainbench run --device cpu --suite hardware_survey --set quick=true` | table of recipes",
+    "pip-control": "`pip install '.[control]'` beside Airflow 3.3.2 | the DAGs are there",
+    "db": "`airflow db migrate` | the database of that Airflow",
+    "airflow-doctor": "`trainbench doctor` | it says what is not set yet",
 }
 
 
