@@ -30,6 +30,7 @@ from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import months_until, start_of
 from trainbench.reporting.metrics_csv import metric_rows
 from trainbench.results.artefacts import open_store
+from trainbench.results.campaign import IMPORTED
 from trainbench.settings.environment import read_settings
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ PER_NODE = (
 
 
 def runs(*campaign_ids: str, store: str | None = None) -> DataFrame:
-    """One row for each run of these campaigns, else of every published one. Raises StoreError."""
+    """One row for each run of these campaigns, else of every published one; an imported campaign must be named. Raises
+    StoreError.
+    """
     opened = open_store(store)
-    names = campaign_ids or tuple(name for name in opened.campaign_ids() if opened.has_verdict(name))
+    own = (name for name in opened.campaign_ids() if not name.startswith(IMPORTED))
+    names = campaign_ids or tuple(name for name in own if opened.has_verdict(name))
     rows = [row for name in names for row in metric_rows(opened.read_campaign(name, with_steps=False))]
     return _frame(rows, FIGURES)
 
@@ -69,11 +73,12 @@ def months(number: int = 12, until: str | None = None, store: str | None = None)
 
 
 def node_history(*nodes: str, store: str | None = None) -> DataFrame:
-    """One row for each recorded run of these nodes, else of every node, oldest first; a gang's row names its first
-    node, and the others in `peers`. Raises HistoryError.
+    """One row for each run here of these nodes, else of every node, oldest first; a gang's row names its first node,
+    and the others in `peers`. Raises HistoryError.
     """
     table = run_tables.runs
-    query = select(*(table.c[name] for name in PER_NODE)).order_by(table.c.started_at, table.c.run_id)
+    columns = (table.c[name] for name in PER_NODE)
+    query = select(*columns).where(run_tables.OURS).order_by(table.c.started_at, table.c.run_id)
     if nodes:
         query = query.where(table.c.node.in_(nodes))
     engine = _history(store).engine

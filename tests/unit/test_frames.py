@@ -74,6 +74,18 @@ def test_a_node_s_history() -> None:
     assert len(frames.node_history()) == 8
 
 
+def test_imported_runs_are_in_no_frame_unless_their_campaign_is_named() -> None:
+    """`report` of an imported campaign gives it a verdict, as of one of ours."""
+    imported = campaigns.healthy().model_copy(update={"campaign_id": "imported-h200-12345678"})
+    before = len(frames.runs()), len(frames.node_history())
+    opened = open_store()
+    opened.write_campaign(imported)
+    open_history(store=opened).record(imported)
+
+    assert (len(frames.runs()), len(frames.node_history())) == before
+    assert len(frames.runs(imported.campaign_id)) == 8
+
+
 @pytest.mark.parametrize(("what", "num_rows"), [("runs", 10), ("months", None), ("nodes", 8)])
 def test_the_command_writes_csv_and_json(what: str, num_rows: int | None) -> None:
     done = CliRunner().invoke(app, ["table", what, "--output", "out.csv", "--json"])
