@@ -197,8 +197,8 @@ def _sum(parts: Sequence[Range | None]) -> Range | None:
 
 def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tuple[str, ...]:
     if plan.params.work.device is Device.CPU:
-        unknown = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
-        return (*_by_history(kinds), f"A trial on a CPU: {unknown} estimated.")
+        of_all = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
+        return (*_by_history(kinds), f"A trial on a CPU: {of_all} estimated.", *_reruns(kinds))
     gpus = list(dict.fromkeys(kind.gpu for kind in kinds if kind.gpu))
     if not gpus:
         return (
@@ -206,12 +206,13 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tup
             "--gpu 'H100 80GB HBM3' --gpus 8.",
         )
     notes = [*_by_history(kinds)]
-    if computed := [kind.work for kind in kinds if not kind.num_past_runs]:
+    if computed := [_work_and_gpu(kind, kinds) for kind in kinds if not kind.num_past_runs]:
         which = "" if len(computed) == len(kinds) else f" of {listing(dict.fromkeys(computed))}"
         notes.append(
             f"Duration{which} by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
-            f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it. Re-runs that confirm a breach come on top."
+            f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it."
         )
+    notes += _reruns(kinds)
     if any(spec.work.micro_batch_size == AUTO for spec in plan.specs):
         notes.append(f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}.")
     if unrated := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
@@ -226,9 +227,20 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tup
 
 
 def _by_history(kinds: Sequence[RunKind]) -> list[str]:
-    known = {kind.work: count(kind.num_past_runs, "run") for kind in kinds if kind.num_past_runs}
-    runs = listing(f"{work} ({number})" for work, number in known.items())
-    return [f"Duration by the history, the median of equal runs on the same GPU or CPU here: {runs}."] if known else []
+    known = [
+        f"{_work_and_gpu(kind, kinds)} ({count(kind.num_past_runs, 'run')})" for kind in kinds if kind.num_past_runs
+    ]
+    median = "Duration by the history, the median of equal runs on the same GPU or CPU here"
+    return [f"{median}: {listing(known)}."] if known else []
+
+
+def _work_and_gpu(kind: RunKind, kinds: Sequence[RunKind]) -> str:
+    """The work, and its GPU where the plan has several kinds."""
+    return f"{kind.work} on {kind.gpu}" if kind.gpu and len({each.gpu for each in kinds}) > 1 else kind.work
+
+
+def _reruns(kinds: Sequence[RunKind]) -> list[str]:
+    return ["Re-runs that confirm a breach come on top."] if any(kind.run_s for kind in kinds) else []
 
 
 def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:

@@ -27,6 +27,19 @@ def test_valid_runs_of_a_work_with_their_seconds(history: History) -> None:
     assert past == {group_id: (PastRun("NVIDIA A10", 55.0), PastRun("NVIDIA H200", 50.0)), "never-ran": ()}
 
 
+def test_a_run_by_a_wrong_clock_has_no_duration_that_counts(history: History) -> None:
+    """Its times, a day ahead, are both moved to the campaign's end: 0 s."""
+    right, wrong = _took(make_night(1, make_result("node-1")), 50), make_night(2, make_result("node-1"))
+    ahead = wrong.finished_at + timedelta(days=1)
+    dated = {"started_at": ahead, "finished_at": ahead + timedelta(seconds=50)}
+    result = wrong.results[0].model_copy(update=dated)
+    for campaign in (right, wrong.model_copy(update={"results": (result,)})):
+        history.record(campaign)
+
+    group_id = result.spec.identity.group_id
+    assert history.past_runs([group_id]) == {group_id: (PastRun("NVIDIA H200", 50.0),)}
+
+
 def _took(campaign: Campaign, seconds: float) -> Campaign:
     (result,) = campaign.results
     ended = {"finished_at": result.started_at + timedelta(seconds=seconds)}
