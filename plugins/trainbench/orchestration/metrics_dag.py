@@ -102,8 +102,8 @@ def client() -> Client:
 def send(points: Iterable[GaugePoint], left_out: Iterable[str] = ()) -> int:
     """Returns how many were sent. What could not be sent is one warning."""
     num_sent, problems = 0, list(left_out)
-    _keep_gauges_whole()
     try:
+        _keep_gauges_whole()
         for point in points:
             stats.gauge(point.name, point.value, tags=None if point.labels is None else dict(point.labels))
             num_sent += 1

@@ -153,6 +153,20 @@ def test_a_client_that_fails_is_one_warning(monkeypatch: pytest.MonkeyPatch, cap
     assert sent[0] == ("trainbench.node.condition", 20, {"node": "node-3"})
 
 
+def test_a_client_that_cannot_be_made_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise ValueError("statsd_port is no number")
+
+    monkeypatch.setattr("airflow.sdk._shared.observability.metrics.stats._get_backend", refuse)
+    with caplog.at_level(logging.WARNING):
+        assert send([NODE]) == 0
+
+    (record,) = caplog.records
+    assert "failed after 0 gauges: ValueError: statsd_port is no number" in record.getMessage()
+
+
 def test_a_history_that_cannot_be_read_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////proc/none/history.sqlite")
     with pytest.raises(AirflowFailException, match="history sqlite:////proc/none"):
