@@ -106,14 +106,17 @@ class Saved:
 
 def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
     """One cell for each model, recipe, kind of GPU, strategy and number of GPUs, in the order of the parameters;
-    skipped ones included.
+    skipped ones included, unless another node of the kind ran them.
     """
     of_node = gpu_kind_by_node(campaign)
     costs = {cost.run_id: cost for cost in campaign.costs}
     runs = grouped((_key(result.spec, of_node), result) for result in campaign.results)
     all_cells = [_cell(key, members, costs) for key, members in runs.items()]
-    all_cells += [
+    left_out = (
         _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
+    )
+    all_cells += [
+        each for each in left_out if (each.model, each.recipe, each.gpu, each.strategy, each.num_gpus) not in runs
     ]
     works = _works_in_order(campaign)
     return tuple(sorted(all_cells, key=lambda cell: works.index(cell.work) if cell.work in works else len(works)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node
@@ -25,6 +26,7 @@ from trainbench.comparison.speedups import noise_of_one_run
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode
+from trainbench.planning.skipped import Skipped
 from trainbench.prices.price_tables import Price, price_spread
 from trainbench.reporting import survey_tables
 from trainbench.results.campaign import Campaign
@@ -72,6 +74,30 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
 
     assert one_run is not None
     assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
+
+
+def test_what_only_some_nodes_of_a_kind_can_run_is_one_cell_with_its_figures() -> None:
+    """ddp on 8 GPUs ran on node-1; node-2 of the same kind has 4. On the A10 nothing ran, which is a cell."""
+    ran = make_result("node-1", 80.0, strategy="ddp", gpus_per_node=8)
+    work = ran.spec.work
+    few = Skipped(
+        what="ddp on 8 GPUs",
+        reason="needs 8 GPUs of one node",
+        strategy=Strategy.DDP,
+        gpus_per_node=8,
+        nodes=("node-2",),
+        model=work.model,
+        recipe=work.recipe,
+    )
+    campaign = campaigns.make_campaign(
+        [ran, make_result("node-2"), make_result("small-1", gpu_name="NVIDIA A10")],
+        campaign_kind=SURVEY.campaign_kind,
+        params={},
+        skipped=(few, few.model_copy(update={"nodes": ("small-1",)})),
+    )
+    of_gang = [c for c in survey_cells(campaign) if c.num_gpus == 8]
+
+    assert [(c.gpu, c.samples_per_s) for c in of_gang] == [("NVIDIA H200", 80.0), ("NVIDIA A10", None)]
 
 
 def test_why_nothing_was_measured_quotes_the_first_failure() -> None:
