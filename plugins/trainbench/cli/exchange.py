@@ -196,9 +196,9 @@ def import_(
             except (SubmissionError, StoreError) as error:
                 broken.append(BrokenFile(str(path), str(error)))
             else:
-                taken[str(path)] = result.spec.identity.campaign_id
+                campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
                 store.write_result(result)
-                campaigns.append(imported_campaign([result]))
+                taken[str(path)] = result.spec.identity.campaign_id
     _record(campaigns, store)
     print_broken(broken)
     if as_json:

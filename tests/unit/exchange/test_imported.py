@@ -132,6 +132,10 @@ def test_an_import_without_a_reachable_history_is_stored(store: Store, monkeypat
     result.write_text(IMPORTED.model_dump_json())
     trainbench("export", str(result), "--output", str(store.root))
     (exported,) = Path(store.root.path).glob("nvidia-*.json")
+    monkeypatch.setenv("TRAINBENCH_DEFERRABLE", "maybe")
+    refused = trainbench("import", str(exported), "--store", str(store.root))
+    assert (refused.exit_code, store.campaign_ids()) == (2, ()), refused.stderr
+    monkeypatch.delenv("TRAINBENCH_DEFERRABLE")
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "postgresql+psycopg://nowhere:1/x")
     done = trainbench("import", str(exported))
     assert done.exit_code == 0, done.stderr
