@@ -1,4 +1,4 @@
-"""What docs/detection.md says in words, from the counts of its study; its tables have a test of their own."""
+"""The figures in the sentences of docs/detection.md, from the counts of its study; its tables have their own test."""
 
 from __future__ import annotations
 
