@@ -282,6 +282,7 @@ STEPS = {
     "pip-control": "`pip install '.[control]'` beside Airflow 3.3.2 | the DAGs are there",
     "db": "`airflow db migrate` | the database of that Airflow",
     "airflow-doctor": "`trainbench doctor` | it says what is not set yet",
+    "airflow-quick": "`airflow dags test node_consistency`, quick, three nodes, at low priority | verdict",
 }
 
 
