@@ -7,7 +7,7 @@ is the same, and campaigns recorded out of order open and close breaches at thei
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -43,10 +43,8 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
     """Record every campaign again. Rows whose artefacts are gone stay. Calls `advance` after each campaign. Raises
     StoreError when store or history fail; it can be repeated then.
     """
-    ids = store.campaign_ids()
-    imported = tuple(name for name in ids if name.startswith(IMPORTED))
-    own = [name for name in ids if name not in imported]
-    published = [name for name in own if store.has_verdict(name)]
+    imported, own = _parted(store.campaign_ids(), lambda name: name.startswith(IMPORTED))
+    published, unpublished = _parted(own, store.has_verdict)
     recorded: list[str] = []
     broken: list[BrokenFile] = []
     for campaign_id in (*_oldest_first(store, published), *imported):
@@ -59,11 +57,19 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
             recorded.append(campaign_id)
         advance()
     return Reindexed(
-        recorded=tuple(name for name in recorded if name not in imported),
-        unpublished=tuple(name for name in own if name not in set(published)),
-        imported=tuple(name for name in recorded if name in imported),
+        recorded=tuple(name for name in recorded if not name.startswith(IMPORTED)),
+        unpublished=tuple(unpublished),
+        imported=tuple(name for name in recorded if name.startswith(IMPORTED)),
         broken=tuple(broken),
     )
+
+
+def _parted(names: Iterable[str], is_first: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """The names for which `is_first` holds, and the others."""
+    parts: tuple[list[str], list[str]] = ([], [])
+    for name in names:
+        parts[0 if is_first(name) else 1].append(name)
+    return parts
 
 
 def _read(store: Store, campaign_id: str) -> Campaign:
