@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, islice, repeat
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
@@ -19,6 +20,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
+from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 
 # The columns that scripts of existing users read, in their order; ours follow.
@@ -52,12 +54,17 @@ def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = 
         yield lines([row.get(name) for name in header] for row in some)
 
 
-def metric_rows(campaign: Campaign) -> Iterator[CompactRow]:
-    """Column -> value for each run, skipped ones included; units end the columns' names."""
-    scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
-    for result, cost, efficiency in scaled:
-        label = _label(campaign, campaign.labels.get(result.spec.identity.group_id))
-        yield CompactRow(_row(result, cost, efficiency) | label)
+def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[CompactRow]:
+    """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
+    has none; `parts` takes the finding.
+    """
+    parts = parts or FaultIsolation()
+    scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
+    for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=False):
+        run_id = result.spec.identity.run_id
+        made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))
+        if made is not None:
+            yield CompactRow(made | _label(campaign, campaign.labels.get(result.spec.identity.group_id)))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
             yield CompactRow(_skipped_row(campaign, skipped, node))

@@ -55,7 +55,7 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     # Plots, sections and rows first: several documents show them.
     images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    computed = lambda: RowsOnDisk(metrics_csv.metric_rows(campaign))  # noqa: E731
+    computed = lambda: RowsOnDisk(metrics_csv.metric_rows(campaign, parts))  # noqa: E731
     rows = parts.attempt("computing the figures of the runs", name, computed) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.

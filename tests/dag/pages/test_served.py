@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.builders import make_result
 from tests.dag.conftest import ROOT
 from tests.dag.pages.site import PAGES, a_run, get, use
+from trainbench.exchange.imported import imported_campaign
+from trainbench.history.history import open_history
 
 
 def test_before_the_first_run_the_page_says_what_to_do(
@@ -25,6 +28,10 @@ def test_before_the_first_run_the_page_says_what_to_do(
     assert "No benchmark of this DAG yet" in get(client, "dags/page_nodes").text
     for path in ("strategies", "costs", "runs"):
         assert get(client, path).status_code == 200
+
+    imported = imported_campaign([make_result("node-1", 20.0, campaign_id="imported-h200-12345678")])
+    open_history(f"sqlite:///{tmp_path / 'history.db'}").record(imported)
+    assert "No benchmark has run yet" in get(client, "").text
 
 
 @pytest.mark.parametrize("path", ["", "runs", "nodes/node-1", "breaches/1", "dags/page_nodes"])

@@ -17,6 +17,7 @@ from trainbench.pages.reads.thread_pool import in_our_threads
 from trainbench.pages.render.form import DAYS, FilterForm
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.results.artefacts import Store, open_store
+from trainbench.results.campaign import IMPORTED_SUITE
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -76,7 +77,7 @@ def filtered_page(
         form=form,
         choices=choices,
         days=DAYS,
-        is_empty=not choices.dag_ids,
+        is_empty=not set(choices.dag_ids) - {IMPORTED_SUITE},
         **values,
     )
 
