@@ -22,10 +22,12 @@ def handlers_of_this_test() -> Iterator[None]:
 # Stands for the image: answers every spec with a rate that depends on the node and on the drill only.
 FAKE_IMAGE = """
 import os, sys, time
+from datetime import UTC, datetime
 from pathlib import Path
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
 from tests.builders import make_cpu_result
+started_at = datetime.now(UTC)
 spec = parse_spec(os.environ[SPEC_ENV])
 print("phase=warmup step=1/5", flush=True)
 if spec.identity.node == "node-hangs":
@@ -36,7 +38,8 @@ if spec.identity.node == "node-silent":
 rate = 40.0 + int(spec.identity.node[-1]) / 10
 rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
 result = make_cpu_result(samples_per_s=rate, windows=[rate * 0.999, rate, rate * 1.001], step_cv_pct=0.3)
-text = result.model_copy(update={"spec": spec}).model_dump_json()
+times = {"started_at": started_at, "finished_at": datetime.now(UTC)}
+text = result.model_copy(update={"spec": spec, **times}).model_dump_json()
 Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
 print(text)
 """
