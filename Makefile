@@ -25,7 +25,7 @@ demo: setup ## run the node check on this machine with a tiny model; DRILL=node-
 ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
-# What waits for pods begins at once, and the rest fills both cores to the end: of it the longest first.
+# Lanes that wait for pods come first; of the others the longest come first, so that both cores work to the end.
 LANES := test-kube-dags test-kube-rest test-kube-production test-browser test-fast test-image-rest test-image-runs test-slow check
 
 test: setup ## everything that runs without a GPU
