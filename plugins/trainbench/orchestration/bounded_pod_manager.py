@@ -24,12 +24,14 @@ from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped
 from kubernetes.stream import stream, ws_client  # type: ignore[import-untyped]
 from pendulum import DateTime
 from tenacity import stop_after_attempt
+from urllib3 import Retry
+from urllib3.exceptions import ReadTimeoutError
 from websocket import WebSocket, WebSocketException
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 from trainbench.pods.pod_end import PULLS
-from trainbench.pods.time_limits import LOG_SILENCE_S, due, is_late
+from trainbench.pods.time_limits import LOG_SILENCE_S, RESULT_SILENCE_S, due, is_late
 
 FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 # One byte over the limit shows that the result is too large.
@@ -38,7 +40,7 @@ LOG_PAUSE_S = 30.0  # between two requests for a log that the node did not serve
 END_SIDECAR = "kill -2 $(pgrep -u $(id -u) -f sh)"  # the provider's own command
 POLL_S = 1.0
 SIDECAR_START_S = 60.0  # a program may end before the container beside it, which keeps its result, has started
-CONNECT_S, READ_S = 60, 60  # of one request to a node, which may accept it and never answer
+CONNECT_S = READ_S = RESULT_SILENCE_S  # of one request to a node, which may accept it and never answer
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log does not describe the pod.
 NOT_OF_THE_LOG = (401, 404)
 
@@ -53,6 +55,31 @@ class BoundedWebSocket(WebSocket):
 
 
 ws_client.WebSocket = BoundedWebSocket
+
+
+class RetryUnlessSilent(Retry):
+    """urllib3's retries, but none after a read timeout: four silent requests would take four times the limit of one."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        *where: Any,
+        **origin: Any,
+    ) -> RetryUnlessSilent:
+        if isinstance(error, ReadTimeoutError):
+            raise error
+        return super().increment(method, url, response, error, *where, **origin)
+
+
+def end_silent_requests(client: Any) -> None:
+    """Let a request of this CoreV1Api end at its own read timeout. Other errors are retried as before."""
+    pool = client.api_client.rest_client.pool_manager.connection_pool_kw
+    before = Retry.from_int(pool.get("retries"))
+    if not isinstance(before, RetryUnlessSilent):
+        pool["retries"] = RetryUnlessSilent(**vars(before))
 
 
 def log_timeout() -> tuple[float, float]:

@@ -25,7 +25,7 @@ from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: igno
 from urllib3.exceptions import HTTPError
 
 from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
-from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
+from trainbench.orchestration.bounded_pod_manager import BoundedPodManager, end_silent_requests
 from trainbench.orchestration.kept_results import keep_log, keep_result, kept_result
 from trainbench.orchestration.pod_deletion import delete_pods
 from trainbench.orchestration.pod_reads import follow_log, log_tail, read_events, read_node, read_pod, result_line
@@ -181,6 +181,12 @@ class BenchPodOperator(KubernetesPodOperator):
             text = log_tail(self.client, remote_pod, self.base_container_name)
             keep_log(self.pod_template_dict, text, self.log, self.store)
         super().cleanup(pod, remote_pod, xcom_result, context)
+
+    @cached_property
+    def client(self) -> Any:
+        client = super().client
+        end_silent_requests(client)
+        return client
 
     @cached_property
     def pod_manager(self) -> BoundedPodManager:
