@@ -28,7 +28,6 @@ PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 DEEPSPEED = "deepspeed"
 IMAGE_MODULES = ("torch", "transformers", "peft", "bitsandbytes", "psutil", "bench_image", DEEPSPEED)
 INTERPRETER_TIMEOUT_S = 20
-POSTGRES_TIMEOUT_S = "4"
 SENDING_MINUTES = 15  # time that sending a notice may take
 
 
@@ -154,7 +153,7 @@ def history_facts(settings: Settings) -> HistoryFacts:
     """Open the database and compare its schema with ours; change nothing. Raises HistoryError or SQLAlchemyError."""
     from trainbench.history.database import connect, without_secrets
 
-    engine = connect(_impatient(settings.history_url), open_store(settings.store))
+    engine = connect(settings.history_url, open_store(settings.store))
     revision = _revision(engine)
     return HistoryFacts(
         where=without_secrets(engine.url),
@@ -168,7 +167,7 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
 
-    engine = connect(_impatient(settings.history_url), open_store(settings.store))
+    engine = connect(settings.history_url, open_store(settings.store))
     if _revision(engine) != _schema():
         return UnsentFacts(notices=())
     now = datetime.now(UTC)
@@ -232,20 +231,6 @@ def _revision(engine: Any) -> str | None:
 def _writable(path: Path) -> None:
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{path} cannot be written by this user")
-
-
-def _impatient(history_url: str | None) -> str | None:
-    """The URL with a connect timeout of seconds for PostgreSQL, which waits minutes by default."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        url = make_url(history_url or "")
-    except (ArgumentError, ValueError):
-        return history_url
-    if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
-        return history_url
-    return url.update_query_dict({"connect_timeout": POSTGRES_TIMEOUT_S}).render_as_string(hide_password=False)
 
 
 def _is_json(name: str, value: Any) -> bool:

@@ -22,7 +22,8 @@ from trainbench.settings.environment import read_settings
 HISTORY_ENV = "TRAINBENCH_HISTORY_URL"
 HISTORY_FILE = "history.sqlite"
 LOCK_TIMEOUT_S = 60
-CONNECT_TIMEOUT_S = 5
+# A database under load takes seconds to answer; pages, whose reader waits, set a shorter time.
+CONNECT_TIMEOUT_S = 15
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
 POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
 
@@ -50,13 +51,16 @@ def without_secrets(url: URL) -> str:
     return f"{kind}://{_plain(url.host)}{port}/{_plain(url.database)}"
 
 
-def connect(url: str | None = None, store: Store | None = None) -> Engine:
-    """An engine without a pool: tasks and commands are short, and a forked process must not share a connection."""
+def connect(url: str | None = None, store: Store | None = None, timeout_s: int = CONNECT_TIMEOUT_S) -> Engine:
+    """An engine without a pool: tasks and commands are short, and a forked process must not share a connection.
+
+    `timeout_s`: of one connection to PostgreSQL, where the address sets no `connect_timeout`.
+    """
     parsed = _parsed(url or read_settings().history_url or _inside(store or open_store()))
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:
-        engine = create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=_connect_timeout(parsed, timeout_s))
     except ImportError as error:
         raise HistoryError(f"history {without_secrets(parsed)}: {error}; install its driver, e.g. psycopg") from None
 
@@ -107,10 +111,10 @@ def _without_secrets(url: URL, reason: str) -> str:
     return reason
 
 
-def _patience(url: URL) -> dict[str, int]:
+def _connect_timeout(url: URL, timeout_s: int) -> dict[str, int]:
     """Connect options for PostgreSQL: a timeout of seconds instead of TCP's minutes."""
     knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
-    return {"connect_timeout": CONNECT_TIMEOUT_S} if knows else {}
+    return {"connect_timeout": timeout_s} if knows else {}
 
 
 def _parsed(url: str) -> URL:

@@ -34,7 +34,7 @@ from trainbench.core.verdicts import State
 from trainbench.history.baselines import accept, read_baselines, revoke
 from trainbench.history.breach import Breach, breach_of, select_breaches
 from trainbench.history.breaches import close_removed, update_breaches
-from trainbench.history.database import HistoryError, connect, migrate
+from trainbench.history.database import CONNECT_TIMEOUT_S, HistoryError, connect, migrate
 from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notice_tables import warnings
@@ -56,11 +56,11 @@ BASELINE_CAMPAIGNS = 30
 ROWS_AT_ONCE = 1000
 
 
-def open_history(url: str | None = None, store: Store | None = None) -> History:
+def open_history(url: str | None = None, store: Store | None = None, timeout_s: int = CONNECT_TIMEOUT_S) -> History:
     """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file in the store. An empty database
     gets its schema first; any number of processes may open it at once. Raises HistoryError.
     """
-    engine = connect(url, store)
+    engine = connect(url, store, timeout_s)
     migrate(engine)
     return History(engine)
 

@@ -47,6 +47,12 @@ JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on t
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the message of a red gate
 NOTIFY_RETRIES = 3
+# The store or the history may be away for minutes. Both tasks write the same again; the pods have ended.
+VERDICT_TASK: Mapping[str, Any] = {
+    "trigger_rule": TriggerRule.ALL_DONE,
+    "retries": 3,
+    "retry_delay": timedelta(minutes=1),
+}
 
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
@@ -86,7 +92,7 @@ def _release(label: str, value: str) -> None:
         log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
-@task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)
+@task(task_id=JUDGE, **VERDICT_TASK)
 @reason_kept()
 def judge() -> list[int]:
     """Store every result, push the verdict and the re-runs, and return the places of the re-runs: one for each breach,
@@ -107,7 +113,7 @@ def judge() -> list[int]:
     return places(len(judged.rerun_specs), num_blocks(len(plan.specs), max_map_length()))
 
 
-@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
 @reason_kept()
 def publish_nodes() -> dict[str, str]:
     """Settle the verdict by the re-runs, write the reports, record the history. Returns the reports' addresses."""
@@ -122,7 +128,7 @@ def publish_nodes() -> dict[str, str]:
     return _published(judged.with_reruns(reruns, finished_at))
 
 
-@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
 @reason_kept()
 def publish_comparison() -> dict[str, str]:
     """Compare the runs, write the reports, record the history. Returns the reports' addresses."""
@@ -132,7 +138,7 @@ def publish_comparison() -> dict[str, str]:
     return _published(pipeline.judge(_measured(plan, _collected("benchmark", plan.specs))))
 
 
-@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
 @reason_kept()
 def publish_scaling() -> dict[str, str]:
     """Join each gang's results, write the reports, record the history. Returns the reports' addresses."""

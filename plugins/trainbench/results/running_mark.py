@@ -14,7 +14,11 @@ from trainbench.results.local_files import open_regular
 
 @contextmanager
 def marked_as_running(store: Store, campaign_id: str) -> Iterator[None]:
-    """Hold the lock, where the store and its file system have locks."""
+    """Hold the lock, where the store and its file system have locks.
+
+    `is_running` may look in the microseconds between the plan's writing and its lock: it reports then that the campaign
+    does not run, although it has just begun.
+    """
     descriptor = _locked(store.plan_path(campaign_id).path) if store.is_local else None
     try:
         yield
@@ -41,6 +45,6 @@ def _locked(path: str) -> int | None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # `is_running` may hold it, for microseconds
         return descriptor
     return None

@@ -350,23 +350,6 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
     assert (facts.revision, facts.is_known) == ("9999", False)
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("postgresql+psycopg://u:p@h/db", "postgresql+psycopg://u:p@h/db?connect_timeout=4"),
-        ("postgresql+psycopg://u:p@h/db?connect_timeout=60", "postgresql+psycopg://u:p@h/db?connect_timeout=60"),
-        ("sqlite:////var/h.sqlite", "sqlite:////var/h.sqlite"),
-        (None, None),
-        ("not a url", "not a url"),
-    ],
-)
-def test_a_database_server_is_not_waited_for_long(
-    url: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
-    assert site_facts._impatient(url) == expected
-
-
 def test_the_interpreter_lists_its_modules_without_importing_them(tmp_path: Path) -> None:
     facts = image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path)))
     assert facts.version == ".".join(map(str, sys.version_info[:3]))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -87,6 +88,23 @@ def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad
         open_history(bad)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "timeout_s"), [("", 15), ("?connect_timeout=60", 60)])
+def test_a_server_that_does_not_answer_is_waited_for_in_seconds(
+    option: str, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An overloaded server takes seconds, and TCP alone would wait for minutes. The address may set another time."""
+    options: dict[str, object] = {}
+
+    def never(*_: object, **given: object) -> None:
+        options.update(given)
+        raise psycopg.OperationalError("timeout expired")
+
+    monkeypatch.setattr(psycopg, "connect", never)
+    with pytest.raises(HistoryError, match="timeout expired; check TRAINBENCH_HISTORY_URL"):
+        open_history(f"postgresql+psycopg://u:p@h/db{option}")
+    assert int(str(options["connect_timeout"])) == timeout_s
 
 
 def test_a_remote_store_needs_a_database_by_url(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
 MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
+CONNECT_TIMEOUT_S = 5  # a person waits
 _opening = threading.Lock()
 _failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # (time of the next try, reason)
 
@@ -66,7 +67,7 @@ def open_engine(url: str | None, store: Store | None) -> Engine:
 
 @lru_cache(maxsize=4)
 def _opened(url: str | None, store: Store | None) -> Engine:
-    return open_history(url, store).engine
+    return open_history(url, store, CONNECT_TIMEOUT_S).engine
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypa
     """Reads meanwhile are refused at once; later it is tried again."""
     now, reads = [100.0], []
 
-    def away(url: str, store: Any) -> Any:
+    def away(url: str, *_: Any) -> Any:
         reads.append(url)
         raise HistoryError("no answer")
 
