@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.unit.published.measured import (
+    ACCUMULATION,
     FIRST,
+    FLOAT8,
     RESULTS,
     SECOND,
     STRATEGIES,
@@ -41,6 +43,7 @@ def tries() -> Iterator[str]:
     yield from accumulation()
     yield from strategies()
     yield from strategies_by_probe()
+    yield from graphs_of_large_models()
     yield from start_up()
 
 
@@ -378,6 +381,17 @@ def strategies_by_probe() -> Iterator[str]:
     yield (
         f"goes from {alone:.1f} % to {each(under, '.1f')} % under ddp, to"
         f" {each(shares('full', ('fsdp', 2), ('fsdp', 4)), '.1f')} % under fsdp."
+    )
+
+
+def graphs_of_large_models() -> Iterator[str]:
+    graph = f"{ACCUMULATION}/fsdp-full-2"
+    launched = [f"{FLOAT8}/bf16-2-gpus-{name}" for name in ("1", "2", "18-steps-1")]
+    shares_before = [probe_share_pct(folder) for folder in launched]
+    yield f"reaches {probe_share_pct(graph):.1f} % of its own matmul rate as a graph"
+    yield (
+        f"reached {min(shares_before):.1f} to {max(shares_before):.1f} %, in the same"
+        f" {each({round(peak_gb(folder), 1) for folder in [graph, *launched]}, '.1f')} GB."
     )
 
 
