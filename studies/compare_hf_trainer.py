@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from bench_image.contract.options import Recipe
-from bench_image.contract.spec import Identity, RunSpec
-from bench_image.contract.work import Lora, Preset, Quantisation, Work
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from bench_image.model.architectures import skeleton
 from bench_image.model.build import build
 from bench_image.model.dtypes import ModelDtypes
@@ -29,8 +28,8 @@ from bench_image.model.init_weights import init_weights, random_weights, rebuild
 from bench_image.model.lora_layers import with_4bit_layers
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.train_step import TrainStep
+from same_job import ALL_LINEARS, job_spec, mark, seconds_between
 
-ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn
 
 
@@ -76,8 +75,7 @@ def make_trainer(spec: RunSpec, num_steps: int, device: torch.device, folder: st
 
     class Clock(TrainerCallback):
         def on_step_end(self, *_arguments: Any, **_named: Any) -> None:
-            events.append(torch.cuda.Event(enable_timing=True))
-            events[-1].record()
+            events.append(mark())
 
     arguments = TrainingArguments(
         output_dir=folder, per_device_train_batch_size=spec.samples_per_step, max_steps=num_steps, bf16=True,
@@ -88,17 +86,11 @@ def make_trainer(spec: RunSpec, num_steps: int, device: torch.device, folder: st
     return Trainer(users_model(spec, device), arguments, train_dataset=tokens, callbacks=[Clock()]), events
 
 
-def seconds_between(events: list[Any]) -> list[float]:
-    torch.cuda.synchronize()
-    return [begin.elapsed_time(end) / 1e3 for begin, end in itertools.pairwise(events)]
-
-
 def our_turn(step: TrainStep, num_steps: int) -> list[float]:
     events = []
     for _ in range(num_steps):
         step()
-        events.append(torch.cuda.Event(enable_timing=True))
-        events[-1].record()
+        events.append(mark())
     return seconds_between(events[WARMUP - 1 :])
 
 
@@ -136,13 +128,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="counted steps of a turn")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    spec = RunSpec(
-        identity=Identity(campaign_id="compare", run_id="compare", group_id="compare", node="this"),
-        work=Work(
-            model=arguments.model, recipe=Recipe.QLORA, lora=Lora(targets=tuple(arguments.targets)),
-            quantisation=Quantisation(), preset=Preset.AS_USERS_RUN,
-        ),
-    )  # fmt: skip
+    spec = job_spec("qlora", arguments.targets, model=arguments.model, preset=Preset.AS_USERS_RUN)
     result = compared(spec, arguments.rounds, arguments.steps)
     arguments.output.write_text(json.dumps(result, indent=1))
     for name, rates in result["tokens_per_second"].items():

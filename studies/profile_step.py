@@ -55,7 +55,7 @@ def busy_ns(intervals: list[tuple[int, int]]) -> int:
 
 
 def kernel_times(step: Any, num_steps: int) -> dict[str, Any]:
-    """Milliseconds per step by class, the 40 longest kernels, and the time in which the GPU did nothing."""
+    """What the profiler records of the next steps: `kernels_by_class`."""
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()
@@ -63,6 +63,11 @@ def kernel_times(step: Any, num_steps: int) -> dict[str, Any]:
         for _ in range(num_steps):
             step()
         torch.cuda.synchronize()
+    return kernels_by_class(recording, num_steps)
+
+
+def kernels_by_class(recording: Any, num_steps: int) -> dict[str, Any]:
+    """Milliseconds per step by class, the 40 longest kernels, and the time in which the GPU did nothing."""
     by_class: dict[str, float] = defaultdict(float)
     by_kernel: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     intervals = []

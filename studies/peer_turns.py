@@ -1,0 +1,141 @@
+"""How `compare_peers.py` talks with the programs that it compares: the job, and turns of steps on demand.
+
+A program builds the job, reports that it is ready, and makes one turn of steps for each line of its input. Its reports
+are lines of its output that begin with MARK, JSON behind it; what its libraries print has no mark.
+
+Nothing here imports torch at the top: Unsloth has to be imported first of all.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+from typing import Any, NamedTuple
+
+MARK = "@@ "
+PACKAGES = (
+    "torch", "triton", "transformers", "accelerate", "peft", "bitsandbytes", "trl", "liger-kernel", "unsloth",
+    "unsloth_zoo", "xformers", "cut-cross-entropy", "datasets",
+)  # fmt: skip
+
+
+class Job(NamedTuple):
+    """The same work for every program. `weights`: a folder with a checkpoint and a tokenizer."""
+
+    recipe: str
+    model: str
+    dimensions: dict[str, Any]
+    weights: str
+    micro_batch_size: int  # of each GPU
+    seq_length: int
+    first_turn: int  # steps: compilation, capture, warm-up
+    turn: int  # steps of every further turn
+    num_turns: int  # with the first
+    num_gpus: int = 1
+    profiled: bool = False  # whether the last turn is recorded by torch's profiler, which slows it down
+
+    @property
+    def num_steps(self) -> int:
+        return self.first_turn + (self.num_turns - 1) * self.turn
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.micro_batch_size * self.seq_length * self.num_gpus
+
+    def ends_turn(self, steps_done: int) -> bool:
+        """Also true of 0 steps: there, too, a turn begins."""
+        return steps_done == 0 or (steps_done >= self.first_turn and (steps_done - self.first_turn) % self.turn == 0)
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def report(**fields: Any) -> None:
+    """One rank speaks for all."""
+    if rank() > 0:
+        return
+    sys.stdout.write(f"{MARK}{json.dumps(fields)}\n")
+    sys.stdout.flush()
+
+
+def installed() -> dict[str, str]:
+    """The version of each package that this process finds."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+class Turns:
+    """Waits for the parent where a turn begins; times each step; reports where a turn ends."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.losses: list[Any] = []
+        self._marks: list[Any] = []
+        self._profiler: Any = None
+
+    def step_begins(self, steps_done: int) -> None:
+        from same_job import mark
+
+        if self.job.ends_turn(steps_done):
+            self._wait()
+            if self.job.profiled and steps_done == self.job.num_steps - self.job.turn:
+                self._start_profiler()
+            self.losses, self._marks = [], [mark()]
+
+    def step_ended(self, steps_done: int) -> None:
+        from same_job import mark
+
+        self._marks.append(mark())
+        if self.job.ends_turn(steps_done):
+            self._report()
+
+    def _wait(self) -> None:
+        """Until the parent gives rank 0 the word; the others wait for rank 0."""
+        import torch.distributed as dist
+
+        if rank() == 0 and not sys.stdin.readline():
+            raise SystemExit("the parent has ended")
+        if self.job.num_gpus > 1:
+            dist.barrier()
+
+    def _mean_losses(self) -> list[float]:
+        """Of each step over the ranks."""
+        import torch
+        import torch.distributed as dist
+
+        losses = torch.stack([loss.float() for loss in self.losses])
+        if self.job.num_gpus > 1:
+            dist.all_reduce(losses)
+        return [loss / self.job.num_gpus for loss in losses.tolist()]
+
+    def _start_profiler(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        self._profiler = profile(activities=[ProfilerActivity.CUDA])
+        self._profiler.start()
+
+    def _report(self) -> None:
+        import torch
+
+        from same_job import seconds_between
+
+        fields: dict[str, Any] = {"step_s": seconds_between(self._marks)}
+        fields["losses"] = self._mean_losses()
+        if self._profiler:
+            from profile_step import kernels_by_class
+
+            self._profiler.stop()
+            fields["profile"] = kernels_by_class(self._profiler, self.job.turn)
+        if torch.cuda.is_available():
+            fields["peak_allocated_gb"] = torch.cuda.max_memory_allocated() / 1e9
+            fields["peak_reserved_gb"] = torch.cuda.max_memory_reserved() / 1e9
+            torch.cuda.empty_cache()  # the others need the room during their turns
+        report(**fields)
