@@ -259,12 +259,21 @@ def _speed_notes(of_model: Sequence[SurveyCell], wanted: ComparisonParams, has_s
     elif gpus := {cell.gpu for cell in measured(of_model)}:
         notes.append(f"Only {gpus.pop()} was measured: there is no base for relative speed.")
     if has_several and wanted.baseline_gpu:
-        recipes = dict.fromkeys(cell.recipe for cell in measured(of_model))
-        lost = [r for r in recipes if not baseline([c for c in of_model if c.recipe == r], wanted.baseline_gpu)]
-        notes += (
-            [f"{listing(lost)}: no relative speed, because no '{wanted.baseline_gpu}' was measured."] if lost else []
-        )
+        notes += _without_baseline(measured(of_model), wanted.baseline_gpu)
     return notes
+
+
+def _without_baseline(cells: Sequence[SurveyCell], wanted: str) -> list[str]:
+    """A sentence on recipes that no GPU of this name ran, with the names that would do."""
+    by_recipe = grouped((cell.recipe, cell) for cell in cells)
+    lost = {recipe: of_recipe for recipe, of_recipe in by_recipe.items() if not baseline(of_recipe, wanted)}
+    names = dict.fromkeys(cell.gpu for of_recipe in lost.values() for cell in of_recipe)
+    if not lost:
+        return []
+    return [
+        f"{listing(lost)}: no relative speed, because baseline_gpu '{wanted}' names none of the measured GPUs: "
+        f"{listing(names)}."
+    ]
 
 
 def _unequal(recipe: str, of_recipe: Sequence[SurveyCell]) -> list[str]:

@@ -138,3 +138,14 @@ def test_a_failed_and_a_skipped_number_of_gpus_is_a_row_with_its_reason() -> Non
         ("8", "ddp", "needs 8 GPUs"),
     ]
     assert cell(campaign, 8).results == ()
+
+
+def test_a_misspelt_baseline_is_answered_with_the_names_of_the_measured_gpus() -> None:
+    """The form takes any text, because only the run shows which GPUs there are."""
+    campaign = survey(ran(1, 2.0), ran(1, 6.0, gpu=A100), params={"baseline_gpu": "A1000"})
+    (table,) = survey_tables.speed(campaign)
+
+    assert (
+        "full: no relative speed, because baseline_gpu 'A1000' names none of the measured GPUs: "
+        "NVIDIA A10 and NVIDIA A100-SXM4-80GB."
+    ) in table.notes
