@@ -2,10 +2,11 @@
 
     python3 studies/measure_float8.py layer OUT    one MLP of Mistral-7B: bf16, ours, and torchao's recipes if installed
     python3 studies/measure_float8.py losses OUT   on repeated batches, and on a stream that can be learnt: bf16 and fp8
-    python3 studies/measure_float8.py turns OUT    whole runs of Mistral-7B full 8 x 2048: bf16, fp8, bf16, fp8
+    python3 studies/measure_float8.py turns OUT    whole runs of Mistral-7B 8 x 2048: bf16, fp8, bf16, fp8
 
-Its python must hold the training stack. `turns` uses fsdp on all GPUs with `--gpus 2` or more. OUT gets layer.json,
-losses.json, and each run's spec and result.
+Its python must hold the training stack. Losses and turns are those of full training, or with `--recipe lora` those of
+LoRA on all seven linears. `turns` uses fsdp (LoRA: ddp) with `--gpus 2` or more. OUT gets layer.json, losses.json, and
+each run's spec and result.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ from bench_image.contract.model_shapes import MODELS  # noqa: E402
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy  # noqa: E402
 from bench_image.contract.parse import parse_result  # noqa: E402
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec  # noqa: E402
-from bench_image.contract.work import Preset, Work  # noqa: E402
+from bench_image.contract.work import Lora, Preset, Work  # noqa: E402
 from bench_image.kernels import float8_linear  # noqa: E402
 from bench_image.kernels.float8_linear import FAST, FastAccumulation  # noqa: E402
+from bench_image.model import build  # noqa: E402
 from run_specs import run  # noqa: E402
 
 TOKENS, HIDDEN, INNER = 16_384, 4096, 14_336  # of Mistral-7B at 8 x 2048
 TORCHAO = ("rowwise", "tensorwise", "rowwise_with_gw_hp")
 STEPS, SYMBOLS, NOISE = 200, 512, 0.1
+LORA = Lora(targets=tuple(MODELS["mistral-7b"].linears))
+LORA_LEARNING_RATE = 1e-3  # adapters of a model with random weights learn little at the program's own rate
 ACCUMULATIONS = {
     "all": FastAccumulation(out=True, grad_x=True, grad_weight=True),
     "all but the weight gradient": FastAccumulation(out=True, grad_x=True, grad_weight=False),
@@ -52,24 +56,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["layer", "losses", "turns"])
     parser.add_argument("output", type=Path, metavar="OUT")
+    parser.add_argument("--recipe", type=Recipe, choices=[Recipe.FULL, Recipe.LORA], default=Recipe.FULL)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, help="of one window, so that the last losses of all runs compare")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     if arguments.what == "turns":
-        turns(arguments.output, arguments.gpus, arguments.rounds, arguments.steps)
+        turns(arguments.output, arguments.recipe, arguments.gpus, arguments.rounds, arguments.steps)
         return
-    figures = layer() if arguments.what == "layer" else losses()
+    figures = layer() if arguments.what == "layer" else losses(arguments.recipe)
     (arguments.output / f"{arguments.what}.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def make_spec(name: str, precision: Precision, gpus: int = 1, **work: Any) -> RunSpec:
+def make_spec(name: str, recipe: Recipe, precision: Precision, gpus: int = 1, **work: Any) -> RunSpec:
     fields: dict[str, Any] = {
-        "model": "mistral-7b", "recipe": Recipe.FULL, "preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH,
-        "precision": precision, "micro_batch_size": 8, "seq_length": 2048, "gradient_checkpointing": False,
+        "model": "mistral-7b", "recipe": recipe, "lora": LORA if recipe is Recipe.LORA else None,
+        "preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH, "precision": precision,
+        "micro_batch_size": 8, "seq_length": 2048, "gradient_checkpointing": False,
     }  # fmt: skip
-    placement = Placement(strategy=Strategy.FSDP, gpus_per_node=gpus) if gpus > 1 else Placement()
+    strategy = Strategy.DDP if recipe is Recipe.LORA else Strategy.FSDP
+    placement = Placement(strategy=strategy, gpus_per_node=gpus) if gpus > 1 else Placement()
     return RunSpec(
         identity=Identity(campaign_id="float8", run_id=name, group_id=name, node="h200"),
         work=Work(**fields | work),
@@ -82,13 +89,14 @@ def make_spec(name: str, precision: Precision, gpus: int = 1, **work: Any) -> Ru
 # Whole runs
 
 
-def turns(output: Path, gpus: int, rounds: int, steps: int | None) -> None:
+def turns(output: Path, recipe: Recipe, gpus: int, rounds: int, steps: int | None) -> None:
     """Each run is a process of its own, as in a pod; runs of one precision share a compile cache."""
     with tempfile.TemporaryDirectory() as caches:
         for number in range(1, rounds + 1):
             for precision in (Precision.BF16, Precision.FP8):
-                name = f"{precision}-{gpus}-gpus-{f'{steps}-steps-' if steps else ''}{number}"
-                spec = make_spec(name, precision, gpus)
+                kind = f"lora-{precision}" if recipe is Recipe.LORA else precision
+                name = f"{kind}-{gpus}-gpus-{f'{steps}-steps-' if steps else ''}{number}"
+                spec = make_spec(name, recipe, precision, gpus)
                 if steps:
                     exactly = {"measured_steps": steps, "max_measured_steps": steps, "repeats": 1, "max_window_s": 90.0}
                     spec = spec.changed(measurement=exactly)
@@ -117,8 +125,12 @@ def _turn(spec: RunSpec, output: Path, caches: Path) -> None:
 # Losses
 
 
-def losses() -> dict[str, Any]:
-    """Of bf16 and of fp8 with fast accumulation in all, in some and in no products, on two streams."""
+def losses(recipe: Recipe) -> dict[str, Any]:
+    """Of bf16 and of fp8 with fast accumulation in all, in some and in no products, on two streams; of LoRA on the
+    stream that can be learnt, with all products fast.
+    """
+    if recipe is Recipe.LORA:
+        build.LEARNING_RATE = LORA_LEARNING_RATE
     shape = MODELS["mistral-7b"].model_copy(update={"num_layers": 8})
     figures: dict[str, Any] = {"model": shape.model_dump(), "symbols": SYMBOLS, "noise": NOISE, "losses": {}}
     cases: list[tuple[str, Precision, int, FastAccumulation]] = [
@@ -126,10 +138,13 @@ def losses() -> dict[str, Any]:
         *((f"fp8, fast: {name}", Precision.FP8, 0, fast) for name, fast in ACCUMULATIONS.items()),
         ("bf16, seed 1", Precision.BF16, 1, FAST),
     ]
-    for stream, seq_length, steps in (("repeated", 2048, 48), ("chain", 512, STEPS)):
+    streams = [("repeated", 2048, 48), ("chain", 512, STEPS)]
+    if recipe is Recipe.LORA:
+        cases, streams = [case for case in cases if case[3] == FAST], streams[1:]
+    for stream, seq_length, steps in streams:
         for name, precision, seed, fast in cases:
             float8_linear.FAST = fast
-            spec = make_spec("losses", precision, dimensions=shape, seq_length=seq_length, seed=seed)
+            spec = make_spec("losses", recipe, precision, dimensions=shape, seq_length=seq_length, seed=seed)
             made = _losses(spec, steps, Chain(spec) if stream == "chain" else None)
             figures["losses"][f"{stream}, {name}"] = made
             print(
@@ -140,13 +155,12 @@ def losses() -> dict[str, Any]:
 
 def _losses(spec: RunSpec, steps: int, stream: Chain | None) -> list[float]:
     """Of the first steps on the stream; None: on the program's own batches, which repeat."""
-    from bench_image.model.build import build
     from bench_image.parallel.process_group import ProcessGroup
     from bench_image.training.train_step import TrainStep
 
     torch.compiler.reset()
     device = torch.device("cuda", 0)
-    step = TrainStep(spec, build(spec, device), ProcessGroup(device))
+    step = TrainStep(spec, build.build(spec, device), ProcessGroup(device))
     own, step.batches = step.batches, stream or step.batches
     made = torch.stack([step() for _ in range(steps)]).tolist()
     own.close()

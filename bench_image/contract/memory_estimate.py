@@ -288,12 +288,12 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _saved_by_float8(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes per token that a compiled layer saves less with 8-bit products.
+    """Bytes per token that a compiled layer saves less with 8-bit products in full training.
 
     Both norms (hidden numbers each) and the MLP's product (inner) are saved in 8 bits instead of 16; the attention's
-    output (hidden) in 8 bits beside the 16 that attention itself needs.
+    output (hidden) in 8 bits beside the 16 that attention itself needs. Adapters need their inputs in 16 bits.
     """
-    if spec.work.precision is not Precision.FP8 or not isinstance(shape, DecoderShape):
+    if spec.work.precision is not Precision.FP8 or spec.work.lora or not isinstance(shape, DecoderShape):
         return 0
     return 2 * shape.hidden_size + shape.intermediate_size - shape.hidden_size
 

@@ -30,7 +30,7 @@ class Precision(StrEnum):
     """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler.
 
     tf32: fp32, but products round their operands to 10 bits of mantissa. fp8: bf16, but the products of the layers'
-    linears have 8-bit operands (e4m3), with a scale for each row.
+    linears have 8-bit operands (e4m3), with a scale for each row; the products of LoRA adapters stay in bf16.
     """
 
     FP32 = "fp32"
@@ -77,8 +77,13 @@ def unsupported_reason(strategy: Strategy, recipe: Recipe, precision: Precision,
 
 def _not_in_float8(strategy: Strategy, recipe: Recipe, family: str | None) -> str | None:
     """The reason why the products of the layers cannot have 8-bit operands, with a remedy; None: they can."""
-    if recipe is not Recipe.FULL:
-        return f"recipe '{recipe}': only full fine-tuning has 8-bit products: choose full, or bf16"
+    if recipe is Recipe.QLORA:
+        return f"recipe '{recipe}', whose weights have 4 bits: choose lora or full, or bf16"
+    if recipe is Recipe.LORA and strategy is Strategy.FSDP:
+        return (
+            f"recipe '{recipe}' and strategy '{strategy}', which shards weights by rows: a frozen weight needs its "
+            "8-bit rows and columns: choose single or ddp, or bf16"
+        )
     if strategy in DEEPSPEED:
         return f"strategy '{strategy}': not tried with DeepSpeed: choose ddp or fsdp, or bf16"
     if family not in (*FLOAT8_FAMILIES, None):

@@ -164,7 +164,8 @@ class WorkSettings(Frozen):
         "Precision",
         "Precision of weights and activations. tf32: fp32 with products of fewer bits. fp16 is not possible with "
         "`zero2` and `zero3`. fp8: bf16 with 8-bit "
-        "products, for full fine-tuning of Llama and Mistral models with `tuned`, on one GPU or by `ddp` or `fsdp`.",
+        "products, for full fine-tuning and LoRA of Llama and Mistral models with `tuned`, on one GPU or by `ddp`; "
+        "full fine-tuning also by `fsdp`.",
     )
     optimizer: Optimizer | None = setting(None, "Work", "Optimizer", f"{_by_preset('optimizer')} 8-bit: bitsandbytes.")
     gradient_checkpointing: bool | Literal["auto"] | None = setting(

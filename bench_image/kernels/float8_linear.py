@@ -51,11 +51,13 @@ class Float8Product(torch.autograd.Function):
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         x_columns, x_scales, weight = ctx.saved_tensors
         rows, row_scales, columns, column_scales = cast_both(grad.reshape(-1, grad.shape[-1]))
         weight_columns, weight_scales = cast_columns(weight)
         grad_x = product(rows, row_scales, weight_columns, weight_scales, grad.dtype, fast=FAST.grad_x)
+        if not ctx.needs_input_grad[1]:  # frozen, below an adapter that is not fused
+            return grad_x.view(*grad.shape[:-1], weight.shape[1]), None
         grad_weight = product(columns, column_scales, x_columns, x_scales, weight.dtype, fast=FAST.grad_weight)
         return grad_x.view(*grad.shape[:-1], weight.shape[1]), grad_weight
 

@@ -1,4 +1,4 @@
-"""Fuses a model's LoRA and 4-bit layers: layers that read the same input become one operation, in place."""
+"""Fuses LoRA layers, 4-bit and frozen 8-bit ones: those that read the same input become one operation, in place."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bench_image.kernels.float8_linear import Float8Linear
+from bench_image.kernels.float8_lora import Float8LoraLinear, FrozenWeights, cast_weights
 from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, LoraLinear
 
 # Linear layers of one parent that read the same input, in the order in which the parent calls them.
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _apply: Callable[..., list[Tensor]] = LoraLinear.apply
+_apply_8bit: Callable[..., list[Tensor]] = Float8LoraLinear.apply
 
 
 class FusedLayers:
-    """PEFT or frozen 4-bit layers that read the same input: the first one called computes the outputs of all.
+    """PEFT or frozen 4-bit or 8-bit layers that read the same input: the first one called computes the outputs of all.
 
     `keep_unpacked`: whether 4-bit weights stay unpacked from forward to backward. `rows`: output features of each
-    layer.
+    layer. `cast`: the weights of layers with 8-bit products, else None.
     """
 
     keep_unpacked = False
@@ -31,6 +34,7 @@ class FusedLayers:
         self.rows = tuple(_matrix(base).shape[0] if _is_plain(base) else base.out_features for base in self.bases)
         self.adapted = hasattr(layers[0], "lora_A")
         self.scale = float(layers[0].scaling["default"]) if self.adapted else 0.0
+        self.cast = _drop_wide_weights(self.bases) if _is_8bit(self.bases[0]) else None
         self.waiting: list[Tensor] = []
 
     def first(self, x: Tensor) -> Tensor:
@@ -39,10 +43,12 @@ class FusedLayers:
         if self.adapted:
             a = torch.cat([layer.lora_A["default"].weight for layer in self.layers])
             b = torch.cat([layer.lora_B["default"].weight for layer in self.layers])
-        weights = [
-            tensor for base, scales in zip(self.bases, self.scales, strict=True) for tensor in (_matrix(base), *scales)
-        ]
-        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keep_unpacked, *weights)
+        if self.cast:
+            mine, *self.waiting = _apply_8bit(x, a, b, self.scale, self.rows, *self.cast)
+        else:
+            each = zip(self.bases, self.scales, strict=True)
+            weights = [tensor for base, scales in each for tensor in (_matrix(base), *scales)]
+            mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keep_unpacked, *weights)
         return mine if self.bases[0].bias is None else mine + self.bases[0].bias
 
     def next(self, _x: Tensor) -> Tensor:
@@ -78,7 +84,7 @@ def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
     if not layers:
         return []
     siblings = FusedLayers(layers)
-    if len(layers) > 1 and not siblings.scales[0]:
+    if len(layers) > 1 and _is_plain(siblings.bases[0]):
         _lay_side_by_side(siblings.bases)
     calls: list[Callable[[Tensor], Tensor]] = [siblings.first] + [siblings.next] * (len(layers) - 1)
     for layer, call in zip(layers, calls, strict=True):
@@ -99,6 +105,16 @@ def _lay_side_by_side(bases: Sequence[Any]) -> None:
         base.weight.data = part
 
 
+@torch.no_grad()
+def _drop_wide_weights(bases: Sequence[Any]) -> FrozenWeights:
+    """Casts the weights to 8 bits; of each weight only its rows in 8 bits remain, under its name."""
+    cast = cast_weights([base.weight for base in bases])
+    rows = [base.out_features for base in bases]
+    for base, part in zip(bases, torch.split(cast.by_rows, rows), strict=True):
+        base.weight.data = part
+    return cast
+
+
 def _base(layer: Any) -> Any:
     """The frozen layer inside of a PEFT layer; a layer without adapters itself."""
     return layer.base_layer if hasattr(layer, "base_layer") else layer
@@ -106,6 +122,11 @@ def _base(layer: Any) -> Any:
 
 def _is_plain(base: Any) -> bool:
     return type(base) is nn.Linear or type(base).__name__ == "Conv1D"
+
+
+def _is_8bit(base: Any) -> bool:
+    """Whether the layer is frozen and has 8-bit products."""
+    return type(base) is Float8Linear and not base.weight.requires_grad
 
 
 def _matrix(base: Any) -> Tensor:
@@ -132,7 +153,7 @@ def _fusible(layer: Any) -> bool:
     """Whether the fused operation computes the same as the layer: no dropout, one adapter, one dtype, nf4."""
     base, lora = _base(layer), hasattr(layer, "lora_A")
     state = _quant_state(base) if type(base).__name__ == "Linear4bit" else None
-    if state is None and not (lora and _is_plain(base)):
+    if state is None and not (lora and _is_plain(base)) and not _is_8bit(base):
         return False
     if state is not None and not _known_format(state):
         return False

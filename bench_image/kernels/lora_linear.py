@@ -73,7 +73,7 @@ def lora_linear(
         if b is not None:
             beta = 1
             for mine, b_i, down_i in zip(
-                torch.split(out, rows, 1), torch.split(b, rows), _columns(down, b), strict=True
+                torch.split(out, rows, 1), torch.split(b, rows), columns_of(down, b), strict=True
             ):
                 torch.addmm(mine, down_i, b_i.t(), beta=0, alpha=scale, out=mine)
         large = _plain(weights, rows) if matrix is None else [matrix[: sum(rows)]]
@@ -104,7 +104,7 @@ def lora_linear_backward(
     """
     flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
-    grad_down, grad_b = _adapter_gradients(flat_grads, flat_down, rows, b, scale)
+    grad_down, grad_b = adapter_gradients(flat_grads, flat_down, rows, b, scale)
     grad_a = grad_down.t() @ flat_x
     if not wants_x:  # the first layer's input
         return x.new_empty(0), grad_a, grad_b
@@ -145,7 +145,7 @@ def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows:
     return grads[0].new_empty(*grads[0].shape[:-1], features)
 
 
-def _adapter_gradients(
+def adapter_gradients(
     grads: list[Tensor], down: Tensor, rows: list[int], b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """d_i = scale grad_i B_i side by side, (tokens, n r), and grad_B_i = scale grad_i^T (x A_i^T) stacked."""
@@ -156,14 +156,19 @@ def _adapter_gradients(
             return lora_grad.gradients(grads, down, b, scale)
     grad_down, grad_b = torch.empty_like(down), torch.empty_like(b)
     for grad, b_i, down_i, mine_down, mine_b in zip(
-        grads, torch.split(b, rows), _columns(down, b), _columns(grad_down, b), torch.split(grad_b, rows), strict=True
+        grads,
+        torch.split(b, rows),
+        columns_of(down, b),
+        columns_of(grad_down, b),
+        torch.split(grad_b, rows),
+        strict=True,
     ):
         torch.addmm(mine_down, grad, b_i, beta=0, alpha=scale, out=mine_down)
         torch.addmm(mine_b, grad.t(), down_i, beta=0, alpha=scale, out=mine_b)
     return grad_down, grad_b
 
 
-def _columns(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+def columns_of(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """Each layer's columns of x A^T, or of its gradient."""
     return torch.split(down, b.shape[1], 1)
 

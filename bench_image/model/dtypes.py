@@ -16,6 +16,7 @@ DTYPES = {
     Precision.FP32: torch.float32, Precision.TF32: torch.float32, Precision.FP16: torch.float16,
     Precision.BF16: torch.bfloat16, Precision.FP8: torch.bfloat16,
 }  # fmt: skip
+PRODUCTS = DTYPES | {Precision.FP8: torch.float8_e4m3fn}  # the dtype of what the layers multiply
 
 
 class ModelDtypes(NamedTuple):

@@ -42,7 +42,8 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
     }
     if spec.work.precision is Precision.FP8:
-        execution["products"] = "layers: fp8 (e4m3), a scale for each row; head and attention: bf16"
+        in_bf16 = "adapters, head and attention" if spec.work.lora else "head and attention"
+        execution["products"] = f"layers: fp8 (e4m3), a scale for each row; {in_bf16}: bf16"
     if spec.work.precision is Precision.TF32:
         execution["products"] = "tf32"
     if spec.work.quantisation:

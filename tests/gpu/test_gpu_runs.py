@@ -105,10 +105,11 @@ def test_attention_by_each_kernel_has_one_loss(tmp_path: Path, preset: Preset) -
 
 
 @needs_float8
+@pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_float8_trains(tmp_path: Path, checkpointing: bool) -> None:
+def test_float8_trains(tmp_path: Path, recipe: Recipe, checkpointing: bool) -> None:
     result = run(
-        tmp_path, recipe=Recipe.FULL, precision=Precision.FP8, preset=Preset.TUNED, gradient_checkpointing=checkpointing
+        tmp_path, recipe=recipe, precision=Precision.FP8, preset=Preset.TUNED, gradient_checkpointing=checkpointing
     )
 
     assert (result.status, result.error) == (Status.OK, None)
@@ -118,10 +119,13 @@ def test_float8_trains(tmp_path: Path, checkpointing: bool) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @needs_float8
-@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.FSDP])
-def test_two_gpus_train_together_in_float8(tmp_path: Path, strategy: Strategy) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "strategy"),
+    [(Recipe.FULL, Strategy.DDP), (Recipe.FULL, Strategy.FSDP), (Recipe.LORA, Strategy.DDP)],
+)
+def test_two_gpus_train_together_in_float8(tmp_path: Path, recipe: Recipe, strategy: Strategy) -> None:
     """bf16 on the same batches has nearly the same losses."""
-    fields = {"recipe": Recipe.FULL, "preset": Preset.TUNED, "strategy": strategy, "gradient_accumulation_steps": 2}
+    fields = {"recipe": recipe, "preset": Preset.TUNED, "strategy": strategy, "gradient_accumulation_steps": 2}
     ours, theirs = (
         run(tmp_path / precision, precision=precision, gpus_per_node=2, **fields)
         for precision in (Precision.FP8, Precision.BF16)

@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "full, fp8": {"recipe": Recipe.FULL, "precision": Precision.FP8},
     "full, accumulating": {"recipe": Recipe.FULL, "gradient_accumulation_steps": 2},
     "lora": {"recipe": Recipe.LORA, "lora": Lora(targets=("q_proj", "v_proj"))},
+    "lora, fp8": {"recipe": Recipe.LORA, "precision": Precision.FP8},
     "qlora, weights kept unpacked": {"recipe": Recipe.QLORA},
     "qlora, checkpointing": {"recipe": Recipe.QLORA, "gradient_checkpointing": True},
     "gpt2": {"recipe": Recipe.FULL, "model": "gpt2"},

@@ -17,8 +17,9 @@ def test_nothing_is_copied_to_a_cpu() -> None:
     assert h2d_gb_per_s(CPU) is None
 
 
-def test_a_matmul_rate_is_a_finite_positive_number() -> None:
-    rate = matmul_tflops(CPU, torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn])
+def test_a_matmul_rate_is_a_finite_positive_number(dtype: torch.dtype) -> None:
+    rate = matmul_tflops(CPU, dtype)
 
     assert rate > 0
     assert math.isfinite(rate)

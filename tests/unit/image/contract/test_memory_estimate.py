@@ -166,6 +166,16 @@ def test_8_bit_products_by_hand() -> None:
     assert wide - narrow == 8 * 512 * 32 * (2 * 4096 + 14_336 - 4096)
 
 
+def test_frozen_weights_in_8_bits_need_the_memory_of_bf16() -> None:
+    """Two forms of one byte for each number; the adapters' inputs stay in bf16."""
+    lora = {"recipe": Recipe.LORA, "quantisation": None, "preset": Preset.TUNED, "gradient_checkpointing": False}
+    wide, narrow = (
+        memory_need_bytes(make_spec(**lora, precision=precision)) for precision in (Precision.BF16, Precision.FP8)
+    )
+
+    assert wide == narrow
+
+
 @pytest.mark.parametrize("recipe", list(Recipe))
 @pytest.mark.parametrize("preset", list(Preset))
 def test_an_independent_gpu_needs_what_a_single_one_needs(recipe: Recipe, preset: Preset) -> None:

@@ -17,8 +17,12 @@ def expected(strategy: Strategy, recipe: Recipe, precision: Precision, family: s
     if half and strategy in (Strategy.ZERO2, Strategy.ZERO3):
         return False
     if precision is Precision.FP8:
-        plain = recipe is Recipe.FULL and strategy not in (Strategy.ZERO2, Strategy.ZERO3)
-        return plain and family in ("llama", "mistral")
+        strategies = {
+            Recipe.FULL: ("single", "independent", "ddp", "fsdp"),
+            Recipe.LORA: ("single", "independent", "ddp"),
+            Recipe.QLORA: (),
+        }
+        return strategy in strategies[recipe] and family in ("llama", "mistral")
     return recipe is Recipe.FULL or family != "encoder-decoder"
 
 

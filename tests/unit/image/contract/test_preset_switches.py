@@ -103,7 +103,11 @@ def test_a_run_that_would_not_be_compiled_is_refused(changes: dict[str, Any], re
         ({"preset": Preset.AS_USERS_RUN}, "choose preset 'tuned' with compile on"),
         ({"compile": False}, "choose preset 'tuned' with compile on"),
         ({"seq_length": 500}, "seq_length 500: .* choose a multiple of 16"),
-        ({"recipe": Recipe.LORA}, "recipe 'lora': .* choose full, or bf16"),
+        ({"recipe": Recipe.QLORA}, "recipe 'qlora', whose weights have 4 bits: choose lora or full, or bf16"),
+        (
+            {"recipe": Recipe.LORA, "strategy": Strategy.FSDP, "gpus_per_node": 2},
+            "recipe 'lora' and strategy 'fsdp', .* choose single or ddp, or bf16",
+        ),
         ({"model": "gpt2"}, "the family 'gpt2', .* choose bf16"),
         ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "strategy 'zero3': .* choose ddp or fsdp"),
     ],
