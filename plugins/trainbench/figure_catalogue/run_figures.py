@@ -202,6 +202,11 @@ STARTUP_FIGURES = tuple(
     )
     for name, label in _PHASES.items()
 )
+FIRST_STEP_S = Figure("first_step_s", "first measured step", "s", "performance.windows.*.started_s",
+    "process start to the start of the first measured window; the pull of the pod's image is before it",
+    "bench_image.training.loop.measure_window",
+    "test_figure.py::test_the_first_measured_step_begins_the_first_window",
+    write=duration, section=STARTUP, over=known_min)
 STARTUP_S = Figure("startup_s", "start-up", "s", "startup.total_s, startup.measure_s",
     "process start to the end of the run, without the measured windows",
     "trainbench.results.readings.startup_s", "test_readings.py::test_start_up_is_what_was_not_measured",

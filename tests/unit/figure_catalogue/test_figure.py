@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.builders import make_cpu_result, make_result
+from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.figure_catalogue.run_figures import (
+    FIRST_STEP_S,
     GPU_UTILISATION_MEAN_PCT,
     POWER_MEAN_W,
     SM_CLOCK_MEAN_MHZ,
@@ -38,3 +39,11 @@ def test_the_power_of_all_is_unknown_as_soon_as_one_gpu_does_not_report() -> Non
 def test_without_a_gpu_nothing_is_known() -> None:
     result = make_cpu_result()
     assert (POWER_MEAN_W.value(result), TEMPERATURE_MEAN_C.value(result)) == (None, None)
+
+
+def test_the_first_measured_step_begins_the_first_window() -> None:
+    """The first of three windows begins 30 s after the process; a run without windows has no such step."""
+    result = make_result()
+    assert [window.started_s for window in result.performance.windows][:1] == [30.0]
+    assert FIRST_STEP_S.value(result) == 30.0
+    assert FIRST_STEP_S.value(make_failed()) is None
