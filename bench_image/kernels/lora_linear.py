@@ -38,8 +38,9 @@ class LoraLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         rows, saved = list(ctx.rows), ctx.saved_tensors  # read once: under checkpointing, reading runs the layer again
-        x, down, a, b, *weights = saved if ctx.adapted else (None, None, None, None, *saved)
-        unpacked = weights.pop() if ctx.keep else None
+        x, down, a, b = saved[:4] if ctx.adapted else (None, None, None, None)
+        kept = list(saved[4:] if ctx.adapted else saved)
+        weights, unpacked = ([], kept[0]) if ctx.keep else (kept, None)
         if a is None:
             grad_x = frozen_linear_backward(list(grads), weights, unpacked, rows, ctx.shape[-1])
             return grad_x, *[None] * (5 + ctx.num_weights)

@@ -27,7 +27,10 @@ MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")  # of transf
 def compile_layers(base: Any) -> None:
     """Marks each layer for compilation; call it before a strategy shards the layers."""
     from torch._dynamo import config as dynamo
+    from torch._functorch import config as functorch
 
+    # Layers with operations of our own are cached like others: the key holds what both of their passes compute.
+    functorch.autograd_cache_allow_custom_autograd_functions = True
     # DDP would split each layer's graph at its buckets, and fails where the graph holds a checkpoint. The borders of
     # the layers already let communication overlap.
     dynamo.optimize_ddp = False

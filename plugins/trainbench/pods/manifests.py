@@ -6,6 +6,7 @@ stands in the namespace all the time, so that no run needs the right to make one
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
 XCOM_DIR = "/airflow/xcom"
+KERNELS = "/kernels"  # the volume of compiled kernels
 RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
@@ -76,6 +78,12 @@ class PodSettings(Frozen):
         (),
         description="JSON: volumes for weights or data, "
         '`[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]`',
+    )
+    compile_cache: dict[str, Any] | None = Field(
+        None,
+        description="JSON: a volume that keeps compiled kernels from pod to pod, "
+        '`{"persistentVolumeClaim": {"claimName": "kernels"}}`; else each pod compiles anew '
+        "([deploy.md](deploy.md#keep-compiled-kernels))",
     )
     gpu_resources: tuple[str, ...] = Field(
         (WHOLE_GPU,),
@@ -171,6 +179,7 @@ def _volumes(settings: PodSettings) -> list[dict[str, Any]]:
         {"name": "scratch", "emptyDir": {}},
         {"name": "results", "emptyDir": {}},
         *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
+        *([{"name": "kernels", **settings.compile_cache}] if settings.compile_cache else ()),
     ]
 
 
@@ -253,6 +262,17 @@ def _template(settings: PodSettings) -> list[dict[str, str]]:
     return [] if template == NO_TEMPLATE else [{"name": TEMPLATE_ENV, "value": template}]
 
 
+def _compile_cache(settings: PodSettings) -> list[dict[str, str]]:
+    """Where the image's torch and Triton keep what they compile: a folder for each image, without the pod's own."""
+    if not settings.compile_cache:
+        return []
+    folder = f"{KERNELS}/{hashlib.sha256(settings.image.encode()).hexdigest()[:12]}"
+    return [
+        {"name": "TORCHINDUCTOR_CACHE_DIR", "value": f"{folder}/inductor"},
+        {"name": "TRITON_CACHE_DIR", "value": f"{folder}/triton"},
+    ]
+
+
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     resources: dict[str, dict[str, str]] = {}
     if spec.work.device is Device.CUDA:
@@ -272,6 +292,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "HOME", "value": "/scratch"},
             *_meeting(spec, settings, node_rank),
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1
+            *_compile_cache(settings),
             *_template(settings),
         ],
         "resources": resources,
@@ -284,6 +305,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "scratch", "mountPath": "/tmp", "subPath": "tmp"},  # noqa: S108 - the pod's own volume
             {"name": "results", "mountPath": "/results"},
             *({"name": f"data-{i}", "mountPath": volume.mount_path} for i, volume in enumerate(settings.volumes)),
+            *([{"name": "kernels", "mountPath": KERNELS}] if settings.compile_cache else ()),
         ],
     }
 

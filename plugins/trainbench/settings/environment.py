@@ -25,7 +25,10 @@ from trainbench.pods.manifests import PodSettings
 from trainbench.settings.channels import Channel, parse_channels
 
 PREFIX = "TRAINBENCH_"
-VOLUMES_EXAMPLE = '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]'
+JSON_EXAMPLES = {
+    "volumes": '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]',
+    "compile_cache": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
+}
 WEEK_S = 7 * 86_400
 MAX_GPUS = 65_536
 MAX_RETENTION_DAYS = 36_500
@@ -179,9 +182,9 @@ class Settings(PodSettings, BaseSettings):
             raise ValueError("give numbers of GPUs, for example 1,2,4")
         return tuple(sorted(set(map(int, sizes))))
 
-    @field_validator("volumes", mode="before")
+    @field_validator("volumes", "compile_cache", mode="before")
     @classmethod
-    def _parse_volumes(cls, value: Any) -> Any:
+    def _parse_json(cls, value: Any) -> Any:
         return from_json(value) if isinstance(value, str) else value
 
     @field_validator("gpu_resources")
@@ -259,7 +262,7 @@ def _allowed(field: str, problem: ErrorDetails) -> str:
             limits = Settings.model_fields[field].metadata
             least = next(limit.ge for limit in limits if isinstance(limit, Ge))
             return f"give a whole number, {least} to {next(limit.le for limit in limits if isinstance(limit, Le))}"
-    if field != "volumes":
+    if field not in JSON_EXAMPLES:
         return message
     place = "".join(f"{part}: " for part in problem["loc"][1:])
-    return f"{place}{message}; give JSON such as {VOLUMES_EXAMPLE}"
+    return f"{place}{message}; give JSON such as {JSON_EXAMPLES[field]}"

@@ -9,11 +9,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from bench_image.contract.options import Attention, Recipe
+from bench_image.contract.options import Attention, Precision, Recipe
 from bench_image.contract.work import Preset
 from bench_image.model.architectures import layers_of
+from bench_image.kernels.fused_lora import fuse
 from bench_image.model.build import build
-from bench_image.model.compile import MASKS, leave_masks_out
+from bench_image.model.compile import MASKS, compile_layers, leave_masks_out
 from tests.builders.distributed_runs import GPT2
 from tests.builders.image_processes import make_spec
 
@@ -85,3 +86,28 @@ def test_eager_attention_is_as_causal_as_the_fused_one(preset: Preset, monkeypat
     assert float(eager(input_ids=IDS, labels=IDS).loss) == pytest.approx(
         float(fused(input_ids=IDS, labels=IDS).loss), abs=1e-5
     )
+
+
+@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
+def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe) -> None:
+    """torch caches no graph with an autograd function, except where told to: then a warm start traces it again."""
+    from torch._functorch import config
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache, check_cacheable
+
+    spec = make_spec(recipe=recipe, preset=Preset.TUNED, precision=Precision.BF16, gradient_checkpointing=False)
+    base = build(spec, CPU).base
+    assert fuse(base)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.randn(1, 32, spec.work.shape.hidden_size, dtype=torch.bfloat16)
+    positions = base.model.rotary_emb(x, torch.arange(32)[None])
+    torch.compile(layers_of(base)[0], backend=backend, fullgraph=True)(x, position_embeddings=positions)
+    with config.patch(autograd_cache_allow_custom_autograd_functions=False):
+        with pytest.raises(BypassAOTAutogradCache):
+            check_cacheable(graphs[0])
+        compile_layers(base)
+        check_cacheable(graphs[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -22,7 +24,12 @@ def test_golden_manifest(golden: Callable[[str, str], None]) -> None:
     golden("pod-single.yaml", yaml.safe_dump(manifest(make_spec(), SETTINGS), sort_keys=False, width=120))
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, PodSettings(), PodSettings(memory_gib=64)])
+CLAIM = {"persistentVolumeClaim": {"claimName": "kernels"}}
+
+
+@pytest.mark.parametrize(
+    "settings", [SETTINGS, PodSettings(), PodSettings(memory_gib=64), PodSettings(compile_cache=CLAIM)]
+)
 @pytest.mark.parametrize("version", ["1.31", "1.33"])
 def test_kubernetes_accepts_it_strictly(settings: PodSettings, version: str) -> None:
     kubernetes_validate.validate(manifest(make_spec(), settings), version, strict=True)
@@ -66,6 +73,24 @@ def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_o
 
     assert mounted == {volume["name"] for volume in spec["volumes"]}
     assert spec["activeDeadlineSeconds"] == 720
+
+
+def test_compiled_kernels_stay_on_the_volume_in_a_folder_of_the_image() -> None:
+    """Without one they are compiled in each pod, as the image sets it."""
+
+    def cache(image: str, claim: dict[str, Any] | None) -> tuple[list[str], list[str]]:
+        spec = manifest(make_spec(), PodSettings(image=image, compile_cache=claim))["spec"]
+        (container,) = spec["containers"]
+        env = {variable["name"]: variable.get("value") for variable in container["env"]}
+        folders = [env[name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if name in env]
+        return folders, [volume["name"] for volume in spec["volumes"] if volume.get("persistentVolumeClaim")]
+
+    (inductor, triton), volumes = cache("bench:1", CLAIM)
+    assert volumes == ["kernels"]
+    assert re.fullmatch("/kernels/[0-9a-f]{12}/inductor", inductor)
+    assert triton == inductor.replace("inductor", "triton")
+    assert cache("bench:2", CLAIM)[0] != cache("bench:1", CLAIM)[0] == [inductor, triton]
+    assert cache("bench:1", None) == ([], [])
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])

@@ -29,6 +29,7 @@ EVERY_SETTING = {
     "image_pull_secret": "registry",
     "memory_gib": 64,
     "volumes": ({"mount_path": "/data", "source": {"emptyDir": {}}},),
+    "compile_cache": {"persistentVolumeClaim": {"claimName": "kernels"}},
 }
 
 
@@ -88,7 +89,9 @@ def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -
         "dedicated", "nvidia.com/gpu", "trainbench.io/breach",
     ]  # fmt: skip
     assert (node_of(pod), "podAntiAffinity" in spec["affinity"]) == ("node-1", True)
-    assert [volume["name"] for volume in spec["volumes"]] == ["models", "shm", "scratch", "results", "data-0"]
+    assert [volume["name"] for volume in spec["volumes"]] == [
+        "models", "shm", "scratch", "results", "data-0", "kernels",
+    ]  # fmt: skip
     assert [init["name"] for init in spec["initContainers"]] == ["warm"]
     assert container["env"][0] == {"name": "NCCL_IB_HCA", "value": "mlx5"}
     assert container["env"][1:-1] == plain["spec"]["containers"][0]["env"]

@@ -40,6 +40,7 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
             "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "0 3 * * *",
             "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "None",
             "TRAINBENCH_VOLUMES": '[{"mount_path": "/data", "source": {"emptyDir": {}}}]',
+            "TRAINBENCH_COMPILE_CACHE": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
             "TRAINBENCH_MEMORY_GIB": "64",
         }
     )
@@ -51,6 +52,7 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
     assert settings.cron("housekeeping", "0 6 * * *") is None
     assert settings.cron("strategy_scaling", "0 4 * * 6") == "0 4 * * 6"
     assert settings.volumes[0].source == {"emptyDir": {}}
+    assert settings.compile_cache == {"persistentVolumeClaim": {"claimName": "kernels"}}
     assert settings.memory_gib == 64
     assert settings.fresh == timedelta(hours=180)
 
@@ -68,6 +70,8 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
         ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
         ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
         ("TRAINBENCH_VOLUMES", '[{"mount_path": "data", "source": {}}]', "should match pattern"),
+        ("TRAINBENCH_COMPILE_CACHE", "/var/cache", "give JSON such as"),
+        ("TRAINBENCH_COMPILE_CACHE", "[]", "give JSON such as"),
         ("TRAINBENCH_GPU_RESOURCES", "nvidia", "'nvidia' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*"),
         ("TRAINBENCH_GPU_RESOURCES", ",", "give at least one resource such as nvidia.com/gpu"),
         ("TRAINBENCH_GPU_RESOURCES", "nvidia.com/gpu.shared", "a share of a GPU that others use at the same time"),
