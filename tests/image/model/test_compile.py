@@ -11,8 +11,8 @@ import torch
 
 from bench_image.contract.options import Attention, Precision, Recipe
 from bench_image.contract.work import Preset
-from bench_image.model.architectures import layers_of
 from bench_image.kernels.fused_lora import fuse
+from bench_image.model.architectures import layers_of
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, compile_layers, leave_masks_out
 from tests.builders.distributed_runs import GPT2
