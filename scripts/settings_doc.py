@@ -5,7 +5,6 @@ PYTHONPATH=.:plugins python scripts/settings_doc.py
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,9 @@ def _variable(name: str) -> str:
 
 def _default(field: FieldInfo) -> str:
     value: Any = field.default
-    if value in (None, (), {}) or ("/" in str(value) and Path(str(value)).is_absolute()):
+    if value in (None, (), {}, "") or ("/" in str(value) and Path(str(value)).is_absolute()):
         return ""
-    if isinstance(value, Enum | bool):
+    if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{','.join(map(str, value)) if isinstance(value, tuple) else value}`"
 

@@ -47,7 +47,7 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def users_model(spec: RunSpec, device: torch.device) -> Any:
-    """What users have after loading a model in 4 bits (the rest in bf16) and preparing it with PEFT."""
+    """A model as users have it after loading it in 4 bits (the rest in bf16) and preparing it with PEFT."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
     assert spec.work.lora is not None

@@ -115,7 +115,7 @@ def unsure(row: Row) -> str:
 
 
 def chance(row: Row) -> list[str]:
-    """What happens to the good nodes in a night."""
+    """The shares of a night's good nodes that are red, watched and undecided."""
     return [share(row.rate("red")), share(row.rate("watched")), share(row.rate("unsure"))]
 
 

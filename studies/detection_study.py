@@ -68,7 +68,7 @@ def _grid() -> Iterator[Case]:
 
 
 def _rounds() -> Iterator[Case]:
-    """What more rounds do for a fleet with noisy runs."""
+    """Cases of more rounds, for a fleet with noisy runs."""
     for noise in (1.0, 2.0):
         for rounds in (1, 3, 6, 10):
             for slow in _each(7.0, 10.0):

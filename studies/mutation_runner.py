@@ -242,8 +242,8 @@ def _place(code: CodeType) -> Place:
 
 
 def in_fork(work: Callable[[], Any], cpu_s: float = 1800.0) -> Any:
-    """What `work` returns in a child process; TIMED_OUT after so many seconds of CPU time, STUCK after STUCK_AFTER_S on
-    the clock; a text if it died.
+    """Run `work` in a child process and return its value; TIMED_OUT after so many seconds of CPU time, STUCK after
+    STUCK_AFTER_S on the clock; a text if it died.
     """
     with tempfile.NamedTemporaryFile() as answer:
         pid = os.fork()

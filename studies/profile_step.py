@@ -41,7 +41,7 @@ CLASSES = {
 
 
 def class_of(kernel: str) -> str:
-    """What is left is elementwise work: norms, rotary positions, activations, additions."""
+    """The kernel's class; kernels of no class do elementwise work: norms, rotary positions, activations, additions."""
     return next((name for name, pattern in CLASSES.items() if pattern.search(kernel)), "elementwise")
 
 
@@ -55,7 +55,7 @@ def busy_ns(intervals: list[tuple[int, int]]) -> int:
 
 
 def kernel_times(step: Any, num_steps: int) -> dict[str, Any]:
-    """What the profiler records of the next steps: `kernels_by_class`."""
+    """Profile the next steps and return their `kernels_by_class`."""
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()
@@ -134,7 +134,7 @@ def leave_out(parts: list[str]) -> None:
 
 
 def finished(work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` returns, and the seconds until the GPU has done it."""
+    """Return the value of `work`, and the seconds until the GPU has done it."""
     begin = time.perf_counter()
     made = work()
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""What studies need that let several programs do the same job: its spec, and the seconds of its steps."""
+"""The spec and the step times of a job that a study lets several programs do."""
 
 from __future__ import annotations
 

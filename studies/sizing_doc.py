@@ -143,7 +143,7 @@ def _profiled_steps() -> Iterator[Row]:
 
 
 def _peaks() -> Iterator[Row]:
-    """What `measure_peaks.py` wrote."""
+    """The peaks that `measure_peaks.py` wrote."""
     for path in sorted(RESULTS.rglob("peaks.json")):
         for row in json.loads(path.read_text())["rows"]:
             spec = parse_spec(json.dumps(row["spec"]))

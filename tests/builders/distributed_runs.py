@@ -97,7 +97,7 @@ def all_specs() -> Iterator[tuple[str, RunSpec]]:
 
 
 def run_all(folder: Path) -> list[dict[str, Any]]:
-    """What each of the two ranks saw, by the name of the spec; those of one rank are seen by the first only."""
+    """The records of both ranks, by the name of the spec; specs of one rank have a record of the first only."""
     (folder / "specs.json").write_text(json.dumps({name: spec.model_dump(mode="json") for name, spec in all_specs()}))
     program = str(Path(__file__).with_name("equal_work_program.py"))
     arguments = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", program]

@@ -121,7 +121,7 @@ def holdings(step: TrainStep, built: BuiltModel) -> dict[str, Any]:
 
 
 def _own(parameter: Any) -> torch.Tensor:
-    """What of a parameter lies on this rank between steps."""
+    """The part of a parameter that this rank holds between steps."""
     if hasattr(parameter, "ds_tensor") and not parameter.ds_persist:
         assert parameter.numel() == 0, "a partitioned parameter must not stay whole"
         return parameter.ds_tensor  # type: ignore[no-any-return]

@@ -76,7 +76,7 @@ def _times(kind: str) -> dict[str, datetime]:
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:
-    """What the samples of a step depend on: a result's windows and rate must say the same."""
+    """The fields that determine the samples of a step; a result's windows and rate must agree with them."""
     work, placement = spec.work, spec.placement
     fields = {name: getattr(work, name) for name in ("micro_batch_size", "gradient_accumulation_steps")}
     if placement.strategy not in SINGLE_GPU:

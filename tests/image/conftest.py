@@ -11,5 +11,5 @@ from tests.builders.distributed_runs import run_all
 
 @pytest.fixture(scope="session")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two ranks saw in every case of `distributed_runs`."""
+    """The records of both ranks in every case of `distributed_runs`."""
     return run_all(tmp_path_factory.mktemp("ranks"))

@@ -77,7 +77,7 @@ def after_night(
 
 
 def whole_results() -> dict[str, RunResult]:
-    """What each node of `night_with` would hand over if it were healthy."""
+    """Node -> its result in `night_with` if it were healthy."""
     of_node = {spec.identity.node: spec for spec in PLAN.specs}
     return {node: make_result(node, 9.5).model_copy(update={"spec": spec}) for node, spec in of_node.items()}
 

@@ -99,7 +99,7 @@ def _named(value: Any, name: str) -> Any:
 
 
 def one_sentence(text: str) -> Mapping[str, bool]:
-    """What a cause must be, and whether `text` is it."""
+    """Each requirement of a cause, and whether `text` meets it."""
     return {
         "not empty": bool(text.strip()),
         "one line": "\n" not in text,

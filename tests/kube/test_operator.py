@@ -351,7 +351,7 @@ def test_a_drained_pod_did_not_vanish(outcome: Outcome) -> None:
 
 @of("preempted", "deferred-preempted")
 def test_a_preemption_is_named_although_the_pod_is_gone(outcome: Outcome) -> None:
-    """What is left of it is an event."""
+    """An event outlives the pod."""
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "preempted"
     assert outcome.pods_left == []

@@ -73,7 +73,7 @@ def _counts(item: Object) -> bool:
 
 
 def _usage(resource: str, item: Object) -> Counter[str]:
-    """What the object takes of each thing that a quota may name. A pod's requests are those of all its containers."""
+    """The object's use of each resource that a quota may name. A pod's requests are those of all its containers."""
     usage = Counter({resource: 1, f"count/{resource}": 1})
     if resource == "pods":
         usage.update({f"requests.{name}": value for name, value in requests(item).items()})

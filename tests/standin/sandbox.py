@@ -35,7 +35,7 @@ class Mount(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What to run, and as whom."""
+    """A program to run, and its user."""
 
     argv: Sequence[str]
     env: Mapping[str, str]

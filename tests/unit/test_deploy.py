@@ -57,7 +57,7 @@ def one(kind: str, name: str) -> Document:
 
 
 def compose_environment() -> dict[str, str]:
-    """What the compose file gives Airflow when docker/.env holds the example's values and some secret for each."""
+    """Airflow's environment by the compose file, with the example's values and some secret for each in docker/.env."""
     text = (DOCKER / "compose.yaml").read_text()
     filled = VARIABLE.sub(lambda m: (m[3] or "") if m[2] == "-" else "a-secret", text)
     environment: dict[str, str] = yaml.safe_load(filled)["services"]["scheduler"]["environment"]

@@ -87,61 +87,72 @@ class Settings(PodSettings, BaseSettings):
     )
 
     launcher: Launcher = Field(
-        Launcher.KUBERNETES, description="`local` runs the same Pod manifests as processes of this machine"
+        Launcher.KUBERNETES,
+        description="`kubernetes` runs pods on a cluster; `local` runs the same Pod manifests as processes of this "
+        "machine",
     )
     local_nodes: tuple[str, ...] = Field(
-        (), description="names of the local launcher's nodes; else this machine, on a CPU `node-1` to `node-4`"
+        (),
+        description="names of the local launcher's nodes, with commas; else this machine, on a CPU `node-1` to "
+        "`node-4`",
     )
     local_python: str = Field(
         CHECKOUT_PYTHON if IS_CHECKOUT else OWN_PYTHON,
-        description="the local launcher's Python, with the training stack; else that of `.venv-image`; after pip the "
-        "one that runs trainbench, if it has PyTorch",
+        description="the local launcher's Python, which has the training stack; else that of `.venv-image`; after an "
+        "installation by pip the one that runs trainbench, if it has PyTorch",
     )
     local_pythonpath: str = Field(
         str(ROOT) if IS_CHECKOUT else "",
-        description="the folder in which that Python finds `bench_image`; else the checkout; after pip its own "
-        "packages",
+        description="the folder in which that Python finds `bench_image`; else the checkout; after an installation by "
+        "pip its own packages",
     )
     store: str | None = Field(
         None,
         description="folder, `s3://` or `gs://` URL for results and reports; else `$AIRFLOW_HOME/trainbench/store`; "
-        "without that variable `.trainbench/store` in a checkout, after pip `~/airflow/trainbench/store`",
+        "without that variable `.trainbench/store` in a checkout, else `~/airflow/trainbench/store`",
     )
     history_url: str | None = Field(
         None,
-        description="SQLAlchemy URL of the history; else `history.sqlite` in the store. PostgreSQL: the extra "
-        "`postgresql`",
+        description="SQLAlchemy URL of the history; else `history.sqlite` in the store. PostgreSQL needs the "
+        "extra `postgresql`",
     )
     kubernetes_connection: str = Field(
         "kubernetes_default",
-        description="Airflow connection to the cluster; where it does not exist, the pod's own service account",
+        description="Airflow connection to the cluster; without one, Airflow's own service account is used",
     )
     deferrable: bool = Field(
-        True, description="waiting pods hold no worker slot; `false`: the log appears while the pod runs"
+        True,
+        description="`true`: a pod that is waited for takes no worker slot; `false`: its log appears while it runs",
     )
     queue_timeout_s: int = Field(
         3600, ge=1, le=WEEK_S, description="seconds that a pod may wait for GPUs on its node before it counts as `busy`"
     )
     start_timeout_s: int = Field(
-        900, ge=1, le=WEEK_S, description="seconds from its place on the node to the start: pulling the image"
+        900,
+        ge=1,
+        le=WEEK_S,
+        description="seconds from a pod's placement on its node to its start, in which the image is pulled",
     )
     quarantine: tuple[str, ...] = Field(
-        (), description="nodes that are not benchmarked; or label one `trainbench.io/quarantine=<reason>`"
+        (),
+        description="nodes that are not benchmarked, with commas; the label `trainbench.io/quarantine=<reason>` does "
+        "the same",
     )
     world_sizes: tuple[int, ...] = Field(
         WORLD_SIZES, description="numbers of GPUs that the forms of `strategy_scaling` and `hardware_survey` offer"
     )
     dag_prefix: str = Field(
         "",
-        description="goes before the ids of all DAGs, such as `trainbench_`, where other DAGs have one of these ids; "
-        "set it before the first run, because the history knows campaigns by the ids of their DAGs",
+        description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "
+        "set it before the first run, because the history identifies campaigns by their DAG's id",
     )
     schedule: dict[str, str] = Field(
         {},
-        description="a cron expression for that DAG, its id without the prefix, or `none`; else the DAG's own schedule",
+        description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
+        "schedule",
     )
     prices: tuple[Path, ...] = Field(
-        (), description="files with price tables of your own, which win over the shipped one"
+        (), description="files with your own price tables, with commas; they override the shipped table"
     )
     notify: tuple[Channel, ...] = Field(
         (), description="JSON: mail, Slack or webhooks through Airflow's connections ([alerts.md](alerts.md))"
@@ -151,8 +162,8 @@ class Settings(PodSettings, BaseSettings):
     )
     housekeeping: Housekeeping = Field(
         Housekeeping.RELEASE,
-        description="what the schedule deletes: `release` pods that hold or await GPUs for a DAG run that is over, "
-        "`delete` ended pods and expired artefacts too, `report` nothing",
+        description="what scheduled runs of the DAG `housekeeping` delete. `release`: pods that hold or await GPUs for "
+        "a DAG run that is over; `delete`: also ended pods and expired artefacts; `report`: nothing",
     )
     keep_away: KeepAway = Field(
         KeepAway.OFF,

@@ -28,7 +28,7 @@ TOKENS = 64
 
 
 def built_model(shape: ModelShape, device: str) -> Any:
-    """What the benchmark trains, with eager attention, whose FLOPs torch can count."""
+    """The model that the benchmark trains, with eager attention, whose FLOPs torch can count."""
     model = skeleton(shape, torch.float32)
     if device == "cpu":
         init_weights(model, CPU, random_weights(0))

@@ -83,7 +83,7 @@ def test_a_torch_without_a_pool_of_compilers_is_no_error(monkeypatch: pytest.Mon
 
 
 def test_a_rank_that_has_written_its_report_does_not_wait_for_the_libraries(tmp_path: Path) -> None:
-    """What a library wants to do at the end of the process is left out, after a good run as after a bad one."""
+    """The process ends without the libraries' exit handlers, after a good run as after a bad one."""
     code = (
         "import atexit, runpy, sys; atexit.register(lambda: sys.stderr.write('LIBRARY')); "
         "runpy.run_module('bench_image.process.worker', run_name='__main__')"

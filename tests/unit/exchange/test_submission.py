@@ -222,7 +222,7 @@ def test_what_is_no_document_is_refused(content: bytes, message: str) -> None:
 def test_the_template_for_a_published_result_names_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it promises of the Markdown is there: what the hardware reference requires of a submission."""
+    """The Markdown file has the fields that the template promises and the hardware reference requires."""
     monkeypatch.chdir(tmp_path)
     template = (GOLDEN_DIR.parents[1] / ".github" / "ISSUE_TEMPLATE" / "benchmark-result.md").read_text()
     command = "trainbench export CAMPAIGN --run RUN_ID --output to-publish"

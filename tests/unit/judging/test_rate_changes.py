@@ -14,7 +14,7 @@ def change(after: float, limit_pct: float = 5.0) -> RateChange:
 
 @pytest.mark.parametrize(("rate", "back"), [(10.0, True), (9.75, True), (9.74, False), (9.5, False), (10.4, True)])
 def test_a_node_is_back_when_it_lost_less_than_half_of_what_counts(rate: float, back: bool) -> None:
-    """What counts is 5 %: 9.75 of 10 is 2.5 % less, its half; 9.74 is more."""
+    """The limit is 5 %: 9.75 of 10 is 2.5 % less, half of it; 9.74 is more."""
     assert is_back(rate, change(9.0)) is back
 
 

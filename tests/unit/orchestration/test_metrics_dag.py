@@ -28,7 +28,7 @@ NODE = GaugePoint("trainbench.node.condition", 20, {"node": "node-3"})
 
 
 class Received:
-    """What arrived at a UDP socket since the last look, line by line."""
+    """The lines that arrived at a UDP socket since the last read."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -53,7 +53,7 @@ def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
 
 
 def test_it_is_unprivileged_and_has_no_token() -> None:
-    """What namespaces under pod security `restricted` demand."""
+    """The pod meets pod security `restricted`."""
     spec = manifest(make_spec(), SETTINGS)["spec"]
     (container,) = spec["containers"]
 

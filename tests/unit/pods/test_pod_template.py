@@ -118,8 +118,8 @@ def test_a_security_context_replaces_the_benchmark_s_as_a_whole(template: Templa
 
 
 def test_the_merge_is_the_provider_s_own_where_it_keeps_one_of_two(template: Template) -> None:
-    """What the provider would make of the same two pods, but for tolerations, affinity and resources: there it keeps
-    one, and both are needed.
+    """The merged pod is the provider's for the same two pods, except for tolerations, affinity and resources: of those
+    the provider keeps one side, and both are needed.
     """
     text = {"metadata": {"labels": {"team": "ml"}}, **base(env=[{"name": "NCCL_DEBUG", "value": "INFO"}])}
     settings = template(text)

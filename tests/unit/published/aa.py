@@ -55,7 +55,7 @@ def cold_and_warm_s(pattern: str) -> tuple[float, list[float]]:
 
 
 def nightly_check() -> Iterator[str]:
-    """What docs/dags.md says of it."""
+    """The figures of the night in docs/dags.md."""
     independent = spread(*rates_by_gpu("nights/night-independent-*"))
     cold_s, warm_s = cold_and_warm_s("nights/night-independent-*")
     yield (

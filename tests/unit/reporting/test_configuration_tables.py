@@ -207,7 +207,7 @@ def at_half_speed(result: RunResult) -> RunResult:
 
 
 def test_a_skip_without_a_name_is_no_configuration() -> None:
-    """What the plan left out for other reasons, as a node that was away, has no row."""
+    """A skip for another reason, such as a cordoned node, has no row."""
     unnamed = Skipped(what="node-9", reason="it is cordoned")
     campaign = GUIDE.model_copy(update={"skipped": (*GUIDE.skipped, unnamed)})
     assert [one.name for one in compare_by_gpu_kind(campaign)[0].standings] == [

@@ -53,7 +53,7 @@ ALL_GPUS = plan(strategies=["independent"], gpus_per_node=2)
 
 
 def documents(planned: Plan = PLAN) -> list[Any]:
-    """What four healthy pods hand over, in the plan's order."""
+    """The results of four healthy pods, in the plan's order."""
     made = [
         make_independent(spec.identity.node, (9.5, 9.5))
         if planned is ALL_GPUS

@@ -49,7 +49,7 @@ def test_the_page_shows_what_the_formula_and_the_results_say_now() -> None:
 
 
 def estimated(model: str, recipe: Recipe, gpu: str | None) -> MemoryFit:
-    """What `trainbench estimate` says of the page's configuration, but with the paged optimizer."""
+    """The estimate of `trainbench estimate` for the page's configuration, but with the paged optimizer."""
     changes = {"model": model, "recipe": recipe, "preset": "tuned", "micro_batch_size": 1}
     changes |= {"seq_length": least(model, recipe).work.seq_length, "gradient_checkpointing": True}
     changes |= {"optimizer": "paged_adamw_8bit", "lora_targets": "all"}

@@ -84,7 +84,7 @@ def test_settings_inside_a_field_are_work_too(one: Document, other: Document) ->
 
 
 def test_nodes_rounds_and_drills_share_their_work() -> None:
-    """What runs on another node, or again, or under a drill, is compared with the first: it must be the same group."""
+    """A run on another node, in another round or under a drill belongs to the group of the first."""
     first = make_spec(node="node-1")
 
     assert first.fingerprint == make_spec(node="node-2", round=3, drill=Drill(slowdown_pct=20)).fingerprint

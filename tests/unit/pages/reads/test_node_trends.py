@@ -39,7 +39,7 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
 
 
 def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
-    """What was never judged has no limit."""
+    """A point that was never judged has no limit."""
     tight = make_metric(10.0, 10.0, limit=3.0), make_metric(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
     three_nights(history).record(
         night(
