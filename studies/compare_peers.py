@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from same_job import tokens_per_second
 HERE = Path(__file__).resolve().parent
 QUIET = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
 SKIPPED = 2  # steps at the beginning of a turn that are not counted: memory is taken again, the GPU was idle
+BEGAN = time.monotonic()
 
 Answer = dict[str, Any]
 
@@ -109,6 +111,8 @@ class Program:
         self.error = answer.get("error")
         if not self.error:
             answers.append(answer)
+        seconds = f"{min(answer['step_s']):.3f} s a step" if "step_s" in answer else answer.get("ready_s", self.error)
+        print(f"{time.monotonic() - BEGAN:.0f} s: {self.name}: {seconds}", flush=True)
 
     def _next_report(self) -> Answer:
         assert self._process
@@ -141,8 +145,9 @@ def save_checkpoint(job: Job) -> None:
     init_weights(model, device, random_weights(seed=0))
     rebuild_buffers(model, device)
     model.save_pretrained(job.weights)
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>"}
-    words = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"word{index}": index for index in range(3, shape.vocab_size)}
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    words = {word: index for index, word in enumerate(("<unk>", "<s>", "</s>", "<pad>"))}
+    words |= {f"word{index}": index for index in range(len(words), shape.vocab_size)}
     tokenizer = Tokenizer(models.WordLevel(words, special["unk_token"]))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(job.weights)
 
@@ -229,9 +234,11 @@ def main() -> None:
         )
         for name in arguments.programs
     ]  # fmt: skip
-    compared(programs, num_turns)
-    results = {program.name: program.result() for program in programs}
-    arguments.output.write_text(json.dumps({"job": job._asdict(), "programs": results}, indent=1))
+    try:
+        compared(programs, num_turns)
+    finally:  # what there is, also where somebody ends the study
+        results = {program.name: program.result() for program in programs}
+        arguments.output.write_text(json.dumps({"job": job._asdict(), "programs": results}, indent=1))
     print_table(job, results)
 
 
