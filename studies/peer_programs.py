@@ -194,12 +194,13 @@ def give_adapters_their_values(model: Any) -> None:
                 parameter.copy_(source(WRAPPERS.sub("", name), parameter, parameter.device))
 
 
-LIGER = {"use_liger_kernel": True, "torch_compile": True, "optim": "adamw_torch_fused"}
+COMPILED = {"torch_compile": True, "optim": "adamw_torch_fused"}
 # Checkpointing is what both libraries do unless they are told not to.
 PROGRAMS: dict[str, tuple[Callable[[Job, Settings], Training], Settings]] = {
     "tuned": (tuned, {}),
-    "trl": (trl, {**LIGER, "gradient_checkpointing": False}),
-    "trl-checkpointing": (trl, {**LIGER, "gradient_checkpointing": True}),
+    "trl": (trl, {**COMPILED, "use_liger_kernel": True, "gradient_checkpointing": False}),
+    "trl-checkpointing": (trl, {**COMPILED, "use_liger_kernel": True, "gradient_checkpointing": True}),
+    "trl-without-liger": (trl, {**COMPILED, "gradient_checkpointing": False}),
     "unsloth": (unsloth, {"use_gradient_checkpointing": False, "gradient_checkpointing": False, "optim": "adamw_8bit"}),
     "unsloth-checkpointing": (unsloth, {"use_gradient_checkpointing": "unsloth", "optim": "adamw_8bit"}),
     "fsdp2": (fsdp2, {"reshard_after_forward": True, "cpu_ram_efficient_loading": False}),
