@@ -14,8 +14,16 @@ DDP_STEPS_BEFORE_CAPTURE = 11  # DDP times its first ten exchanges, and waits fo
 
 
 def uses_compile(spec: RunSpec) -> bool:
-    """Whether layers and loss are compiled. Not with ZeRO-3, whose hooks on each module cut the layers' graphs."""
-    return spec.work.is_compiled and spec.work.device is Device.CUDA and spec.placement.strategy is not Strategy.ZERO3
+    """Whether layers and loss are compiled."""
+    return spec.work.is_compiled and spec.work.device is Device.CUDA
+
+
+def gathers_layers(spec: RunSpec) -> bool:
+    """Whether ZeRO-3 gathers the weights of a whole layer at once, not of each small module.
+
+    A compiled layer needs it: hooks on the modules within it would cut its graph.
+    """
+    return spec.placement.strategy is Strategy.ZERO3 and (spec.work.preset is Preset.TUNED or uses_compile(spec))
 
 
 def compiles_as_tuned(spec: RunSpec) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.preset_switches import uses_compile
+from bench_image.contract.preset_switches import gathers_layers, uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
@@ -56,7 +56,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     if spec.work.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
     if uses_compile(spec):
-        compile_layers(base)
+        compile_layers(base, within_hooks=gathers_layers(spec))
     # Values, layer by layer, then those of embeddings, norms and head.
     names = {module: name for name, module in model.named_modules()}
     for layer in layers_of(base):

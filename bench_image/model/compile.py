@@ -24,8 +24,12 @@ COMPILATIONS = 64
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")  # of transformers' model files
 
 
-def compile_layers(base: Any) -> None:
-    """Marks each layer for compilation; call it before a strategy shards the layers."""
+def compile_layers(base: Any, *, within_hooks: bool) -> None:
+    """Marks each layer for compilation; call it before a strategy shards the layers.
+
+    `within_hooks`: compiles the forward pass alone, so that hooks on the layer gather its weights before and release
+    them after.
+    """
     from torch._dynamo import config as dynamo
     from torch._functorch import config as functorch
 
@@ -37,7 +41,12 @@ def compile_layers(base: Any) -> None:
     dynamo.recompile_limit = COMPILATIONS
     for layer in layers_of(base):
         # dynamic=False: a second micro-batch size would make all sizes variables, whose kernels are slower.
-        layer.compile(dynamic=False)
+        if within_hooks:
+            layer.forward = torch.compile(layer.forward, dynamic=False)
+        else:
+            layer.compile(dynamic=False)
+    # A transposed view saved for backward would keep a released weight in memory.
+    autograd.recompute_views = within_hooks
 
 
 def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Optimizer
+from bench_image.contract.preset_switches import gathers_layers, uses_compile
 from bench_image.contract.spec import RunSpec
+from bench_image.model.architectures import layers_of
 from bench_image.model.build import BuiltModel, make_optimizer
 from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, OptimizerStep
 from bench_image.parallel.process_group import DistributedGroup
@@ -26,7 +28,7 @@ class ZeroStep(OptimizerStep):
     """
 
     def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device, stage: int) -> None:
-        self._stage = stage
+        self._stage, self._layers = stage, layers_of(built.base)
         super().__init__(spec, built.model, built.trainable, device)
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
@@ -34,6 +36,8 @@ class ZeroStep(OptimizerStep):
         # Autocast must be entered inside of DeepSpeed's engine, which switches off any from outside.
         self.model.forward = self.autocast(self.model.forward)
         config = settings(self._stage, self.trainable, device)
+        if gathers_layers(spec):
+            config["zero_optimization"] |= by_layer(self._layers, compiled=uses_compile(spec))
         self.model = _initialise(self.model, self.trainable, optimizer, config)
         return optimizer
 
@@ -104,6 +108,26 @@ def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device
         },
         "steps_per_print": 2**31,
     } | ({"bf16": bf16} if trainable[0].dtype is torch.bfloat16 else {})
+
+
+def by_layer(layers: Sequence[nn.Module], *, compiled: bool) -> dict[str, Any]:
+    """Marks the layers as those that ZeRO-3 gathers whole; the settings for it.
+
+    While a layer computes, the next one is gathered. DeepSpeed's own linear layer, which reads a released weight again
+    in backward, cannot be compiled; a compiled layer saves the weight itself.
+    """
+    from deepspeed.utils import set_z3_leaf_module
+
+    for layer in layers:
+        set_z3_leaf_module(layer, True)
+    layers[0].register_forward_pre_hook(_ask_for_input_gradient)
+    largest = max(sum(parameter.numel() for parameter in layer.parameters()) for layer in layers)
+    return {"stage3_prefetch_bucket_size": largest, "memory_efficient_linear": not compiled}
+
+
+def _ask_for_input_gradient(_layer: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+    """DeepSpeed takes a layer's gradients once that of its input is there; adapters alone would not ask for it."""
+    args[0].requires_grad_()
 
 
 def _initialise(
