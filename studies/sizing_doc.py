@@ -20,9 +20,9 @@ from bench_image.contract.memory_estimate import (
     smallest_gpu,
 )
 from bench_image.contract.model_shapes import MODELS
-from bench_image.contract.options import Precision, Recipe, Strategy
+from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.parse import parse_result, parse_spec
-from bench_image.contract.preset_switches import uses_fused_lora
+from bench_image.contract.preset_switches import uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +51,7 @@ The memory of a compiled layer was counted by formula and adjusted to the fitted
 of a fit. The others were measured after the formula was fixed: their error is that of a prediction. Most of them are
 the fitted models on another number of GPUs, with another batch or checkpointing; new kinds are full training of GPT-2,
 fused adapters under fsdp, accumulation under fsdp, 4-bit weights that stay unpacked, and `as_users_run` without
-checkpointing. LoRA with zero3 was 10 % off when it was first measured, and has counted as fitted since.
+checkpointing.
 
 Beyond 10 %: {beyond}.
 Where the error is negative, the run needs more than was predicted; the {margin:.0%} that do not count as usable
@@ -62,8 +62,9 @@ cover it.
 Sources: the `result.json` files, profiles and `peaks.json` under `docs/results/`. A peak hardly varies: of the three
 configurations in `peaks.json` that other runs had measured before, two gave the same bytes and one 0.04 % less.
 
-Not measured yet, so take them as estimates: Mixtral, the encoder-decoder model, models beyond 8B parameters, fp16 and
-fp32, GPT-2 with the optimizers of 8 bit. `studies/measure_peaks.py` measures these and more on one GPU.
+Not measured yet, so take them as estimates: zero3 on several GPUs since its layers are compiled, Mixtral, the
+encoder-decoder model, models beyond 8B parameters, fp16 and fp32, GPT-2 with the optimizers of 8 bit.
+`studies/measure_peaks.py` measures these and more on one GPU, but zero3.
 
 ## The smallest GPU that fits
 
@@ -115,22 +116,19 @@ def _whole_runs() -> Iterator[Row]:
             and result.chosen
             and by_todays_means(result.effective_spec, result.chosen.execution)
         ):
-            fitted = result.started_at <= FITTED_UNTIL or _fitted_later(result.effective_spec)
+            fitted = result.started_at <= FITTED_UNTIL
             yield Row(result.effective_spec, result.memory.peak_allocated_bytes, fitted=fitted)
 
 
 def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
     """Whether a run by these means kept what a run of today keeps: adapters were not fused under fsdp at first, nor did
-    4-bit weights stay unpacked. None: a profile or peak of that time.
+    4-bit weights stay unpacked, nor was zero3 compiled. None: a profile or peak of that time.
     """
     if means is None:
         return not keeps_unpacked(spec, None)
     fused, kept = "fused" in means.get("adapters", ""), means.get("unpacked weights", "").startswith("kept")
-    return (uses_fused_lora(spec), keeps_unpacked(spec, None)) == (fused, kept)
-
-
-def _fitted_later(spec: RunSpec) -> bool:
-    return spec.placement.strategy is Strategy.ZERO3 and spec.work.recipe is Recipe.LORA
+    compiled = means.get("compile", "off") != "off"
+    return (uses_compile(spec), uses_fused_lora(spec), keeps_unpacked(spec, None)) == (compiled, fused, kept)
 
 
 def _profiled_steps() -> Iterator[Row]:

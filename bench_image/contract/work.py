@@ -178,7 +178,7 @@ class WorkSettings(Frozen):
         None,
         "Work",
         "Compile",
-        "Layers and loss by torch.compile, on GPUs, not with `zero3`. Off: `tuned` also goes without what it builds on "
+        "Layers and loss by torch.compile, on GPUs. Off: `tuned` also goes without what it builds on "
         f"it, fused adapters and CUDA graphs. {_by_preset('compile')}",
     )
     attention: Attention | None = setting(
@@ -207,9 +207,8 @@ class WorkSettings(Frozen):
 
     def unsupported(self, strategy: Strategy) -> str | None:
         """Why this job cannot run by `strategy`, with its remedy; None if it can."""
-        if self.compile and (strategy is Strategy.ZERO3 or self.device is Device.CPU):
-            where = "on the CPU" if self.device is Device.CPU else f"with strategy '{strategy}'"
-            return f"compile 'on' {where}, where layers are not compiled: choose off, or leave it empty"
+        if self.compile and self.device is Device.CPU:
+            return "compile 'on' on the CPU, where layers are not compiled: choose off, or leave it empty"
         if self.attention and (reason := self._no_such_attention(self.attention)):
             return reason
         if self.precision is Precision.FP8 and (self.preset is not Preset.TUNED or not self.is_compiled):

@@ -45,8 +45,6 @@ def compile_layers(base: Any, *, within_hooks: bool) -> None:
             layer.forward = torch.compile(layer.forward, dynamic=False)
         else:
             layer.compile(dynamic=False)
-    # A transposed view saved for backward would keep a released weight in memory.
-    autograd.recompute_views = within_hooks
 
 
 def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:

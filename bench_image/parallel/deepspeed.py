@@ -55,6 +55,8 @@ class ZeroStep(OptimizerStep):
     def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         parts = "gradients, optimizer states" if self._stage == 2 else "weights, gradients, optimizer states"
         shared = {"sharded": f"{parts}, and a copy of the trainable weights in their own dtype"}
+        if self._stage == 3:
+            shared["weights gathered"] = "by layer" if gathers_layers(spec) else "by module"
         if self.num_micro_steps > 1:
             shared["gradients exchanged"] = "once per micro-step"
         if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
@@ -116,7 +118,7 @@ def by_layer(layers: Sequence[nn.Module], *, compiled: bool) -> dict[str, Any]:
     While a layer computes, the next one is gathered. DeepSpeed's own linear layer, which reads a released weight again
     in backward, cannot be compiled; a compiled layer saves the weight itself.
     """
-    from deepspeed.utils import set_z3_leaf_module
+    from deepspeed.utils import set_z3_leaf_module  # type: ignore[import-untyped]
 
     for layer in layers:
         set_z3_leaf_module(layer, True)

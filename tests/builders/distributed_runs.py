@@ -12,7 +12,7 @@ from typing import Any
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset
-from tests.builders.equal_work_program import COUNTED, FORGETFUL, FUSED, STRANGERS
+from tests.builders.equal_work_program import COMPILED, COUNTED, FORGETFUL, FUSED, STRANGERS
 from tests.builders.image_processes import environment, make_spec
 
 DISTRIBUTED = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
@@ -54,6 +54,9 @@ CASES: dict[str, dict[str, Any]] = {
     "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
     f"lora tuned {FUSED}": {"recipe": Recipe.LORA, "lora": Lora(targets=SEVEN)} | TUNED,
     f"qlora tuned {FUSED}": {"recipe": Recipe.QLORA, "lora": Lora(targets=SEVEN[:4])} | TUNED,
+    f"full {COMPILED}": {"recipe": Recipe.FULL} | TUNED,
+    f"lora {COMPILED} {FUSED}": {"recipe": Recipe.LORA, "lora": Lora(targets=SEVEN)} | TUNED,
+    f"qlora {COMPILED} {FUSED}": {"recipe": Recipe.QLORA} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,
@@ -71,6 +74,8 @@ FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tu
 
 
 def strategies_of(case: str) -> tuple[Strategy, ...]:
+    if COMPILED in case:
+        return (Strategy.ZERO3,)  # DDP and FSDP wrap layers that compile themselves
     return (Strategy.DDP, Strategy.FSDP) if case in NO_ZERO else DISTRIBUTED
 
 
@@ -84,11 +89,11 @@ def spec_of(case: str, strategy: Strategy) -> RunSpec:
 def all_specs() -> Iterator[tuple[str, RunSpec]]:
     """By strategy, DeepSpeed's last: it replaces functions of torch for the whole process."""
     for strategy in (Strategy.SINGLE, *DISTRIBUTED):
+        if strategy is not Strategy.SINGLE:  # before compilation leaves tensors without memory in the process
+            for case in WIDE_CASES:
+                yield f"{case}/{strategy}", spec_of(case, strategy)
         for case in CASES:
             if strategy is Strategy.SINGLE or strategy in strategies_of(case):
-                yield f"{case}/{strategy}", spec_of(case, strategy)
-        if strategy is not Strategy.SINGLE:
-            for case in WIDE_CASES:
                 yield f"{case}/{strategy}", spec_of(case, strategy)
         if strategy is Strategy.DDP:
             yield f"{STRANGERS}/{strategy}", spec_of("full fp32", strategy)

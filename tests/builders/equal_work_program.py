@@ -5,6 +5,8 @@ Run by torchrun with a file of named specs (JSON) and a folder, into which each 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import json
 import os
@@ -23,7 +25,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.model import compile
 from bench_image.model.build import BuiltModel
-from bench_image.parallel import strategies
+from bench_image.parallel import deepspeed, strategies
 from bench_image.parallel.optimizer_step import OptimizerStep
 from bench_image.training.execution import describe_execution
 from bench_image.training.train_step import TrainStep
@@ -33,6 +35,8 @@ LEARNING_RATE = 3e-3
 FORGETFUL = "forgetful"  # in a spec's name: its first micro-steps leave no gradients
 COUNTED = "wide"  # the model whose memory is counted: looking at all objects of a process takes its time
 FUSED = "fused"  # in a spec's name: adapters are fused as on a GPU
+COMPILED = "compiled"  # in a spec's name: layers and loss are compiled as on a GPU, but without code generation
+LINEAR = nn.functional.linear
 STRANGERS = "strangers"  # in a spec's name: each rank believes to have another GPU
 
 
@@ -44,10 +48,14 @@ def main(specs: Path, folder: Path) -> None:
     for name, fields in json.loads(specs.read_text()).items():
         if name.endswith(f"/{Strategy.SINGLE}") and os.environ["RANK"] != "0":
             continue  # what one rank does alone, all others would do alike
-        with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
-            uses_fused_lora = _fuses_anywhere if FUSED in name else compile.uses_fused_lora
-            with patch.object(compile, "uses_fused_lora", uses_fused_lora):
-                seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
+        with contextlib.ExitStack() as changes:
+            if STRANGERS in name:
+                changes.enter_context(patch.object(strategies, "device_name", _own_kind))
+            if FUSED in name:
+                changes.enter_context(patch.object(compile, "uses_fused_lora", lambda _: True))
+            if COMPILED in name and not name.endswith(f"/{Strategy.SINGLE}"):
+                _compile_on_cpu(changes)
+            seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
 
@@ -75,8 +83,12 @@ def _loss_as_before_a_capture(step: TrainStep) -> float:
     return float(step())
 
 
-def _fuses_anywhere(spec: RunSpec) -> bool:
-    return spec.placement.strategy is not Strategy.ZERO3
+def _compile_on_cpu(changes: contextlib.ExitStack) -> None:
+    """The graphs and what they save for backward are those of a GPU; their operations run one by one."""
+    for module in (build_module, compile, deepspeed):
+        changes.enter_context(patch.object(module, "uses_compile", lambda _: True))
+    changes.enter_context(patch.object(nn.functional, "linear", LINEAR))  # DeepSpeed replaced it in an earlier case
+    changes.enter_context(patch.object(torch, "compile", functools.partial(torch.compile, backend="aot_eager")))
 
 
 def _own_kind(_device: torch.device) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 from unittest.mock import Mock
@@ -111,3 +112,26 @@ def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe) -> None:
             check_cacheable(graphs[0])
         compile_layers(base)
         check_cacheable(graphs[0])
+@pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
+def test_a_layer_compiled_for_zero3_saves_no_view_of_its_weights(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed frees a weight after forward by giving the parameter other memory; a saved view would hold the old."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    built = build(make_spec(recipe=recipe, gradient_checkpointing=False, precision="fp32"), CPU)
+    compile_layers(built.base, within_hooks=True)
+    matrices = [weight for layer in layers_of(built.base) for weight in layer.parameters() if weight.dim() == 2]
+    stride_of = {weight.untyped_storage().data_ptr(): weight.stride() for weight in matrices}
+    saved: list[torch.Tensor] = []
+
+    def remember(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        built.model(input_ids=IDS, labels=IDS)
+    strides = [(tensor.stride(), stride_of.get(tensor.untyped_storage().data_ptr())) for tensor in saved]
+    of_weights = [(own, whole) for own, whole in strides if whole]
+
+    assert len(of_weights) >= len(layers_of(built.base))
+    assert all(own == whole for own, whole in of_weights)

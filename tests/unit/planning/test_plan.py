@@ -95,13 +95,9 @@ def test_a_value_that_the_preset_has_anyway_is_left_to_it(preset: str, given: st
     assert plan(preset=preset, compile=given).specs[0].work.compile is planned
 
 
-def test_what_cannot_be_compiled_is_skipped_where_it_is_wanted() -> None:
-    planned = plan(compile="on", strategies=["ddp", "zero3"], gpus_per_node=2)
-
-    assert {spec.placement.strategy.value for spec in planned.specs} == {"ddp"}
-    assert [skip.reason for skip in planned.skipped] == [
-        "compile 'on' with strategy 'zero3', where layers are not compiled: choose off, or leave it empty"
-    ]
+def test_what_cannot_be_compiled_is_refused_where_it_is_wanted() -> None:
+    with pytest.raises(PlanError, match="compile 'on' on the CPU, where layers are not compiled: choose off, or leave"):
+        plan(compile="on", device="cpu")
 
 
 def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> None:

@@ -37,8 +37,7 @@ def test_a_run_with_another_execution_says_nothing_about_todays() -> None:
 def test_what_was_measured_before_the_formula_was_settled_does_not_count_as_a_prediction() -> None:
     rows = measured_rows()
 
-    fitted = [row for row in rows if row.fitted and row.spec.placement.world_size == 2]
-    assert [row.name for row in fitted] == ["mistral-7b lora zero3 on 2 GPUs, 4 x 2048"]  # when 4 GPUs said the same
+    assert not [row for row in rows if row.fitted and row.spec.placement.world_size == 2]  # measured later
     assert [row for row in rows if row.fitted]
     assert [row for row in rows if not row.fitted]
 

@@ -10,6 +10,7 @@ from bench_image.contract.options import Attention, Optimizer, Precision, Recipe
 from bench_image.contract.preset_switches import (
     DDP_STEPS_BEFORE_CAPTURE,
     STEPS_BEFORE_CAPTURE,
+    gathers_layers,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -31,7 +32,7 @@ from tests.builders import make_spec
         ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True, True),
         ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, True, True),
         ({"strategy": Strategy.FSDP, "gpus_per_node": 2}, True, True),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False, False),
+        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, True, True),
         ({"lora": Lora(dropout=0.1)}, True, False),
         ({"precision": Precision.FP16}, True, False),
     ],
@@ -85,16 +86,27 @@ def test_compile_makes_other_work_only_where_the_preset_has_it_otherwise(preset:
 OWN_AND_OTHER = {Preset.AS_USERS_RUN: (False, True), Preset.TUNED: (True, False)}
 
 
+def test_a_run_that_would_not_be_compiled_is_refused() -> None:
+    with pytest.raises(ValueError, match="compile 'on' on the CPU, where layers are not compiled: choose off"):
+        make_spec(compile=True, device="cpu")
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "expected"),
     [
-        ({"strategy": "zero3", "gpus_per_node": 2}, "compile 'on' with strategy 'zero3'"),
-        ({"device": "cpu"}, "compile 'on' on the CPU"),
+        ({"strategy": Strategy.ZERO3}, True),
+        ({"strategy": Strategy.ZERO3, "compile": False}, True),
+        ({"strategy": Strategy.ZERO3, "device": Device.CPU}, True),
+        ({"strategy": Strategy.ZERO3, "preset": Preset.AS_USERS_RUN}, False),
+        ({"strategy": Strategy.ZERO3, "preset": Preset.AS_USERS_RUN, "compile": True}, True),
+        ({"strategy": Strategy.ZERO2}, False),
+        ({"strategy": Strategy.FSDP}, False),
     ],
 )
-def test_a_run_that_would_not_be_compiled_is_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"{reason}, where layers are not compiled: choose off"):
-        make_spec(compile=True, **changes)
+def test_zero3_gathers_whole_layers_under_tuned_and_where_they_are_compiled(
+    changes: dict[str, Any], expected: bool
+) -> None:
+    assert gathers_layers(make_spec(**{"preset": Preset.TUNED, "gpus_per_node": 2} | changes)) is expected
 
 
 @pytest.mark.parametrize(
