@@ -24,7 +24,7 @@ COMPILATIONS = 64
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")  # of transformers' model files
 
 
-def compile_layers(base: Any, *, within_hooks: bool) -> None:
+def compile_layers(base: Any, *, within_hooks: bool = False) -> None:
     """Marks each layer for compilation; call it before a strategy shards the layers.
 
     `within_hooks`: compiles the forward pass alone, so that hooks on the layer gather its weights before and release

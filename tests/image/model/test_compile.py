@@ -112,6 +112,8 @@ def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe) -> None:
             check_cacheable(graphs[0])
         compile_layers(base)
         check_cacheable(graphs[0])
+
+
 @pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
 def test_a_layer_compiled_for_zero3_saves_no_view_of_its_weights(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
