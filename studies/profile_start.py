@@ -1,8 +1,10 @@
 """Where the seconds from a rank's start to its last window go: `profile_start.py SPEC.json --output DIR`.
 
 Runs one rank of the spec in this process with empty compile caches, looks 100 times a second at what its main thread
-does, and prints for each phase the seconds of wall time below each function, the largest first. `--warm` keeps the
-compile caches that the environment names. The first run after a boot also reads the libraries from disk.
+does, and prints the number of compiled graphs and, for each phase, the seconds of wall time below each function, the
+largest first. `--warm` keeps the compile caches that the environment names. The first run after a boot also reads the
+libraries from disk. Where a Python has no byte code of its libraries and may write none (PYTHONDONTWRITEBYTECODE), each
+process compiles their sources first.
 """
 
 from __future__ import annotations
@@ -87,12 +89,21 @@ def main() -> int:
         phase: {name: round(s, 2) for name, s in largest(counts, 200)} for phase, counts in sampler.counts.items()
     }
     (arguments.output / "profile.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(compiled())
     for phase, seconds in sampler.seconds.items():
         print(f"{phase}: {seconds:.1f} s")
         for name, below in largest(sampler.counts[phase], arguments.lines):
             print(f"  {below:6.2f}  {name}")
     sys.stdout.flush()
     return code
+
+
+def compiled() -> str:
+    """How many graphs torch compiled, and where it could not follow the code and cut one."""
+    from torch._dynamo.utils import counters
+
+    cuts = [f"\n  {count} cuts: {' '.join(cause.split())[:200]}" for cause, count in counters["graph_break"].items()]
+    return f"{counters['stats']['unique_graphs']} compiled graphs" + "".join(cuts)
 
 
 def _arguments() -> argparse.Namespace:

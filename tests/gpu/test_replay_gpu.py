@@ -64,3 +64,15 @@ def test_losses_and_memory_are_those_of_single_launches(case: str, monkeypatch: 
     assert launched[-1] < launched[0]
     assert replayed == pytest.approx(launched, abs=2e-3)
     assert replayed_bytes == pytest.approx(launched_bytes, rel=0.1, abs=80e6)  # a graph has a workspace of cuBLAS more
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_layer_is_one_compiled_graph(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch cuts a layer silently where it cannot follow the code, and then compiles each of the pieces."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    losses(spec_of(case), monkeypatch, replayed=False, steps=3)
+
+    assert not counters["graph_break"]
+    assert counters["stats"]["unique_graphs"] <= 3  # the first layer, the others, the loss
