@@ -94,7 +94,7 @@ class Debian:
         if os.geteuid() == 0:
             shutil.chown(folder, OWNER, OWNER)
             self._owner |= {"user": OWNER, "group": OWNER, "extra_groups": []}
-        # trainbench itself waits 5 s for a connection, which a busy machine may exceed.
+        # trainbench itself waits 15 s for a connection, which a busy machine may exceed.
         self.url = f"postgresql+psycopg://{OWNER}@/postgres?host={folder}&connect_timeout=300"
         self._make()
         self.start()

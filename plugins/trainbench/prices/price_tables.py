@@ -97,7 +97,7 @@ class Spread(Frozen):
 def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:
     """The cluster's own tables and then ours, in the order of preference. Raises PriceError."""
     own = [price for table in own_tables for price in _own_prices(table)]
-    return (*own, *read_prices(PRICES_FILE))
+    return (*own, *_shipped_prices())
 
 
 def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], tuple[Finding, ...]]:
@@ -109,7 +109,7 @@ def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], t
             own += _own_prices(table)
         except PriceError as error:
             warnings.append(_unreadable(table, error))
-    return (*own, *read_prices(PRICES_FILE)), tuple(warnings)
+    return (*own, *_shipped_prices()), tuple(warnings)
 
 
 def price_for(
@@ -196,6 +196,12 @@ def names_gpu(short: str, gpu_name: str) -> bool:
     """
     row, gpu = name_parts(short), name_parts(gpu_name)
     return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
+
+
+@lru_cache(maxsize=1)
+def _shipped_prices() -> tuple[Price, ...]:
+    """Our table, which does not change while the program runs."""
+    return read_prices(PRICES_FILE)
 
 
 def _own_prices(path: Path) -> list[Price]:
