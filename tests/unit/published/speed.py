@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
+from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
@@ -77,40 +78,54 @@ def presets() -> Iterator[str]:
     yield f"on one GPU is {ratio_of_means(preset_runs(3, 'tuned'), preset_runs(3, 'users')):.1f} times as fast."
 
 
-JOBS = {
-    "QLoRA 8 x 512, adapters on q, k, v, o": "machine3-07-tuned-qlora-8x512-attention-only",
-    "QLoRA 8 x 512, Llama-2-7B": "machine3-05-tuned-llama2-qlora-8x512",
-    "LoRA 8 x 2048": "machine3-02-tuned-lora-8x2048",
-    "LoRA 8 x 2048, adapters on q, k, v, o": "machine3-04-tuned-lora-8x2048-attention-only",
-    "full 8 x 2048, AdamW fused": "machine3-09-tuned-full-8x2048",
-    "full 8 x 2048, accumulation 4": "machine3-17-tuned-full-8x2048-acc4",
-    "GPT-2 LoRA 8 x 1024": "machine3-10-tuned-gpt2-lora-8x1024",
-    "GPT-2 full 8 x 1024": "machine3-11-tuned-gpt2-full-8x1024",
-    "tier A 1 x 2048, accumulation 4": "machine3-13-tier-a",
+PROFILED = {
+    "LoRA 8 x 2048": "02-tuned-lora-8x2048",
+    "LoRA 8 x 2048, adapters on q, k, v, o": "04-tuned-lora-8x2048-attention-only",
+    "full 8 x 2048, accumulation 4": "17-tuned-full-8x2048-acc4",
+    "GPT-2 LoRA 8 x 1024": "10-tuned-gpt2-lora-8x1024",
+    "GPT-2 full 8 x 1024": "11-tuned-gpt2-full-8x1024",
+}
+WHOLE_RUNS = {
+    "QLoRA 8 x 512, adapters on q, k, v, o": (f"{AA}/redesign/tuned", "22 November"),
+    "full 8 x 2048": (f"{FLOAT8}/bf16-1-gpus", "22 November"),
+    "tier A 1 x 2048, accumulation 4": (f"{GRAPHS}/one-gpu-1-gpus", "23 November"),
 }
 
 
 def second_round(name: str) -> dict[str, float]:
-    result: dict[str, float] = profile(f"{SECOND}/profiles/{name}")
+    result: dict[str, float] = profile(f"{SECOND}/profiles/machine3-{name}")
     return result
 
 
+def measured_on(day: str, folder: str) -> str:
+    return f"[{day}](results/{folder}/README.md)"
+
+
 def other_jobs() -> Iterator[str]:
-    for job, name in JOBS.items():
+    for job, name in PROFILED.items():
         of = second_round(name)
-        yield row(job, f"{of['tokens_per_second']:,.0f}", f"{of['mfu_pct']:.1f} %", f"{of['peak_allocated_gb']:.1f}")
+        yield row(
+            job,
+            f"{of['tokens_per_second']:,.0f}",
+            f"{of['mfu_pct']:.1f} %",
+            f"{of['peak_allocated_gb']:.1f}",
+            measured_on("21 November", SECOND),
+        )
+    for job, (name, day) in WHOLE_RUNS.items():
+        folders = [f"{name}-{turn}" for turn in (1, 2)]
+        yield row(
+            job,
+            each(map(tokens_per_s, folders), ",.0f"),
+            f"{each(map(mfu_pct, folders), '.1f')} %",
+            f"{peak_gb(folders[0]):.1f}",
+            measured_on(day, name.split("/")[0]),
+        )
     full = [f"{FLOAT8}/bf16-1-gpus-{turn}" for turn in (1, 2)]
-    yield row(
-        "full 8 x 2048, two runs on another machine",
-        each(map(tokens_per_s, full), ",.0f"),
-        f"{each(map(mfu_pct, full), '.1f')} %",
-        f"{peak_gb(full[0]):.1f}",
-    )
     four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
     yield f"reaches {each(map(mfu_pct, full), '.1f')} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
-    lora, attention = (second_round(JOBS[f"LoRA 8 x 2048{rest}"]) for rest in ("", ", adapters on q, k, v, o"))
+    lora, attention = (second_round(PROFILED[f"LoRA 8 x 2048{rest}"]) for rest in ("", ", adapters on q, k, v, o"))
     yield f"reaches {lora['mfu_pct']:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
-    users, tuned = (second_round(f"machine3-{name}-gpt2-full-8x1024") for name in ("12-users", "11-tuned"))
+    users, tuned = (second_round(f"{name}-gpt2-full-8x1024") for name in ("12-users", "11-tuned"))
     ratio = tuned["tokens_per_second"] / users["tokens_per_second"]
     yield (
         f"makes {users['tokens_per_second']:,.0f} tokens/s under `as_users_run`, in {users['peak_allocated_gb']:.1f}"
@@ -207,7 +222,7 @@ def limit_of_lora() -> Iterator[str]:
         f" {spent['attention']:.0f} ms and elementwise work {spent['elementwise']:.0f} ms at memory speed:"
         f" {floor_ms:.0f} ms without adapters."
     )
-    now = second_round(JOBS["LoRA 8 x 2048"])
+    now = second_round(PROFILED["LoRA 8 x 2048"])
     step_ms = 1e3 * 16384 / now["tokens_per_second"]
     yield f"63 % MFU would be {step_ms * now['mfu_pct'] / 63:.0f} ms; the step takes {step_ms:.0f} ms."
 
