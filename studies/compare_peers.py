@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -111,8 +112,7 @@ class Program:
         self.error = answer.get("error")
         if not self.error:
             answers.append(answer)
-        seconds = f"{min(answer['step_s']):.3f} s a step" if "step_s" in answer else answer.get("ready_s", self.error)
-        print(f"{time.monotonic() - BEGAN:.0f} s: {self.name}: {seconds}", flush=True)
+        print(f"{time.monotonic() - BEGAN:.0f} s: {self.name}: {said(answer)}", flush=True)
 
     def _next_report(self) -> Answer:
         assert self._process
@@ -128,6 +128,14 @@ class Program:
         finally:
             timer.cancel()
         return {"error": f"the process ended without a report, or was killed after {self.limit_s:.0f} s"}
+
+
+def said(answer: Answer) -> str:
+    """A report in a few words."""
+    if "step_s" not in answer:
+        return answer.get("error") or f"ready after {answer['ready_s']:.1f} s"
+    first_s, *others_s = answer["step_s"]
+    return f"first step {first_s:.2f} s, median of the others {statistics.median(others_s or [first_s]):.4f} s"
 
 
 def save_checkpoint(job: Job) -> None:

@@ -126,6 +126,7 @@ def sft_training(job: Job, model: Any, tokenizer: Any, settings: Settings, peft_
 
     arguments = SFTConfig(
         output_dir=tempfile.mkdtemp(), per_device_train_batch_size=job.micro_batch_size, max_steps=job.num_steps,
+        gradient_accumulation_steps=1, warmup_steps=0,  # Unsloth's defaults are 2 and 0.1
         max_length=job.seq_length, packing=False, bf16=torch.cuda.is_available(), learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant", weight_decay=0.01, max_grad_norm=1.0, train_sampling_strategy="sequential",
         logging_steps=job.num_steps + 1, report_to=[], save_strategy="no", disable_tqdm=True, **settings,
@@ -156,8 +157,13 @@ def time_steps(trainer: Any, turns: Turns) -> None:
 
     training_step = trainer.training_step
 
-    def kept(*arguments: Any, **named: Any) -> Any:
-        loss = training_step(*arguments, **named)
+    def kept(model: Any, inputs: Any, *others: Any, **named: Any) -> Any:
+        if inputs["input_ids"].numel() != turns.job.tokens_per_step:
+            raise ValueError(
+                f"a batch of {inputs['input_ids'].numel()} tokens where the job has {turns.job.tokens_per_step}: the "
+                "trainer changes the batches, so the programs would not do the same work"
+            )
+        loss = training_step(model, inputs, *others, **named)
         turns.losses.append(loss.detach().clone())
         return loss
 

@@ -127,6 +127,11 @@ class Turns:
 
         from same_job import seconds_between
 
+        if len(self.losses) != len(self._marks) - 1:
+            raise ValueError(
+                f"{len(self.losses)} micro-batches in {len(self._marks) - 1} steps: the program accumulates gradients, "
+                "which is other work; set its gradient accumulation to 1"
+            )
         fields: dict[str, Any] = {"step_s": seconds_between(self._marks)}
         fields["losses"] = self._mean_losses()
         if self._profiler:

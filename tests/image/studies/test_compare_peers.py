@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import compare_peers
 from bench_image.contract.model_shapes import shape_of
-from peer_turns import Job
+from peer_programs import time_steps
+from peer_turns import Job, Turns
 
 
 @pytest.fixture
@@ -28,6 +32,41 @@ def test_a_turn_ends_after_the_first_steps_and_then_after_each_further_turn(job:
 def test_the_rate_is_that_of_the_median_step_without_the_first_two(job: Job) -> None:
     """2 x 32 tokens in 0.5 s."""
     assert compare_peers.rate(job, {"step_s": [9.0, 9.0, 0.4, 0.5, 3.0]}) == 128.0
+
+
+class Trainer:
+    """As much of transformers' Trainer as `time_steps` uses."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def training_step(self, _model: Any, _inputs: Any) -> torch.Tensor:
+        return torch.tensor(1.5)
+
+    def add_callback(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+
+def test_a_batch_of_other_size_is_refused(job: Job) -> None:
+    """2 x 32 tokens are the job; a trainer that packs or splits its samples does other work."""
+    trainer, turns = Trainer(), Turns(job)
+    time_steps(trainer, turns)
+    trainer.training_step(None, {"input_ids": torch.zeros(1, 64)})
+    assert [loss.item() for loss in turns.losses] == [1.5]
+    with pytest.raises(ValueError, match="a batch of 32 tokens where the job has 64"):
+        trainer.training_step(None, {"input_ids": torch.zeros(1, 32)})
+
+
+def test_accumulated_gradients_are_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps of two micro-batches each, as Unsloth makes them unless it is told not to."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("go\n"))
+    turns = Turns(job)
+    turns.step_begins(0)
+    turns.losses += [torch.tensor(1.5)] * 6
+    turns.step_ended(1)
+    turns.step_ended(2)
+    with pytest.raises(ValueError, match="6 micro-batches in 3 steps"):
+        turns.step_ended(3)
 
 
 def test_a_program_that_fails_leaves_the_others_their_turns(job: Job, tmp_path: Path) -> None:
