@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import aa, control_plane, detection, notes, speed, tries
+from tests.unit.published import aa, control_plane, detection, notes, peers, speed, tries
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import ACCUMULATION, FLOAT8, GRAPHS, RESULTS, ROOT
@@ -38,6 +38,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,
+    f"docs/results/{peers.PEERS}/README.md": peers.trial,
     "docs/scale.md": control_plane.scale,
     "docs/security.md": control_plane.security,
 }

@@ -1,50 +1,42 @@
-"""Figures of the comparison with other programs: `studies/compare_peers.py`."""
+"""Figures of the trial of `studies/compare_peers.py`."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.published.measured import document, row
+from tests.unit.published.measured import document
 
-PEERS = "peers-h200-2026-11-23"
-SKIPPED = 2  # steps at the beginning of a turn, as in the study
-
-
-def program(job: str, name: str) -> Any:
-    return document(f"{PEERS}/{job}.json")["programs"][name]
+PEERS = "peers-trial-h200-2026-11-23"
 
 
-def counted(job: str, name: str) -> list[Any]:
-    """The turns that were timed without a profiler."""
-    return [turn for turn in program(job, name)["turns"] if "profile" not in turn]
+def reported(program: str) -> tuple[Any, Any]:
+    """How the program started, and its first turn of steps."""
+    of = document(f"{PEERS}/trial.json")["programs"][program]
+    return of["starts"][0], of["first_turns"][0]
 
 
-def rates(job: str, name: str) -> list[float]:
-    """Tokens/s of each turn, by its median step."""
-    work = document(f"{PEERS}/{job}.json")["job"]
-    tokens = work["micro_batch_size"] * work["seq_length"]
-    return [tokens / statistics.median(turn["step_s"][SKIPPED:]) for turn in counted(job, name)]
+def losses_per_step(turn: Any) -> float:
+    """One for each micro-batch."""
+    return len(turn["losses"]) / len(turn["step_s"])
 
 
-def ahead(job: str, name: str) -> float:
-    """How many times as fast `tuned` is."""
-    return statistics.fmean(rates(job, "tuned")) / statistics.fmean(rates(job, name))
-
-
-def peak_gb(job: str, name: str) -> float:
-    of = program(job, name)
-    return max(turn["peak_allocated_gb"] for turn in of["first_turns"] + of["turns"])
-
-
-def losses(job: str, name: str) -> list[float]:
-    """Of the first process, from the first step on."""
-    of = program(job, name)
-    return [*of["first_turns"][0]["losses"], *counted(job, name)[0]["losses"]]
-
-
-def farthest_loss_pct(job: str, name: str) -> float:
-    """The largest difference of a step's loss from that of `tuned`."""
-    pairs = zip(losses(job, "tuned"), losses(job, name), strict=True)
-    return max(100 * abs(theirs / ours - 1) for ours, theirs in pairs)
+def trial() -> Iterator[str]:
+    job = document(f"{PEERS}/trial.json")["job"]
+    tokens = job["micro_batch_size"] * job["seq_length"]
+    (unsloth, unsloth_turn), (trl, trl_turn) = reported("unsloth"), reported("trl")
+    packages, own_packages = trl["versions"], unsloth["versions"]
+    yield f"TRL {packages['trl']} with Liger kernels {packages['liger-kernel']} and torch.compile"
+    yield f"Unsloth {own_packages['unsloth']}, which allows TRL up to {own_packages['trl']}"
+    yield f"transformers {packages['transformers']}"
+    # Unsloth divides each loss by the number of micro-batches of its step.
+    micro_batches = math.ceil(losses_per_step(unsloth_turn))
+    first = {f"{loss:.3f}" for loss in (trl_turn["losses"][0], micro_batches * unsloth_turn["losses"][0])}
+    yield f"the loss of the first batch is {' and '.join(first)} in both."
+    yield f"hold {micro_batches * tokens:,} tokens, except the last of an epoch."
+    yield f"Unsloth was ready after {unsloth['ready_s']:.1f} s, TRL after {trl['ready_s']:.1f} s."
+    yield f"The first step took {unsloth_turn['step_s'][0]:.1f} s and {trl_turn['step_s'][0]:.1f} s"
+    unsloth_s, trl_s = (statistics.median(turn["step_s"][1:]) for turn in (unsloth_turn, trl_turn))
+    yield f"{unsloth_s / micro_batches:.4f} s per {tokens:,} tokens in Unsloth, {trl_s:.4f} s in TRL."
