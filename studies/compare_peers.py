@@ -49,7 +49,8 @@ class Program:
         self.error: str | None = None
         self._log = (logs / f"{name}.log").open("w")
         self._job_file = logs / f"{name}.json"
-        path = os.pathsep.join(filter(None, [site, str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH")]))
+        folders = [site or "", str(HERE), str(HERE.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        path = os.pathsep.join(str(Path(folder).resolve()) for folder in folders if folder)  # it runs in another folder
         self._environment = {**os.environ, **QUIET, "PYTHONPATH": path}
         self._process: subprocess.Popen[str] | None = None
 
@@ -227,8 +228,8 @@ def main() -> None:
     num_turns = arguments.turns + arguments.profile
     job = Job(
         recipe=arguments.recipe, model=arguments.model, dimensions=shape.model_dump(mode="json"),
-        weights=str(arguments.weights), micro_batch_size=arguments.micro_batch_size, seq_length=arguments.seq_length,
-        first_turn=arguments.warm_up, turn=arguments.steps, num_turns=1 + num_turns, num_gpus=arguments.gpus,
+        weights=str(arguments.weights.resolve()), micro_batch_size=arguments.micro_batch_size,
+        seq_length=arguments.seq_length, first_turn=arguments.warm_up, turn=arguments.steps, num_turns=1 + num_turns, num_gpus=arguments.gpus,
         profiled=arguments.profile,
     )  # fmt: skip
     if not arguments.weights.exists():

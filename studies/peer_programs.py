@@ -31,12 +31,16 @@ def tuned_spec(job: Job) -> Any:
 
 def tuned(job: Job, _settings: Settings) -> Training:
     """The preset `tuned` of this project; with several GPUs by fsdp."""
+    import torch
+
     from bench_image.model.build import build
+    from bench_image.parallel.process_group import ProcessGroup
     from bench_image.parallel.strategies import join_group
     from bench_image.training.train_step import TrainStep
 
     spec = tuned_spec(job)
-    group = join_group(spec)
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    group = join_group(spec) if job.num_gpus > 1 else ProcessGroup(device)
     step = TrainStep(spec, build(spec, group.device, group.shard), group)
 
     def train(turns: Turns) -> None:

@@ -30,6 +30,7 @@ def trial() -> Iterator[str]:
     packages, own_packages = trl["versions"], unsloth["versions"]
     yield f"TRL {packages['trl']} with Liger kernels {packages['liger-kernel']} and torch.compile"
     yield f"Unsloth {own_packages['unsloth']}, which allows TRL up to {own_packages['trl']}"
+    yield f"because xformers {own_packages['xformers']} does not load with torch {own_packages['torch']}."
     yield f"transformers {packages['transformers']}"
     # Unsloth divides each loss by the number of micro-batches of its step.
     micro_batches = math.ceil(losses_per_step(unsloth_turn))
