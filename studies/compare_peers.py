@@ -229,8 +229,8 @@ def main() -> None:
     job = Job(
         recipe=arguments.recipe, model=arguments.model, dimensions=shape.model_dump(mode="json"),
         weights=str(arguments.weights.resolve()), micro_batch_size=arguments.micro_batch_size,
-        seq_length=arguments.seq_length, first_turn=arguments.warm_up, turn=arguments.steps, num_turns=1 + num_turns, num_gpus=arguments.gpus,
-        profiled=arguments.profile,
+        seq_length=arguments.seq_length, first_turn=arguments.warm_up, turn=arguments.steps,
+        num_turns=1 + num_turns, num_gpus=arguments.gpus, profiled=arguments.profile,
     )  # fmt: skip
     if not arguments.weights.exists():
         save_checkpoint(job)
