@@ -21,6 +21,7 @@ from tests.kube.after_fault import after_fault, after_night
 from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import IS_REAL
+from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.real_cluster import e2e_settings
 from tests.standin import scripted_image
 from trainbench.core.verdicts import State
@@ -75,15 +76,6 @@ def nodes(cluster: Any, count: int) -> list[str]:
     return list(cluster.nodes(count, holds=benchmark))
 
 
-def wait_until_ours_are_gone(cluster: Any) -> None:
-    """A pod that is deleted keeps its grace period: its sidecar does not listen to SIGTERM."""
-    cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods))
-
-
-def names_of_ours(cluster: Any) -> list[str]:
-    return [pod["metadata"]["name"] for pod in cluster.pods() if is_ours(pod)]
-
-
 def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
     """All invariants, of a study of one gang."""
     is_green, planned = state == "success", ["ddp"]
@@ -91,11 +83,6 @@ def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
         row, planned=planned, campaign=campaign, is_green=is_green, name=lambda run: run.spec.placement.strategy
     )
     after_fault(row, pods=names_of_ours(cluster))
-
-
-def is_ours(pod: dict[str, Any]) -> bool:
-    labels: dict[str, str] = pod["metadata"].get("labels", {})
-    return labels.get("app.kubernetes.io/name") == "trainbench"
 
 
 def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> None:

@@ -16,6 +16,7 @@ from tests.kube.clusters import ROOT
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
 from tests.kube.faults import inject, sick_nodes
+from tests.kube.own_pods import is_ours
 from tests.kube.production.services import SECRET, Services, services, wait_for_workers
 from tests.standin import scripted_image
 from trainbench.planning.nodes import KEPT_AWAY
@@ -137,10 +138,6 @@ def marks_on(standin: Any) -> dict[str, dict[str, Any]]:
 
 def mark(standin: Any, name: str, patch: dict[str, Any]) -> None:
     client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig))).patch_node(name, patch)
-
-
-def is_ours(pod: dict[str, Any]) -> bool:
-    return bool(pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "trainbench")
 
 
 def node_of(pod: dict[str, Any]) -> str:

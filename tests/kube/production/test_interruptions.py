@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from tests.kube.after_fault import after_fault, after_night
-from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, is_ours, mark, marks_on, use_image
+from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
+from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, mark, marks_on, use_image
 from trainbench.core.verdicts import State
 from trainbench.history.database import connect
 from trainbench.history.run_tables import runs
@@ -81,10 +82,6 @@ def interrupted(
     return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused, may_end)
 
 
-def names_of_ours(standin: Any) -> list[str]:
-    return [pod["metadata"]["name"] for pod in standin.pods() if is_ours(pod)]
-
-
 def recorded(installation: Installation, campaign_id: str) -> list[str]:
     """The nodes of the campaign's runs in the history."""
     with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
@@ -100,7 +97,7 @@ def test_the_night_goes_on(installation: Installation, interrupted: Interrupted,
     assert len(interrupted.created) == len(NODES)
     assert recorded(installation, campaign.campaign_id) == sorted(NODES)
     assert interrupted.refused
-    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    wait_until_ours_are_gone(standin)
     after_night(*INTERRUPTIONS, planned=NODES, campaign=campaign, is_green=interrupted.state == "success")
     after_fault(*INTERRUPTIONS, pods=names_of_ours(standin))
 
@@ -129,7 +126,7 @@ def test_a_cleared_task_counts_once(installation: Installation, interrupted: Int
     assert len(after.results) == len(before.results) == len(NODES)
     assert recorded(installation, after.campaign_id) == sorted(NODES)
     assert [finding.nodes for finding in after.findings if finding.category == FREED] == [(SLOW,)]  # by the first try
-    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    wait_until_ours_are_gone(standin)
     after_night("cleared", planned=NODES, campaign=after, is_green=state == "success")
     after_fault("cleared", pods=names_of_ours(standin))
 
@@ -152,7 +149,7 @@ def test_a_run_marked_successful_by_hand_leaves_no_pod(
     assert state == "success"
     assert of_second.nodes[0].state is State.OK
     assert airflow.state_of(DAG_ID, run_id) == "success"
-    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+    wait_until_ours_are_gone(standin)
     counted = recorded(installation, campaign_id(DAG_ID, run_id))
     after_night("two-at-once", planned=NODES, campaign=of_second, is_green=state == "success")
     after_fault("two-at-once", "marked-successful", pods=names_of_ours(standin))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainbench.reporting import plots
+
 
 @pytest.fixture(autouse=True)
 def handlers_of_this_test() -> Iterator[None]:
@@ -17,6 +19,18 @@ def handlers_of_this_test() -> Iterator[None]:
     before = list(logging.root.handlers)
     yield
     logging.root.handlers[:] = before
+
+
+@pytest.fixture
+def with_plots() -> None:
+    """For tests that need the plots: see `no_plots`."""
+
+
+@pytest.fixture(autouse=True)
+def no_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without plots, which take half of a command's time and have tests of their own."""
+    if "with_plots" not in request.fixturenames:
+        monkeypatch.setattr(plots, "draw", lambda campaign: {})
 
 
 # Stands for the image: answers every spec with a rate that depends on the node and on the drill only.

@@ -123,6 +123,7 @@ def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:
     assert (summary / "BENCHMARK_REPORT.md").is_file()
 
 
+@pytest.mark.usefixtures("with_plots")
 def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> None:
     """Five strategies x 1, 2, 4 and 8 GPUs x three recipes are 39 runs; one more is an OOM."""
     results = campaigns.strategy_results(("full", "lora", "qlora"), (1, 2, 4, 8))
@@ -137,6 +138,7 @@ def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> Non
     assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
 
 
+@pytest.mark.usefixtures("with_plots")
 @pytest.mark.parametrize("has_verdict", [True, False])
 def test_report_of_what_schema_1_left_behind(home: Path, has_verdict: bool) -> None:
     """The published campaigns, with the verdict of the time and from their result files alone."""

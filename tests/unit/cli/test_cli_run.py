@@ -34,6 +34,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("with_plots")
 def test_run_goes_from_plan_to_report(home: Path) -> None:
     """Rates of 40.1 to 40.4 samples/s lie within 1 % of each other: nobody is in breach."""
     result = trainbench("run", "--json")
