@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import aa, control_plane, detection, notes, peers, speed, tries
+from tests.unit.published import aa, control_plane, detection, notes, peers, products, speed, tries
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
-from tests.unit.published.measured import ACCUMULATION, FLOAT8, GRAPHS, RESULTS, ROOT
+from tests.unit.published.measured import ACCUMULATION, FLOAT8, GRAPHS, PRODUCTS, RESULTS, ROOT
 
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "README.md": control_plane.readme,
@@ -35,6 +35,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
     f"docs/results/{FLOAT8}/README.md": notes.float8,
     f"docs/results/{GRAPHS}/README.md": notes.graphs,
+    f"docs/results/{PRODUCTS}/README.md": products.note,
     "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,

@@ -21,6 +21,7 @@ GRAPHS, FLOAT8, ACCUMULATION = (
     "float8-h200-2026-11-22",
     "float8-accumulation-h200-2026-11-23",
 )
+PRODUCTS = "products-h200-2026-11-23"
 
 
 @cache

@@ -27,6 +27,7 @@ from tests.unit.published.measured import (
     run,
     tokens_per_s,
 )
+from tests.unit.published.products import in_tries
 from tests.unit.published.speed import on_four
 
 
@@ -270,6 +271,7 @@ def products() -> Iterator[str]:
         gains.append(100 * (sum(best) / sum(torch) - 1))
         yield row(label, *(", ".join(f"{tflops:.0f}" for tflops in of) for of in (torch, best)))
     yield f"That is {min(gains):.0f} to {max(gains):.0f} % of a product."
+    yield from in_tries()
 
 
 FSDP = {
