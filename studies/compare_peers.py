@@ -13,9 +13,9 @@ train on the same weights, adapters and tokens in the same order. A program that
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +24,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bench_image.contract.model_shapes import shape_of
 from peer_programs import PROGRAMS, tuned_spec
@@ -65,7 +67,7 @@ class Program:
             command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.num_gpus}", *command]
         self._process = subprocess.Popen(
             [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            cwd=tempfile.mkdtemp(), env=self._environment, start_new_session=True,
+            cwd=tempfile.mkdtemp(), env=self._environment,
         )  # fmt: skip
 
     def first_turn(self) -> None:
@@ -88,9 +90,12 @@ class Program:
             self._process = None
 
     def _kill(self) -> None:
-        """With its ranks: torchrun leaves them behind when it is killed."""
-        if self._process and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """With its ranks, which are in other process groups and which torchrun leaves behind when it is killed."""
+        if not self._process or self._process.poll() is not None:
+            return
+        for process in (*psutil.Process(self._process.pid).children(recursive=True), self._process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def result(self) -> dict[str, Any]:
         return {"starts": self.starts, "first_turns": self.first_turns, "turns": self.turns, "error": self.error}
