@@ -44,6 +44,8 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     if spec.work.precision is Precision.FP8:
         in_bf16 = "adapters, head and attention" if spec.work.lora else "head and attention"
         execution["products"] = f"layers: fp8 (e4m3), a scale for each row; {in_bf16}: bf16"
+        if uses_fused_lora(spec):
+            execution["weights"] = "frozen ones of the layers: fp8, by rows and by columns; the rest bf16"
     if spec.work.precision is Precision.TF32:
         execution["products"] = "tf32"
     if spec.work.quantisation:
