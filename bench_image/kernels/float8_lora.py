@@ -52,10 +52,11 @@ class Float8LoraLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        by_columns, column_scales, *saved = ctx.saved_tensors  # read once: under checkpointing it runs the layer again
+        saved = ctx.saved_tensors  # read once: under checkpointing, reading runs the layer again
+        by_columns, column_scales = saved[:2]
         if not ctx.adapted:
             return float8_frozen_backward(list(grads), by_columns, column_scales), *[None] * 8
-        x, down, a, b = saved
+        x, down, a, b = saved[2:]
         wants_x = ctx.needs_input_grad[0]
         grad_x, grad_a, grad_b = float8_lora_backward(
             list(grads), x, down, by_columns, column_scales, list(ctx.rows), a, b, ctx.scale, wants_x

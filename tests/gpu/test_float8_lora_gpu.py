@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.work import Device, Lora, Preset
@@ -71,6 +72,8 @@ def trained(precision: Precision, targets: tuple[str, ...]) -> tuple[float, dict
         if "lora_B" in name:
             parameter.data.normal_(0, 0.02, generator=generator)
     ids = torch.randint(1024, (2, 64), device="cuda", generator=generator)
+    counters.clear()
     loss = built.model(input_ids=ids, labels=ids).loss
     loss.backward()
+    assert not counters["graph_break"]  # a layer is one graph
     return loss.item(), {name: p.grad.float() for name, p in built.model.named_parameters() if p.grad is not None}

@@ -89,13 +89,16 @@ def test_eager_attention_is_as_causal_as_the_fused_one(preset: Preset, monkeypat
     )
 
 
-@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
-def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "precision"),
+    [(Recipe.LORA, Precision.BF16), (Recipe.QLORA, Precision.BF16), (Recipe.LORA, Precision.FP8)],
+)
+def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe, precision: Precision) -> None:
     """torch caches no graph with an autograd function, except where told to: then a warm start traces it again."""
     from torch._functorch import config
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache, check_cacheable
 
-    spec = make_spec(recipe=recipe, preset=Preset.TUNED, precision=Precision.BF16, gradient_checkpointing=False)
+    spec = make_spec(recipe=recipe, preset=Preset.TUNED, precision=precision, gradient_checkpointing=False)
     base = build(spec, CPU).base
     assert fuse(base)
     graphs: list[torch.fx.GraphModule] = []
