@@ -15,9 +15,7 @@ import triton.language as tl
 
 from bench_image.kernels.float8_casts import _power_of_two
 
-# Numbers that a program reads at once, and its warps, for rows of up to NARROW numbers and for wider ones: the fastest
-# of six on an H200 for widths of 4,096 (and 4,096 + 1,024 + 1,024), and of 14,336, alone and twice.
-NARROW, SHORT, LONG = 4096, (2048, 4), (8192, 8)
+BLOCK, WARPS = 4096, 8  # numbers that a program reads at once
 MOST_MEMBERS = 3
 
 
@@ -71,11 +69,10 @@ def cast_rows(matrices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Ten
     widths = [matrix.shape[1] for matrix in matrices]
     out = matrices[0].new_empty(num_rows, sum(widths), dtype=torch.float8_e4m3fn)
     scales = matrices[0].new_empty(num_rows, 1, dtype=torch.float32)
-    block, warps = LONG if max(widths) > NARROW else SHORT
     kernel: Any = _cast_rows
     kernel[(num_rows,)](
         *matrices, *[matrices[0]] * unused, out, scales, *widths, *[0] * unused,
         *(matrix.stride(0) for matrix in matrices), *[0] * unused,
-        members=len(matrices), block=block, num_warps=warps,
+        members=len(matrices), block=BLOCK, num_warps=WARPS,
     )  # fmt: skip
     return out, scales

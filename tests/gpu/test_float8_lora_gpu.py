@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.work import Device, Lora, Preset
 from bench_image.kernels import float8_lora
-from bench_image.model.build import build
+from bench_image.model.build import BuiltModel, build
 from tests.builders.image_processes import make_spec
 
 pytestmark = [
@@ -60,13 +60,28 @@ def test_losses_and_gradients_are_nearly_those_of_bf16(targets: tuple[str, ...])
         assert 0.001 < float((gradients[name] - wide).norm() / wide.norm()) < 0.25, name
 
 
+def test_with_dropout_nothing_is_fused_and_frozen_weights_get_no_gradient() -> None:
+    built = built_model(Precision.FP8, SEVEN, dropout=0.1)
+    ids = torch.arange(64, device="cuda").view(2, 32)
+    built.model(input_ids=ids, labels=ids).loss.backward()
+
+    assert built.fused == ()
+    with_gradient = {name for name, parameter in built.model.named_parameters() if parameter.grad is not None}
+    assert len(with_gradient) == 2 * 7 * 2
+    assert all("lora_" in name for name in with_gradient)
+
+
+def built_model(precision: Precision, targets: tuple[str, ...], dropout: float = 0.0) -> BuiltModel:
+    spec = make_spec(
+        device=Device.CUDA, recipe=Recipe.LORA, precision=precision, preset=Preset.TUNED, gradient_checkpointing=False,
+        lora=Lora(targets=targets, dropout=dropout),
+    )  # fmt: skip
+    return build(spec, torch.device("cuda", 0))
+
+
 def trained(precision: Precision, targets: tuple[str, ...]) -> tuple[float, dict[str, torch.Tensor]]:
     """Loss and gradients of one compiled step, with adapters that matter."""
-    spec = make_spec(
-        device=Device.CUDA, recipe=Recipe.LORA, precision=precision, preset=Preset.TUNED, lora=Lora(targets=targets),
-        gradient_checkpointing=False,
-    )  # fmt: skip
-    built = build(spec, torch.device("cuda", 0))
+    built = built_model(precision, targets)
     generator = torch.Generator("cuda").manual_seed(1)
     for name, parameter in built.model.named_parameters():
         if "lora_B" in name:

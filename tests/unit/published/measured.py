@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs" / "results"
 STRATEGIES = "campaigns/h200-strategies-2026-11-21/runs"
 FIRST, SECOND, THIRD = "speed-h200-2026-11-21", "after-h200-2026-11-21", "kept-h200-2026-11-22"
-GRAPHS, FLOAT8, ACCUMULATION = (
+GRAPHS, FLOAT8, ACCUMULATION, FLOAT8_LORA = (
     "graphs-in-gangs-h200-2026-11-23",
     "float8-h200-2026-11-22",
     "float8-accumulation-h200-2026-11-23",
+    "float8-lora-h200-2026-11-23",
 )
 PRODUCTS = "products-h200-2026-11-23"
 
