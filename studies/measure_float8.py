@@ -217,7 +217,7 @@ def layer() -> dict[str, Any]:
     rounds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(3):
         for name, step in steps.items():
-            rounds[name].append(_ms(step, 30))
+            rounds[name].append(milliseconds(step, 30))
     figures["mlp_ms"] = rounds
     print(json.dumps(figures, indent=1), flush=True)
     return figures
@@ -278,11 +278,11 @@ def _casts() -> Iterator[tuple[str, float]]:
     for width in (HIDDEN, INNER):
         matrix = torch.randn(TOKENS, width, device="cuda", dtype=torch.bfloat16)
         for by_row, by_column in ((True, True), (True, False), (False, True)):
-            ms = _ms(lambda: float8_casts.cast(matrix, by_row, by_column), 30)  # noqa: B023
+            ms = milliseconds(lambda: float8_casts.cast(matrix, by_row, by_column), 30)  # noqa: B023
             yield f"{width} {by_row} {by_column}", matrix.numel() * (4 + by_row + by_column) / ms / 1e6
 
 
-def _ms(work: Callable[[], object], times: int) -> float:
+def milliseconds(work: Callable[[], object], times: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     work()
     begin.record()
