@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import aa, control_plane, detection, notes, peers, products, speed, tries
+from tests.unit.published import aa, control_plane, detection, float8_lora, notes, peers, products, speed, tries
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
-from tests.unit.published.measured import ACCUMULATION, FLOAT8, GRAPHS, PRODUCTS, RESULTS, ROOT
+from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT
 
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "README.md": control_plane.readme,
@@ -34,6 +34,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{AA}/README.md": aa.note,
     f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
     f"docs/results/{FLOAT8}/README.md": notes.float8,
+    f"docs/results/{FLOAT8_LORA}/README.md": float8_lora.note,
     f"docs/results/{GRAPHS}/README.md": notes.graphs,
     f"docs/results/{PRODUCTS}/README.md": products.note,
     "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,

@@ -1,92 +1,73 @@
-"""Figures of LoRA with 8-bit products, of docs/results/float8-lora-h200-2026-11-23."""
+"""Figures of LoRA with 8-bit products: one layer, its products and its casts."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from bench_image.contract.options import Precision
-from tests.unit.published.measured import FLOAT8_LORA as FOLDER
-from tests.unit.published.measured import (
-    document,
-    each,
-    mfu_pct,
-    peak_gb,
-    performance,
-    probe_share_pct,
-    probe_tflops,
-    row,
-    run,
-    tokens_per_s,
-)
+from tests.unit.published.measured import FLOAT8_LORA, document, row
 
-BF16, FP8 = ([f"{FOLDER}/lora-{precision}-1-gpus-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
+TOKENS, HIDDEN, INNER, KV = 16_384, 4096, 14_336, 1024
+GROUPS = {
+    "q, k, v": ((HIDDEN, KV, KV), HIDDEN), "o": ((HIDDEN,), HIDDEN), "gate, up": ((INNER, INNER), HIDDEN),
+    "down": ((HIDDEN,), INNER),
+}  # fmt: skip
+CASTS = {
+    "4,096": (HIDDEN,), "4,096, 1,024 and 1,024": (HIDDEN, KV, KV), "14,336": (INNER,), "14,336 twice": (INNER, INNER),
+}  # fmt: skip
+TILES = ("1024 4", "2048 4", "4096 4", "4096 8", "8192 8")
 
 
-def page(to_bf16: float) -> Iterator[str]:
-    """What docs/performance.md says. `to_bf16`: the 8-bit peak over that of bf16."""
-    yield row(
-        "LoRA, 1 GPU",
-        each(map(tokens_per_s, BF16), ",.0f"),
-        each(map(tokens_per_s, FP8), ",.0f"),
-        f"{ratio():.2f}",
-        f"{each(map(mfu_pct, FP8), '.1f')} %",
-        f"{each((mfu_pct(folder) * to_bf16 for folder in FP8), '.1f')} %",
-        each(map(peak_gb, (BF16[0], FP8[0])), ".1f"),
-    )
-    yield f"and LoRA {ratio():.2f} times on one"
-    steep, late, seed = losses_apart_pct()
-    yield f"Those of LoRA stay within {steep:.1f} %, and within {late:.1f} % from step 101 on"
-    yield f"weights of another seed are up to {seed:.1f} % away"
+def page() -> Iterator[str]:
+    """What docs/performance.md says."""
+    bf16, fp8 = medians_ms()
+    yield f"takes {fp8:.1f} ms instead of {bf16:.1f} in bf16, medians of three turns: {bf16 / fp8:.2f} times as fast"
 
 
-def note(to_bf16: float) -> Iterator[str]:
+def note() -> Iterator[str]:
     """What the folder's README says."""
-    for slow, fast in zip(BF16, FP8, strict=True):
-        for folder in (slow, fast):
-            of_bf16 = mfu_pct(folder) * (to_bf16 if run(folder).spec.work.precision is Precision.FP8 else 1)
-            yield row(
-                f"`{folder.removeprefix(f'{FOLDER}/')}`",
-                f"{tokens_per_s(folder):,.0f}",
-                ", ".join(f"{window.samples_per_second:.3f}" for window in performance(folder).windows),
-                f"{mfu_pct(folder):.1f} %",
-                f"{of_bf16:.1f} %",
-                f"{probe_tflops(folder):,.0f}",
-                f"{probe_share_pct(folder):.1f} %",
-                f"{peak_gb(folder):.2f} GB",
-            )
-    apart = [max(map(tokens_per_s, pair)) / min(map(tokens_per_s, pair)) - 1 for pair in (BF16, FP8)]
-    ratios = [tokens_per_s(fast) / tokens_per_s(slow) for fast in FP8 for slow in BF16]
-    yield f"**{ratio():.2f} times bf16** (each fp8 run over each bf16 run: {min(ratios):.3f} to {max(ratios):.3f})"
-    yield f"runs of one kind differ by {100 * max(apart):.2f} % at most"
-    stream = means_of_20()
-    for index, (bf16, fp8, other) in enumerate(zip(*stream.values(), strict=True)):
+    for precision in ("bf16", "fp8"):
+        turns = layer()["layer_ms"][precision]
+        yield row(precision, ", ".join(f"{ms:.2f}" for ms in turns), f"{statistics.median(turns):.2f}")
+    bf16, fp8 = medians_ms()
+    yield f"{bf16 / fp8:.2f} times as fast"
+    yield from products()
+    yield from added()
+    for name, widths in CASTS.items():
+        yield row(name, *(f"{layer()[f'cast {widths} {tile}'][1]:,.0f}" for tile in TILES))
+    (products_ms,) = (ms for kernel, _, ms in layer()["profile fp8"] if "ovscale" in kernel)
+    (casts_ms,) = (ms for kernel, _, ms in layer()["profile fp8"] if kernel == "_cast_rows")
+    yield f"{products_ms:.1f} ms of the layer are 8-bit products and {casts_ms:.1f} ms casts"
+
+
+def products() -> Iterator[str]:
+    """TFLOP/s of each product with frozen weights."""
+    for name, (rows, features) in GROUPS.items():
+        ms = layer()[f"products {rows} {features}"]
+        tflop = 2 * TOKENS * features * sum(rows) / 1e12
         yield row(
-            f"{20 * index + 1} to {20 * index + 20}",
-            f"{bf16:.4f}",
-            f"{fp8:.4f}",
-            f"{100 * (fp8 / bf16 - 1):+.2f} %",
-            f"{100 * (other / bf16 - 1):+.2f} %",
+            name, *(f"{tflop / ms[f'{precision} {way}'] * 1e3:,.0f}" for precision in ("bf16", "fp8") for way in WAYS)
         )
-    steep, late, _ = losses_apart_pct()
-    yield f"it holds with {steep:.2f} % where the loss falls steeply and {late:.2f} % from step 101 on"
 
 
-def ratio() -> float:
-    return sum(map(tokens_per_s, FP8)) / sum(map(tokens_per_s, BF16))
+WAYS = ("fwd", "bwd")
 
 
-def means_of_20() -> dict[str, list[float]]:
-    """Of each 20 steps on the stream that can be learnt: bf16, fp8, bf16 with weights of another seed."""
-    losses = document(f"{FOLDER}/losses.json")["losses"]
-    return {
-        name: [statistics.fmean(losses[f"chain, {name}"][start : start + 20]) for start in range(0, 200, 20)]
-        for name in ("bf16", "fp8, fast: all", "bf16, seed 1")
-    }
+def added() -> Iterator[str]:
+    """Milliseconds in which the adapters' share of the outputs of all four groups is added."""
+    of_groups: Sequence[Any] = [layer()[f"products {rows} {features}"] for rows, features in GROUPS.values()]
+    forward, backward = (sum(ms[f"addmm {way}"] for ms in of_groups) for way in WAYS)
+    ours = sum(ms["triton add (32, 256, 4)"] for ms in of_groups)
+    yield f"takes {forward:.2f} ms of forward and {backward:.2f} ms of backward"
+    yield f"took {ours:.2f} ms for forward"
 
 
-def losses_apart_pct() -> tuple[float, float, float]:
-    """The largest distance of fp8 from bf16, that from step 101 on, and the largest of the other seed."""
-    bf16, fp8, other = means_of_20().values()
-    apart = [abs(100 * (mine / wide - 1)) for mine, wide in zip(fp8, bf16, strict=True)]
-    return max(apart), max(apart[5:]), max(abs(100 * (mine / wide - 1)) for mine, wide in zip(other, bf16, strict=True))
+def medians_ms() -> tuple[float, float]:
+    """Of forward and backward of one layer, in bf16 and in fp8."""
+    bf16, fp8 = (statistics.median(layer()["layer_ms"][precision]) for precision in ("bf16", "fp8"))
+    return bf16, fp8
+
+
+def layer() -> Any:
+    return document(f"{FLOAT8_LORA}/layer.json")

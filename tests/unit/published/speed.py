@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
+from tests.unit.published import float8_lora
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -52,6 +53,7 @@ def performance() -> Iterator[str]:
     yield from against_the_trainer()
     yield from float8()
     yield from float8_losses()
+    yield from float8_lora.page()
     yield from start_up()
     yield from checkpointing()
 
