@@ -147,13 +147,14 @@ def _gpus(spec: RunSpec) -> tuple[TorchGpu, ...]:
 
 def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
     """The rates of the slowest GPU of the run."""
-    from bench_image.model.dtypes import PRODUCTS
+    from bench_image.model.dtypes import DTYPES, PRODUCTS
     from bench_image.telemetry import probes
 
     h2d = probes.h2d_gb_per_s(group.device)
     if h2d is None:
         journal.missing["probes.h2d_gb_per_s"] = "no GPU to copy to"
-    matmul = probes.matmul_tflops(group.device, PRODUCTS[spec.work.precision])
+    dtypes = PRODUCTS if group.device.type == "cuda" else DTYPES  # the CPU emulates 8-bit products
+    matmul = probes.matmul_tflops(group.device, dtypes[spec.work.precision])
     allreduce = probes.allreduce_bus_gb_per_s(group.device) if group.world_size > 1 else None
     if allreduce is None:
         journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
