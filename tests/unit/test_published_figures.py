@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import aa, control_plane, detection, float8_lora, notes, peers, products, speed, tries
+from tests.unit.published import aa, control_plane, detection, float8_lora, notes, peers, products, speed, tries, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT
@@ -41,6 +41,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,
     f"docs/results/{peers.PEERS}/README.md": peers.trial,
+    f"docs/results/{zero.ZERO}/README.md": zero.note,
     "docs/scale.md": control_plane.scale,
     "docs/security.md": control_plane.security,
 }

@@ -1,0 +1,62 @@
+"""Runs of spec files on one machine: the pods of a run on two nodes, each with GPUs of its own, and sweeps in parts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import run_specs
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Status
+from tests.builders.image_processes import environment, make_spec
+
+TWO_PODS: dict[str, Any] = {
+    "recipe": Recipe.FULL, "strategy": Strategy.DDP, "nodes": 2, "gpus_per_node": 2, "peers": ("node-2",),
+}  # fmt: skip
+
+
+def test_two_pods_on_one_machine_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    spec = tmp_path / "two-pods.json"
+    spec.write_text(make_spec(repeats=1, campaign_id="campaign-tcp", **TWO_PODS).model_dump_json())
+
+    assert run_specs.run(spec, tmp_path / "out") == 0
+    result = parse_result((tmp_path / "out/result.json").read_bytes())
+    assert (result.status, result.spec.placement.world_size) == (Status.OK, 4)
+    assert result.communication.total_pct is not None
+
+
+@pytest.mark.parametrize(("campaign", "by_tcp"), [("campaign", False), ("campaign-tcp", True)])
+def test_each_pod_has_gpus_of_its_own_and_knows_where_they_meet(campaign: str, by_tcp: bool) -> None:
+    spec = make_spec(campaign_id=campaign, **TWO_PODS)
+    first, second = run_specs.environments(spec.model_dump(mode="json"))
+
+    assert (first["NODE_RANK"], first["CUDA_VISIBLE_DEVICES"]) == ("0", "0,1")
+    assert (second["NODE_RANK"], second["CUDA_VISIBLE_DEVICES"]) == ("1", "2,3")
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    assert (first.items() >= run_specs.TCP_ONLY.items()) is by_tcp
+
+
+def test_a_run_on_one_node_gets_the_machine_as_it_is() -> None:
+    assert run_specs.environments(make_spec(recipe=Recipe.FULL).model_dump(mode="json")) == [{}]
+
+
+def test_a_sweep_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "result.json").write_text("{}")
+    begun: list[str] = []
+    monkeypatch.setattr(run_specs, "run", lambda spec, output: begun.append(spec.stem) or 0)
+    monkeypatch.setattr(sys, "argv", ["run_specs.py", str(tmp_path), "1.json", "2.json", "3.json"])
+
+    assert run_specs.main() == 0
+    assert begun == ["2", "3"]
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--begin-within-s", "0"])
+    run_specs.main()
+    assert begun == ["2", "3"]
+    assert "2 of 3 runs are left: 2 is next" in capsys.readouterr().out
