@@ -2,10 +2,10 @@
 
     python3 studies/run_specs.py OUTPUT_DIR SPEC.json ... [--begin-within-s 480]
 
-Writes OUTPUT_DIR/<spec's name>/{result.json,log}. Its python must hold the training stack. A run whose result is there
-already is not repeated, so that a sweep that was cut off goes on where it stopped. A run on several nodes is as many
-pods on this machine, each with GPUs of its own; in a campaign whose name ends in "-tcp" they exchange by TCP alone, as
-hosts without a faster network do.
+Writes OUTPUT_DIR/<campaign>/<spec's name>/{result.json,log}. Its python must hold the training stack. A run whose
+result is there already is not repeated, so that a sweep that was cut off goes on where it stopped. A run on several
+nodes is as many pods on this machine, each with GPUs of its own; in a campaign whose name ends in "-tcp" they exchange
+by TCP alone, as hosts without a faster network do.
 """
 
 from __future__ import annotations
@@ -34,18 +34,22 @@ def main() -> int:
     parser.add_argument("--begin-within-s", type=float, default=math.inf, help="begin no run after so many seconds")
     arguments = parser.parse_args()
     last_begin = time.monotonic() + arguments.begin_within_s
-    left = [spec for spec in arguments.specs if not (arguments.output / spec.stem / "result.json").exists()]
-    codes = []
+    left, codes = list(arguments.specs), []
     while left and time.monotonic() < last_begin:
         spec = left.pop(0)
-        codes.append(run(spec, arguments.output / spec.stem))
+        campaign = json.loads(spec.read_text())["identity"]["campaign_id"]
+        codes.append(run(spec, arguments.output / campaign / spec.stem))
     if left:
-        print(f"{len(left)} of {len(arguments.specs)} runs are left: {left[0].stem} is next", flush=True)
+        print(f"{len(left)} of {len(arguments.specs)} runs are left, from {left[0].stem} on", flush=True)
     return int(any(codes))
 
 
 def run(spec: Path, output: Path) -> int:
-    """Runs all pods of a spec; the first writes the result. Returns 0, or the exit status of a pod that failed."""
+    """Runs all pods of a spec; the first writes the result. Returns 0, or the exit status of a pod that failed; 0 for a
+    run that was made before.
+    """
+    if (output / "result.json").exists():
+        return 0
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     pods = []

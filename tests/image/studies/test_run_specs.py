@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,15 +50,20 @@ def test_a_run_on_one_node_gets_the_machine_as_it_is() -> None:
 def test_a_sweep_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "result.json").write_text("{}")
+    specs = [tmp_path / f"{number}.json" for number in range(3)]
+    for path in specs:
+        path.write_text(make_spec(recipe=Recipe.FULL).model_dump_json())
+    made = tmp_path / "campaign" / "0"
+    made.mkdir(parents=True)
+    (made / "result.json").write_text("{}")
     begun: list[str] = []
-    monkeypatch.setattr(run_specs, "run", lambda spec, output: begun.append(spec.stem) or 0)
-    monkeypatch.setattr(sys, "argv", ["run_specs.py", str(tmp_path), "1.json", "2.json", "3.json"])
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command[4]) or Mock(wait=lambda: 0))
+    command = ["run_specs.py", str(tmp_path), *map(str, specs)]
+    monkeypatch.setattr(sys, "argv", [*command, "--begin-within-s", "0"])
 
     assert run_specs.main() == 0
-    assert begun == ["2", "3"]
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--begin-within-s", "0"])
-    run_specs.main()
-    assert begun == ["2", "3"]
-    assert "2 of 3 runs are left: 2 is next" in capsys.readouterr().out
+    assert begun == []
+    assert "3 of 3 runs are left, from 0 on" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", command)
+    assert run_specs.main() == 0
+    assert begun == [str(path) for path in specs[1:]]

@@ -10,6 +10,7 @@ from tests.unit.published.measured import (
     FLOAT8,
     GRAPHS,
     RESULTS,
+    STRATEGIES,
     communication_pct,
     document,
     each,
@@ -240,6 +241,9 @@ def all_results() -> Iterator[str]:
     (peak_gb_of_flow,) = {f"{flow['peak_rss_mb'] / 1e3:.1f}" for flow in flows}
     yield f"{flows[0]['num_nodes']:,} nodes x {flows[0]['num_strategies']} strategies"
     yield f"recorded in {each((flow['seconds']['total'] for flow in flows), '.1f')} s, {peak_gb_of_flow} GB."
+    of_four_gpus = [run(f"{STRATEGIES}/{path.name}") for path in (RESULTS / STRATEGIES).iterdir()]
+    run_s = statistics.fmean(r.startup.total_s for r in of_four_gpus if r.spec.placement.world_size == 4)
+    yield f"took {run_s:.0f} s on average, so the first 32 runs take about {32 * run_s / 60:.0f} minutes."
     for name, of in document("scale-2026-11-22/files-100000.json")["commands"].items():
         yield f"`{name}` {of['seconds']:.0f} s and {of['peak_rss_mb'] / 1e3:.1f} GB"
 

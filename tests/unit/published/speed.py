@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import float8_lora
+from tests.unit.published import float8_lora, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -48,6 +48,7 @@ def performance() -> Iterator[str]:
     yield from other_jobs()
     yield from four_gpus()
     yield from graphs_in_gangs()
+    yield from zero.ratio_ranges()
     yield from limit_of_qlora()
     yield from limit_of_lora()
     yield from against_the_trainer()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.unit.published import zero
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
@@ -45,6 +46,7 @@ def tries() -> Iterator[str]:
     yield from strategies()
     yield from strategies_by_probe()
     yield from graphs_of_large_models()
+    yield from zero.tried()
     yield from start_up()
 
 
