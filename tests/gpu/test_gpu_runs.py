@@ -201,6 +201,20 @@ def test_two_gpus_train_together(tmp_path: Path, recipe: Recipe, strategy: Strat
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("recipe", list(Recipe))
+def test_zero3_by_compiled_layers_has_the_losses_of_ddp(tmp_path: Path, recipe: Recipe) -> None:
+    ours, theirs = (
+        run(tmp_path / strategy, recipe=recipe, strategy=strategy, preset=Preset.TUNED, gpus_per_node=2)
+        for strategy in (Strategy.ZERO3, Strategy.DDP)
+    )
+
+    assert (ours.status, ours.error) == (Status.OK, None)
+    assert ours.chosen is not None
+    assert ours.chosen.execution["weights gathered"] == "by layer"
+    assert ours.performance.first_loss == pytest.approx(theirs.performance.first_loss, rel=2e-3)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus_train_together_as_users_do(tmp_path: Path) -> None:
     result = run(tmp_path, recipe=Recipe.QLORA, strategy=Strategy.DDP, gpus_per_node=2)
 
