@@ -31,10 +31,7 @@ def compile_layers(base: Any, *, within_hooks: bool = False) -> None:
     them after.
     """
     from torch._dynamo import config as dynamo
-    from torch._functorch import config as functorch
 
-    # Layers with operations of our own are cached like others: the key holds what both of their passes compute.
-    functorch.autograd_cache_allow_custom_autograd_functions = True
     # DDP would split each layer's graph at its buckets, and fails where the graph holds a checkpoint. The borders of
     # the layers already let communication overlap.
     dynamo.optimize_ddp = False
@@ -60,7 +57,18 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
         return ()
     from bench_image.kernels.fused_lora import fuse
 
+    cache_own_operations()
     return fuse(base)
+
+
+def cache_own_operations() -> None:
+    """Lets torch cache layers with fused adapters as it caches others, so that a warm start need not trace them again.
+
+    torch's key of a graph holds what both passes of an autograd function compute, with the numbers in them.
+    """
+    from torch._functorch import config as functorch
+
+    functorch.autograd_cache_allow_custom_autograd_functions = True
 
 
 def compile_loss(base: Any) -> None:

@@ -15,7 +15,7 @@ from bench_image.contract.work import Preset
 from bench_image.kernels.fused_lora import fuse
 from bench_image.model.architectures import layers_of
 from bench_image.model.build import build
-from bench_image.model.compile import MASKS, compile_layers, leave_masks_out
+from bench_image.model.compile import MASKS, cache_own_operations, compile_layers, leave_masks_out
 from tests.builders.distributed_runs import GPT2
 from tests.builders.image_processes import make_spec
 
@@ -113,7 +113,7 @@ def test_torch_may_cache_a_layer_with_fused_adapters(recipe: Recipe, precision: 
     with config.patch(autograd_cache_allow_custom_autograd_functions=False):
         with pytest.raises(BypassAOTAutogradCache):
             check_cacheable(graphs[0])
-        compile_layers(base)
+        cache_own_operations()
         check_cacheable(graphs[0])
 
 
