@@ -16,6 +16,7 @@ from tests.unit.published.measured import (
     FLOAT8,
     GRAPHS,
     SECOND,
+    START,
     THIRD,
     communication_pct,
     document,
@@ -31,6 +32,7 @@ from tests.unit.published.measured import (
     tokens_per_s,
 )
 from tests.unit.published.products import in_short
+from trainbench.figure_catalogue.run_figures import FIRST_STEP_S
 
 H200 = PEAK_TFLOPS["H200"]
 assert H200.bf16
@@ -294,19 +296,30 @@ def float8_losses() -> Iterator[str]:
 
 def start_up() -> Iterator[str]:
     cold, warm = (
-        [f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r{turn}" for machine in (1, 3)] for turn in (1, 2)
+        [run(f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r{turn}") for machine in (1, 3)] for turn in (1, 2)
     )
-    times = {
-        name: f"{each((getattr(run(folder).startup, name) for folder in cold), '.1f')} s"
-        for name in ("total_s", "import_s", "compile_s")
-    }
-    warm_s = each((run(folder).startup.total_s or 0 for folder in warm), ".1f")
+    cold_s, warm_s = (each((FIRST_STEP_S.value(one) for one in runs), ".1f") for runs in (cold, warm))
+    import_s, compile_s = (
+        each((getattr(one.startup, name) for one in cold), ".1f") for name in ("import_s", "compile_s")
+    )
     yield (
-        f"{times['total_s']} with nothing cached (imports {times['import_s']}, compilation and recording"
-        f" {times['compile_s']}), {warm_s} s with torch's cache"
+        f"{cold_s} s with nothing cached (imports {import_s} s, compilation and recording {compile_s} s), {warm_s} s"
+        " with torch's cache of compiled code."
     )
-    measuring = {f"{run(folder).startup.measure_s:.0f}" for folder in [*cold, *warm]}
-    yield f"About {' or '.join(measuring)} s of each are measuring."
+    yield f"torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
+    yield f"take {imports('with byte code')} s of CPU time with it and {imports('without')} s without."
+
+
+def compiled(start: str) -> tuple[int, int]:
+    """The graphs that torch compiled, and its cuts of the code."""
+    counters = document(f"{START}/{start}-compiled.json")
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
+def imports(case: str) -> str:
+    """The least and the most of three turns."""
+    turns = document(f"{START}/cpu.json")["imports, seconds of CPU time, torch 2.13.0+cpu"][case]
+    return f"{min(turns):.1f} to {max(turns):.1f}"
 
 
 def checkpointing() -> Iterator[str]:
