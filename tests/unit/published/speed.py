@@ -294,6 +294,9 @@ def float8_losses() -> Iterator[str]:
     yield f"without it in one of the three products a run is {100 * (1 - two_fast / all_fast):.1f} % slower"
 
 
+TWO_PODS = "campaigns/config_diagnosis-20261123-120609-487/runs/mistral-7b-qlora-single-1x1-b4-s1024"
+
+
 def start_up() -> Iterator[str]:
     cold, warm = (
         [run(f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r{turn}") for machine in (1, 3)] for turn in (1, 2)
@@ -308,6 +311,8 @@ def start_up() -> Iterator[str]:
     )
     yield f"torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
     yield f"take {imports('with byte code')} s of CPU time with it and {imports('without')} s without."
+    without, with_it = (run(f"{TWO_PODS}-{group}-h200-1-r1") for group in ("69479676efa9", "2cb6d597ad28"))
+    yield f"the first imported for {without.startup.import_s:.1f} s, the second for {with_it.startup.import_s:.1f} s"
 
 
 def compiled(start: str) -> tuple[int, int]:
