@@ -76,6 +76,13 @@ def test_a_breach_is_named_before_what_was_left_behind(gate: Any) -> None:
         gate({"release": "failed"}, [breach.model_dump(mode="json")])
 
 
+def test_a_night_whose_report_is_written_and_whose_history_is_not_does_not_end_green(gate: Any) -> None:
+    """`publish` writes the report first: `alert` reads it although the history failed."""
+    assert red_reason(gate, {"publish": "failed", "alert": "success"}, []) == (
+        "the task 'publish' failed, its log says why: the report may be older, and the history may lack this run"
+    )
+
+
 def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> None:
     """Nothing was checked: the gate says so, and why, in one sentence."""
     campaign = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))

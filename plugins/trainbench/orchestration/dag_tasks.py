@@ -47,8 +47,8 @@ JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on t
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the message of a red gate
 NOTIFY_RETRIES = 3
-# The store or the history may be away for minutes. Both tasks write the same again; the pods have ended.
-VERDICT_TASK: Mapping[str, Any] = {
+# The store or the history may be away for minutes. These tasks write the same again, and the pods have ended.
+OUTLASTS_OUTAGE: Mapping[str, Any] = {
     "trigger_rule": TriggerRule.ALL_DONE,
     "retries": 3,
     "retry_delay": timedelta(minutes=1),
@@ -92,7 +92,7 @@ def _release(label: str, value: str) -> None:
         log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
-@task(task_id=JUDGE, **VERDICT_TASK)
+@task(task_id=JUDGE, **OUTLASTS_OUTAGE)
 @reason_kept()
 def judge() -> list[int]:
     """Store every result, push the verdict and the re-runs, and return the places of the re-runs: one for each breach,
@@ -113,7 +113,7 @@ def judge() -> list[int]:
     return places(len(judged.rerun_specs), num_blocks(len(plan.specs), max_map_length()))
 
 
-@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
+@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
 @reason_kept()
 def publish_nodes() -> dict[str, str]:
     """Settle the verdict by the re-runs, write the reports, record the history. Returns the reports' addresses."""
@@ -128,7 +128,7 @@ def publish_nodes() -> dict[str, str]:
     return _published(judged.with_reruns(reruns, finished_at))
 
 
-@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
+@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
 @reason_kept()
 def publish_comparison() -> dict[str, str]:
     """Compare the runs, write the reports, record the history. Returns the reports' addresses."""
@@ -138,7 +138,7 @@ def publish_comparison() -> dict[str, str]:
     return _published(pipeline.judge(_measured(plan, _collected("benchmark", plan.specs))))
 
 
-@task(task_id="publish", outlets=[RESULTS], **VERDICT_TASK)
+@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
 @reason_kept()
 def publish_scaling() -> dict[str, str]:
     """Join each gang's results, write the reports, record the history. Returns the reports' addresses."""
@@ -148,7 +148,7 @@ def publish_scaling() -> dict[str, str]:
     return _published(pipeline.judge(_measured(plan, tuple(_gang_result(spec) for spec in plan.specs))))
 
 
-@task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
+@task(task_id="alert", outlets=[BREACHES], **OUTLASTS_OUTAGE)
 @reason_kept()
 def raise_alert() -> list[Any]:
     """Push the alerts to the asset event, the run's note and the gate. A breach does not fail this task."""
@@ -205,9 +205,11 @@ def gate() -> None:
         return
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
-        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
+        raise AirflowFailException(f"no verdict: {_failure(failed[0] if failed else 'alert', ti)}")
     findings = map(Finding.model_validate, raised)
     red = [finding.text for finding in findings if finding.level is Level.ERROR]
+    if states.get("publish") == "failed":  # after the report and before the history, or when it was cleared
+        red.append(f"{_failure('publish', ti)}: the report may be older, and the history may lack this run")
     if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
         red.append(
             f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log names them; "
@@ -223,10 +225,10 @@ def _task_states(ti: Any) -> Mapping[str, str | None]:
     return states
 
 
-def _no_verdict(failed: str, ti: Any) -> str:
-    """A message that names the first failed task, and its reason where it left one."""
+def _failure(failed: str, ti: Any) -> str:
+    """A clause that names a failed task, and its reason where it left one."""
     reason = ti.xcom_pull(task_ids=failed, key=REASON)
-    return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
+    return f"the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 
 def _cell(spec: RunSpec) -> ScalingCell:

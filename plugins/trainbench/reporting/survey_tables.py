@@ -271,7 +271,7 @@ def _without_baseline(cells: Sequence[SurveyCell], wanted: str) -> list[str]:
     if not lost:
         return []
     return [
-        f"{listing(lost)}: no relative speed, because baseline_gpu '{wanted}' names none of the measured GPUs: "
+        f"{listing(lost)}: no relative speed, because baseline_gpu '{wanted}' names none of the GPUs measured there: "
         f"{listing(names)}."
     ]
 

@@ -146,6 +146,6 @@ def test_a_misspelt_baseline_is_answered_with_the_names_of_the_measured_gpus() -
     (table,) = survey_tables.speed(campaign)
 
     assert (
-        "full: no relative speed, because baseline_gpu 'A1000' names none of the measured GPUs: "
+        "full: no relative speed, because baseline_gpu 'A1000' names none of the GPUs measured there: "
         "NVIDIA A10 and NVIDIA A100-SXM4-80GB."
     ) in table.notes

@@ -63,8 +63,8 @@ def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypa
     """Reads meanwhile are refused at once; later it is tried again."""
     now, reads = [100.0], []
 
-    def away(url: str, *_: Any) -> Any:
-        reads.append(url)
+    def away(url: str, store: Any, timeout_s: int) -> Any:
+        reads.append(timeout_s)
         raise HistoryError("no answer")
 
     monkeypatch.setattr(queries, "open_history", away)
@@ -74,7 +74,7 @@ def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypa
         with pytest.raises(HistoryError, match="no answer"):
             queries.open_engine("postgresql://away", None)
 
-    assert len(reads) == 2
+    assert reads == [5, 5]  # seconds: a person waits, where a task waits 15 s
 
 
 def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pages) -> None:
