@@ -205,7 +205,7 @@ def gate() -> None:
         return
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
-        raise AirflowFailException(f"no verdict: {_failure(failed[0] if failed else 'alert', ti)}")
+        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
     findings = map(Finding.model_validate, raised)
     red = [finding.text for finding in findings if finding.level is Level.ERROR]
     if states.get("publish") == "failed":  # after the report and before the history, or when it was cleared
@@ -223,6 +223,10 @@ def _task_states(ti: Any) -> Mapping[str, str | None]:
     """Task id -> state, of this DAG run."""
     states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     return states
+
+
+def _no_verdict(failed: str, ti: Any) -> str:
+    return f"no verdict: {_failure(failed, ti)}"
 
 
 def _failure(failed: str, ti: Any) -> str:
