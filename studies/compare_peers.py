@@ -118,7 +118,7 @@ class Program:
         self.error = answer.get("error")
         if not self.error:
             answers.append(answer)
-        print(f"{time.monotonic() - BEGAN:.0f} s: {self.name}: {said(answer)}", flush=True)
+        print(f"{time.monotonic() - BEGAN:.0f} s: {self.name}: {summary(answer)}", flush=True)
 
     def _next_report(self) -> Answer:
         assert self._process
@@ -136,7 +136,7 @@ class Program:
         return {"error": f"the process ended without a report, or was killed after {self.limit_s:.0f} s"}
 
 
-def said(answer: Answer) -> str:
+def summary(answer: Answer) -> str:
     """A report in a few words."""
     if "step_s" not in answer:
         return answer.get("error") or f"ready after {answer['ready_s']:.1f} s"
@@ -250,7 +250,7 @@ def main() -> None:
     ]  # fmt: skip
     try:
         compared(programs, num_turns)
-    finally:  # what there is, also where somebody ends the study
+    finally:  # also where the study is ended early
         results = {program.name: program.result() for program in programs}
         arguments.output.write_text(json.dumps({"job": job._asdict(), "programs": results}, indent=1))
     print_table(job, results)

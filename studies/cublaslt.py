@@ -119,7 +119,7 @@ class CublasLt:
             raise RuntimeError(f"cublasLt{name} failed with cublasStatus_t {status}")
 
     def layouts(self, product: Product, strides: Strides) -> Layouts:
-        """What cuBLASLt needs to know about a product."""
+        """cuBLASLt's descriptions of a product and of its matrices."""
         operation = ctypes.c_void_p()
         self.call("MatmulDescCreate", ctypes.byref(operation), COMPUTE_32F, R_32F)
         for attribute, transposed in ((TRANS_A, product.right_transposed), (TRANS_B, product.left_transposed)):

@@ -4,8 +4,8 @@
     PYTHONPATH=.:plugins python3 studies/measure_one_gpu.py OUT --tables    the tables of what OUT holds
 
 Its python must hold the training stack and what the command line needs (pydantic-settings, SQLAlchemy, alembic, typer,
-rich, Jinja2, matplotlib, scipy, universal-pathlib). It takes about ten minutes on an H200. Stopped before its end it
-keeps every finished run, and starts again after the last one.
+rich, Jinja2, matplotlib, scipy, universal-pathlib). By the seconds of two such runs all 29 should take about ten
+minutes on an H200. Stopped before its end it keeps every finished run, and goes on after the last one.
 """
 
 from __future__ import annotations

@@ -26,10 +26,12 @@ PHASES = ("launch_s", "import_s", "build_s", "probe_s", "autotune_s", "warmup_s"
 def main() -> int:
     """Returns 1 if any run did not end ok."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("spec", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("spec", type=Path, metavar="SPEC.json")
+    parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="without results of earlier runs")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
+    if any(arguments.output.glob("*/result.json")):  # those runs would be skipped, and their caches be missing
+        parser.error(f"--output {arguments.output} holds results of earlier runs: choose a new folder")
     arguments.output.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(arguments.output.resolve() / "byte-code")

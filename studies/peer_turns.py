@@ -54,7 +54,7 @@ def rank() -> int:
 
 
 def report(**fields: Any) -> None:
-    """One rank speaks for all."""
+    """Prints a report; only rank 0 does, for all ranks."""
     if rank() > 0:
         return
     sys.stdout.write(f"{MARK}{json.dumps(fields)}\n")

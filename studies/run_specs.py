@@ -66,7 +66,7 @@ def run(spec: Path, output: Path) -> int:
 
 
 def environments(spec: dict[str, Any]) -> list[dict[str, str]]:
-    """What each pod finds in its environment: for several, which it is, where they meet, and its GPUs."""
+    """Variables of each pod's environment; of several pods: its number, the address of the first, and its GPUs."""
     nodes, gpus = spec["placement"]["nodes"], spec["placement"]["gpus_per_node"]
     if nodes == 1:
         return [{}]

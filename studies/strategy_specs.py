@@ -1,6 +1,8 @@
 """Plans the strategy comparison of one machine: every strategy and number of GPUs, for several jobs of equal work.
 
-python studies/strategy_specs.py CAMPAIGN_ID OUTPUT_DIR     -> one spec per run, in the order to run them
+    PYTHONPATH=.:plugins:studies python studies/strategy_specs.py CAMPAIGN_ID OUTPUT_DIR
+
+Writes one spec per run; their names sort in the order to run them.
 
 One GPU first, then all; then two pods on the machine, the smallest case of several nodes, once with NCCL's fastest way
 and once by TCP alone, in a campaign of its own; two GPUs last. `run_specs.py` runs them.
@@ -8,7 +10,7 @@ and once by TCP alone, in a campaign of its own; two GPUs last. `run_specs.py` r
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,11 +61,14 @@ def _specs(jobs: list[dict[str, Any]], campaign_id: str, **placement: Any) -> It
 
 
 def main() -> None:
-    campaign_id, output = sys.argv[1], Path(sys.argv[2])
-    output.mkdir(parents=True, exist_ok=True)
-    for number, spec in enumerate(planned(campaign_id)):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("campaign_id", metavar="CAMPAIGN_ID", help="lower-case letters, digits, '.', '_' and '-'")
+    parser.add_argument("output", type=Path, metavar="OUTPUT_DIR")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for number, spec in enumerate(planned(arguments.campaign_id)):
         name = f"{number:02d}-{spec.identity.campaign_id}-{spec.identity.run_id}"
-        (output / f"{name}.json").write_text(spec.model_dump_json(indent=1))
+        (arguments.output / f"{name}.json").write_text(spec.model_dump_json(indent=1))
 
 
 if __name__ == "__main__":
