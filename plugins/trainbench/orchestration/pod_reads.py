@@ -1,4 +1,6 @@
-"""Bounded reads of one pod: its state, events, node and log. Only `follow_log` raises; the others return None."""
+"""Bounded reads of one pod: its state, events, node and log. Where the API server does not answer, `follow_log` and
+`read_pod` raise HTTPError; the others return None.
+"""
 
 from __future__ import annotations
 
