@@ -232,7 +232,9 @@ class Telemetry(Slotted):
 
 class Probes(Frozen):
     h2d_gb_per_s: GigabytesPerSecond | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
-    matmul_tflops: Tflops | None = Field(description="large matmul in the run's precision, slowest GPU of the run")
+    matmul_tflops: Tflops | None = Field(
+        description="large matmul in the run's precision (fp8: of 8-bit numbers), slowest GPU of the run"
+    )
     allreduce_bus_gb_per_s: GigabytesPerSecond | None
 
 

@@ -12,10 +12,10 @@ bf16 full and bf16 `tuned`, else 4); s: AdamW's two moments (2 t; for the 8-bit 
 | zero3 | w / W | t / W, always there | t / W | s / W | one such bucket, always there; layers gathered ahead |
 
 fsdp with room for it (see fsdp.py): + w until backward, and + t while gradients accumulate. Fused 4-bit weights with
-room for it (`memory_estimate.keeps_unpacked`): + 2 bytes a number until backward. zero3
-keeps tensors of less than 1e5 numbers whole: norms, and LoRA adapters of small rank. Scales of 4-bit weights are whole
-on every rank. test_strategies.py counts all of these but the last column and what there must be room for. Weights,
-gradients and moments have the same dtype under every strategy: `model_dtypes` decides, never the strategy.
+room for it (`memory_estimate.keeps_unpacked`): + 2 bytes a number until backward. zero3 keeps tensors of less than 1e5
+numbers whole: norms, and LoRA adapters of small rank. Scales of 4-bit weights are whole on every rank.
+test_strategies.py counts all of these but the last column and what there must be room for. Weights, gradients and
+moments have the same dtype under every strategy: `model_dtypes` decides, never the strategy.
 """
 
 from __future__ import annotations

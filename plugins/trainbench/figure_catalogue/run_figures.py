@@ -126,7 +126,8 @@ ALLREDUCE_BUS_GB_PER_S = Figure(
     "2 (ranks - 1) / ranks x bytes / median seconds of an all-reduce before the loop",
     "bench_image.telemetry.probes.allreduce_bus_gb_per_s", "test_probes.py::test_the_bus_rate_of_an_all_reduce_by_hand")
 MATMUL_TFLOPS = Figure("matmul_tflops", "matmul TFLOP/s", "1e12/s", "probes.matmul_tflops",
-    "2 x n^3 of a large matmul in the run's precision / its median seconds before the loop, slowest GPU",
+    "2 x n^3 of a large matmul in the run's precision (fp8: of 8-bit numbers) / its median seconds before the loop, "
+    "slowest GPU",
     "bench_image.telemetry.probes.matmul_tflops", "test_probes.py::test_the_rate_of_a_matmul_by_hand",
     section=PERFORMANCE, stored="median",
     read="Rate of a large matmul in the run's precision, measured before the loop on the slowest GPU.")
