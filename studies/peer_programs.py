@@ -205,7 +205,7 @@ def give_adapters_their_values(model: Any) -> None:
 
 
 COMPILED = {"torch_compile": True, "optim": "adamw_torch_fused"}
-# Checkpointing is what both libraries do unless they are told not to.
+# Both libraries checkpoint by default.
 PROGRAMS: dict[str, tuple[Callable[[Job, Settings], Training], Settings]] = {
     "tuned": (tuned, {}),
     "trl": (trl, {**COMPILED, "use_liger_kernel": True, "gradient_checkpointing": False}),

@@ -98,7 +98,7 @@ class Turns:
             self._report()
 
     def _wait(self) -> None:
-        """Until the parent gives rank 0 the word; the others wait for rank 0."""
+        """Rank 0 waits for a line from the parent, the other ranks for rank 0."""
         import torch.distributed as dist
 
         if rank() == 0 and not sys.stdin.readline():

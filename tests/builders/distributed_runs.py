@@ -12,7 +12,7 @@ from typing import Any
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset
-from tests.builders.equal_work_program import COMPILED, COUNTED, FORGETFUL, FUSED, STRANGERS
+from tests.builders.equal_work_program import COMPILED, COUNTED, FORGETFUL, FUSED, KEPT, STRANGERS
 from tests.builders.image_processes import environment, make_spec
 
 DISTRIBUTED = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
@@ -56,7 +56,8 @@ CASES: dict[str, dict[str, Any]] = {
     f"qlora tuned {FUSED}": {"recipe": Recipe.QLORA, "lora": Lora(targets=SEVEN[:4])} | TUNED,
     f"full {COMPILED}": {"recipe": Recipe.FULL} | TUNED,
     f"lora {COMPILED} {FUSED}": {"recipe": Recipe.LORA, "lora": Lora(targets=SEVEN)} | TUNED,
-    f"qlora {COMPILED} {FUSED}": {"recipe": Recipe.QLORA} | TUNED,
+    f"qlora {COMPILED} {FUSED} {KEPT}": {"recipe": Recipe.QLORA} | TUNED,
+    f"qlora {COMPILED} {FUSED} checkpointing": {"recipe": Recipe.QLORA, "gradient_checkpointing": True} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,

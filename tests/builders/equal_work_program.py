@@ -27,6 +27,7 @@ from bench_image.model import compile
 from bench_image.model.build import BuiltModel
 from bench_image.parallel import deepspeed, strategies
 from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.training import train_step
 from bench_image.training.execution import describe_execution
 from bench_image.training.train_step import TrainStep
 
@@ -35,6 +36,7 @@ LEARNING_RATE = 3e-3
 FORGETFUL = "forgetful"  # in a spec's name: its first micro-steps leave no gradients
 COUNTED = "wide"  # the model whose memory is counted: looking at all objects of a process takes its time
 FUSED = "fused"  # in a spec's name: adapters are fused as on a GPU
+KEPT = "kept"  # in a spec's name: 4-bit weights stay unpacked from forward to backward
 COMPILED = "compiled"  # in a spec's name: layers and loss are compiled as on a GPU, but without code generation
 LINEAR = nn.functional.linear
 STRANGERS = "strangers"  # in a spec's name: each rank believes to have another GPU
@@ -53,6 +55,8 @@ def main(specs: Path, folder: Path) -> None:
                 changes.enter_context(patch.object(strategies, "device_name", _own_kind))
             if FUSED in name:
                 changes.enter_context(patch.object(compile, "uses_fused_lora", lambda _: True))
+            if KEPT in name:
+                changes.enter_context(patch.object(train_step, "keeps_unpacked", lambda *_: True))
             if COMPILED in name and not name.endswith(f"/{Strategy.SINGLE}"):
                 _compile_on_cpu(changes)
             seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
