@@ -43,6 +43,7 @@ TOKENS, HIDDEN, INNER = 16_384, 4096, 14_336  # of Mistral-7B at 8 x 2048
 TORCHAO = ("rowwise", "tensorwise", "rowwise_with_gw_hp")
 STEPS, SYMBOLS, NOISE = 200, 512, 0.1
 LORA = Lora(targets=tuple(MODELS["mistral-7b"].linears))
+LORA_SEEDS = range(5)  # the step at which LoRA's loss begins to fall depends on the weights
 LORA_LEARNING_RATE = 1e-3  # adapters of a model with random weights learn little at the program's own rate
 ACCUMULATIONS = {
     "all": FastAccumulation(out=True, grad_x=True, grad_weight=True),
@@ -65,8 +66,10 @@ def main() -> None:
     if arguments.what == "turns":
         turns(arguments.output, arguments.recipe, arguments.gpus, arguments.rounds, arguments.steps)
         return
-    figures = layer() if arguments.what == "layer" else losses(arguments.recipe)
-    (arguments.output / f"{arguments.what}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    if arguments.what == "losses":
+        losses(arguments.output / "losses.json", arguments.recipe)
+        return
+    (arguments.output / "layer.json").write_text(json.dumps(layer(), indent=1) + "\n")
 
 
 def make_spec(name: str, recipe: Recipe, precision: Precision, gpus: int = 1, **work: Any) -> RunSpec:
@@ -125,14 +128,12 @@ def _turn(spec: RunSpec, output: Path, caches: Path) -> None:
 # Losses
 
 
-def losses(recipe: Recipe) -> dict[str, Any]:
+def losses(output: Path, recipe: Recipe) -> None:
     """Of bf16 and of fp8 with fast accumulation in all, in some and in no products, on two streams; of LoRA on the
-    stream that can be learnt, with all products fast.
+    stream that can be learnt, in both precisions from weights of several seeds, with all products fast. What was
+    measured is written after each run.
     """
-    if recipe is Recipe.LORA:
-        build.LEARNING_RATE = LORA_LEARNING_RATE
     shape = MODELS["mistral-7b"].model_copy(update={"num_layers": 8})
-    figures: dict[str, Any] = {"model": shape.model_dump(), "symbols": SYMBOLS, "noise": NOISE, "losses": {}}
     cases: list[tuple[str, Precision, int, FastAccumulation]] = [
         ("bf16", Precision.BF16, 0, FAST),
         *((f"fp8, fast: {name}", Precision.FP8, 0, fast) for name, fast in ACCUMULATIONS.items()),
@@ -140,17 +141,21 @@ def losses(recipe: Recipe) -> dict[str, Any]:
     ]
     streams = [("repeated", 2048, 48), ("chain", 512, STEPS)]
     if recipe is Recipe.LORA:
-        cases, streams = [case for case in cases if case[3] == FAST], streams[1:]
+        build.LEARNING_RATE = LORA_LEARNING_RATE
+        precisions = (Precision.BF16, Precision.FP8)
+        cases = [(f"{kind}, seed {seed}", kind, seed, FAST) for seed in LORA_SEEDS for kind in precisions]
+        streams = streams[1:]
+    figures: dict[str, Any] = {"model": shape.model_dump(), "symbols": SYMBOLS, "noise": NOISE, "losses": {}}
     for stream, seq_length, steps in streams:
         for name, precision, seed, fast in cases:
             float8_linear.FAST = fast
             spec = make_spec("losses", recipe, precision, dimensions=shape, seq_length=seq_length, seed=seed)
             made = _losses(spec, steps, Chain(spec) if stream == "chain" else None)
             figures["losses"][f"{stream}, {name}"] = made
+            output.write_text(json.dumps(figures, indent=1) + "\n")
             print(
                 stream, name, [round(statistics.fmean(made[at : at + 8]), 4) for at in range(0, steps, 8)], flush=True
             )
-    return figures
 
 
 def _losses(spec: RunSpec, steps: int, stream: Chain | None) -> list[float]:
