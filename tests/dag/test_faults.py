@@ -16,6 +16,7 @@ import pytest
 from tests.dag.standin_image import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
 from tests.kube.after_fault import after_fault
+from trainbench.cluster import doctor
 from trainbench.planning.plan import campaign_id
 from trainbench.results.artefacts import open_store
 
@@ -43,12 +44,17 @@ def before_each_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: st
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(image))
 
 
-def gate_s_words(dagbag: Any, monkeypatch: Any, capfd: pytest.CaptureFixture[str]) -> tuple[Any, str]:
-    """The DAG run and why its gate is red; retries follow at once."""
+def with_retries_at_once(dagbag: Any, monkeypatch: Any) -> Any:
+    """The DAG, whose retries do not wait."""
     dag = dagbag.dags["node_consistency"]
     for task in dag.tasks:
         monkeypatch.setattr(task, "retry_delay", timedelta(0))
-    dag_run = dag.test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
+    return dag
+
+
+def gate_s_words(dagbag: Any, monkeypatch: Any, capfd: pytest.CaptureFixture[str]) -> tuple[Any, str]:
+    """The DAG run and why its gate is red."""
+    dag_run = with_retries_at_once(dagbag, monkeypatch).test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
     output = "".join(capfd.readouterr())
     start = output.index("no verdict: ")
     return dag_run, output[start:].splitlines()[0]
@@ -85,3 +91,38 @@ def test_a_history_that_breaks_is_red_and_loses_no_result(
     assert "check TRAINBENCH_HISTORY_URL" in words
     nodes = stored(store, run.run_id)
     after_fault("history-broken", results=(HEALTHY, nodes), green=(run.state == "success", HEALTHY), cause=words)
+
+
+def test_a_history_that_is_away_when_the_night_begins_does_not_cost_the_night(
+    dagbag: Any, store: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """It was refused by the first task, which nobody tried again."""
+    history = tmp_path / "history.db"
+    history.write_text("this is no database")
+    looks, look = [], doctor.examine
+
+    def look_and_mend(*args: Any) -> Any:
+        looks.append(look(*args))
+        history.unlink(missing_ok=True)
+        return looks[-1]
+
+    monkeypatch.setattr(doctor, "examine", look_and_mend)
+    run = with_retries_at_once(dagbag, monkeypatch).test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
+
+    assert [doctor.verdict(checks) for checks in looks] == ["Not ready: history.", "Ready."]
+    is_green, nodes = run.state == "success", stored(store, run.run_id)
+    after_fault("history-away-at-start", results=(HEALTHY, nodes), pods=(), green=(is_green, []))
+    assert is_green
+
+
+@pytest.mark.parametrize(("has_interpreter", "tries"), [(True, 4), (False, 1)])
+def test_only_what_may_pass_is_waited_for_before_a_night(
+    has_interpreter: bool, tries: int, dagbag: Any, store: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "history.db").write_text("this is no database")
+    if not has_interpreter:
+        monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", "/nowhere/python")
+    dag = with_retries_at_once(dagbag, monkeypatch).partial_subset("ready")
+    ready = dag.test(run_conf=CONF | {"nodes": HEALTHY}).get_task_instance("ready")
+
+    assert (ready.state, ready.try_number) == ("failed", tries)

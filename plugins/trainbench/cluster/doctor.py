@@ -17,6 +17,7 @@ from trainbench.core.formats import count, one_line, sentence
 from trainbench.core.tables import Table, Tone, make_table, text
 from trainbench.settings.environment import Settings
 
+OUTAGES = ("cluster", "store", "history")  # checks that fail where something gives no answer
 SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
 TONES = {
     CheckState.OK: Tone.GOOD,
@@ -51,13 +52,22 @@ def checks(facts: Facts) -> tuple[Check, ...]:
 
 def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
     """A sentence on why no run is possible; None: runs are possible. A trial on CPUs ignores the check of GPUs."""
-    failed = [check for check in checks if check.state is CheckState.FAIL and (uses_gpus or check.name != GPUS)]
+    failed = _failed(checks, uses_gpus)
     if not failed:
         return None
     first = failed[0]
     others = [check.name for check in failed[1:]]
     more = f" Also not ready: {', '.join(others)}." if others else ""
     return sentence(f"{first.name}: {first.summary.rstrip('.')}. {_capital(first.resolution)}") + more
+
+
+def may_pass(checks: Sequence[Check], uses_gpus: bool = True) -> bool:
+    """Whether the `refusal` may be over in minutes: nothing failed but checks of OUTAGES."""
+    return all(check.name in OUTAGES for check in _failed(checks, uses_gpus))
+
+
+def _failed(checks: Sequence[Check], uses_gpus: bool) -> list[Check]:
+    return [check for check in checks if check.state is CheckState.FAIL and (uses_gpus or check.name != GPUS)]
 
 
 def verdict(checks: Sequence[Check]) -> str:

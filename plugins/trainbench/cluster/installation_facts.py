@@ -150,11 +150,16 @@ def store_facts(settings: Settings) -> StoreFacts:
 
 
 def history_facts(settings: Settings) -> HistoryFacts:
-    """Open the database and compare its schema with ours; change nothing. Raises HistoryError or SQLAlchemyError."""
-    from trainbench.history.database import connect, without_secrets
+    """Open the database and compare its schema with ours; change nothing. Raises HistoryError."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from trainbench.history.database import HistoryError, cause_of, connect, without_secrets
 
     engine = connect(settings.history_url, open_store(settings.store))
-    revision = _revision(engine)
+    try:
+        revision = _revision(engine)
+    except SQLAlchemyError as error:
+        raise HistoryError(f"{without_secrets(engine.url)}: {cause_of(engine.url, error)}") from None
     return HistoryFacts(
         where=without_secrets(engine.url),
         revision=revision,

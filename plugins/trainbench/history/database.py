@@ -36,9 +36,14 @@ class HistoryError(StoreError):
 
     @classmethod
     def of(cls, url: URL, error: Exception) -> HistoryError:
-        cause = getattr(error, "orig", None) or error
-        reason = _without_secrets(url, " ".join(str(cause).split()))[:400]
+        reason = cause_of(url, error)
         return cls(f"history {without_secrets(url)}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
+
+
+def cause_of(url: URL, error: Exception) -> str:
+    """The database's own words, without SQL and secrets."""
+    cause = getattr(error, "orig", None) or error
+    return _without_secrets(url, " ".join(str(cause).split()))[:400]
 
 
 def without_secrets(url: URL) -> str:

@@ -15,6 +15,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Finding, Level, by_level
 from trainbench.orchestration.plan_tasks import (
+    OUTAGE_RETRIES,
     PLANNED_AT,
     READY,
     REASON,
@@ -47,12 +48,8 @@ JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on t
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the message of a red gate
 NOTIFY_RETRIES = 3
-# The store or the history may be away for minutes. These tasks write the same again, and the pods have ended.
-OUTLASTS_OUTAGE: Mapping[str, Any] = {
-    "trigger_rule": TriggerRule.ALL_DONE,
-    "retries": 3,
-    "retry_delay": timedelta(minutes=1),
-}
+# These tasks write the same again, and the pods have ended.
+OUTLASTS_OUTAGE: Mapping[str, Any] = {"trigger_rule": TriggerRule.ALL_DONE, **OUTAGE_RETRIES}
 
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)

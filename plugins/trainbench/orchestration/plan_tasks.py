@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from bench_image.contract.work import Device
 from trainbench.core.formats import one_line
@@ -31,10 +31,13 @@ MAX_LINE = 10_000  # characters of one line in a task's log
 MAX_REASON = 2_000  # characters of the reason that the gate repeats
 MAX_MAP_LENGTH = 1024  # of one mapped task, where Airflow's configuration does not say
 
+# The store, the history or the cluster may be away for minutes.
+OUTAGE_RETRIES: Mapping[str, Any] = {"retries": 3, "retry_delay": timedelta(minutes=1)}
 
-@task(task_id=READY)
+
+@task(task_id=READY, **OUTAGE_RETRIES)
 def check_ready() -> None:
-    """Fail with one sentence where no pod could run."""
+    """Fail with one sentence where no pod could run. Tried again only where that may pass by itself."""
     from trainbench.cluster import doctor
 
     checks = doctor.examine(read_settings())
@@ -42,7 +45,7 @@ def check_ready() -> None:
         log(" ".join(row.texts))
     uses_gpus = get_current_context()["params"].get("device") != Device.CPU
     if refusal := doctor.refusal(checks, uses_gpus):
-        _refuse(refusal)
+        _refuse(refusal, AirflowException if doctor.may_pass(checks, uses_gpus) else AirflowFailException)
 
 
 @task(task_id=TASK)
@@ -138,11 +141,11 @@ def _store_plan(plan: Plan, planned_at: datetime) -> None:
         log(f"the plan is not stored, its pods run nevertheless: {error}")
 
 
-def _refuse(reason: str) -> NoReturn:
-    """Fail the task, and keep the reason for the gate, which repeats it."""
+def _refuse(reason: str, kind: type[AirflowException] = AirflowFailException) -> NoReturn:
+    """Fail the task, and keep the reason for the gate, which repeats it. `kind`: AirflowException leaves retries."""
     text = one_line(reason, most=MAX_REASON)
     get_current_context()["ti"].xcom_push(key=REASON, value=text)
-    raise AirflowFailException(text) from None
+    raise kind(text) from None
 
 
 def max_map_length() -> int:

@@ -30,6 +30,7 @@ from trainbench.cluster.installation_facts import (
 )
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused, Unreachable
 from trainbench.cluster.probe_pod import MARK, probe_pod
+from trainbench.history.database import HistoryError
 from trainbench.history.history import open_history
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.pods.local_pods import LocalImage
@@ -348,6 +349,15 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     facts = history(tmp_path)
     assert (facts.revision, facts.is_known) == ("9999", False)
+
+
+def test_a_history_that_does_not_answer_is_named_without_user_and_sql(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError) as error:
+        history(tmp_path, "postgresql+psycopg://bob@127.0.0.1:1/db?password=secret")
+    assert str(error.value).startswith("postgresql://127.0.0.1:1/db: connection failed: ")
+    (tmp_path / "h.db").write_text("this is no database")
+    with pytest.raises(HistoryError, match=r"^sqlite:///.*/h.db: file is not a database$"):
+        history(tmp_path, f"sqlite:///{tmp_path / 'h.db'}")
 
 
 def test_the_interpreter_lists_its_modules_without_importing_them(tmp_path: Path) -> None:
