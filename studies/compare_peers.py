@@ -2,10 +2,12 @@
 
 Every program has a process of its own, which waits on the GPU while the others have their turn, so that A B C A B C
 needs three starts; `--restart` ends a program after each turn, where the GPU lacks the memory for all at once. All
-train on the same weights, adapters and tokens in the same order. A program that fails has its error in the result.
+train on the same weights, adapters and tokens in the same order. A program that fails has its error in the result,
+which is written again after each turn: what was measured before the study is killed is kept.
 
-    python3 studies/compare_peers.py --recipe qlora --seq-length 512 --weights W --output qlora.json
-    python3 studies/compare_peers.py --recipe lora --seq-length 2048 --restart tuned --weights W --output lora.json
+    python3 studies/compare_peers.py --recipe qlora --seq-length 512 --weights W --unsloth-site U --output qlora.json
+    python3 studies/compare_peers.py --recipe lora --seq-length 2048 --restart tuned --weights W --unsloth-site U \
+      --output lora.json
     python3 studies/compare_peers.py --recipe full --seq-length 2048 --gpus 4 --programs tuned fsdp2 \
       --restart tuned fsdp2 --weights W --output full.json
 """
@@ -22,12 +24,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bench_image.contract.model_shapes import shape_of
+from bench_image.data.atomic_file import write_atomic
 from peer_programs import PROGRAMS, tuned_spec
 from peer_turns import MARK, Job
 from same_job import tokens_per_second
@@ -166,29 +170,39 @@ def save_checkpoint(job: Job) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(job.weights)
 
 
-def compared(programs: list[Program], num_turns: int) -> None:
-    """Starts the programs, warms one after the other up, and then gives each its turns: A B C A B C."""
+def compared(programs: list[Program], num_turns: int, save: Callable[[], None]) -> None:
+    """Starts the programs, warms one after the other up, and then gives each its turns: A B C A B C. Saves each."""
     resident = [program for program in programs if not program.restarts]
     try:
         for program in resident:
             program.start()
         for program in resident:
             program.first_turn()
+            save()
         for _ in range(num_turns):
             for program in programs:
                 program.turn()
+                save()
     finally:
         for program in programs:
             program.end()
+
+
+def save_results(output: Path, job: Job, programs: list[Program]) -> None:
+    """Without the folder of the weights, which is a path of this machine."""
+    job_fields = {name: value for name, value in job._asdict().items() if name != "weights"}
+    results = {program.name: program.result() for program in programs}
+    write_atomic(output, json.dumps({"job": job_fields, "programs": results}, indent=1))
 
 
 def rate(job: Job, turn: Answer) -> float:
     return tokens_per_second(job.tokens_per_step, turn["step_s"][SKIPPED:])
 
 
-def print_table(job: Job, programs: dict[str, dict[str, Any]]) -> None:
+def print_table(job: Job, programs: list[Program]) -> None:
     print(f"{'program':24}{'tokens/s of each turn':36}{'peak GB':>8}  first and last loss of the first counted turn")
-    for name, result in programs.items():
+    for program in programs:
+        name, result = program.name, program.result()
         turns = [turn for turn in result["turns"] if "profile" not in turn]
         if result["error"] or not turns:
             print(f"{name:24}{(result['error'] or '')[:200]}")
@@ -202,13 +216,14 @@ def print_table(job: Job, programs: dict[str, dict[str, Any]]) -> None:
                 print(" " * 24 + ", ".join(f"{kind} {ms:.1f}" for kind, ms in classes.items()) + " ms per step")
 
 
-def parsed() -> argparse.Namespace:
+def parsed(words: list[str] | None = None) -> argparse.Namespace:
+    """Ends the process with a sentence where the study could not end well, before anything is started."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=["qlora", "lora", "full"], default="qlora")
     parser.add_argument("--model", default="mistral-7b")
     parser.add_argument("--layers", type=int, help="of the model, for a trial: fewer than it has")
     parser.add_argument("--micro-batch-size", type=int, default=8)
-    parser.add_argument("--gpus", type=int, default=1, help="several: full training only, by fsdp")
+    parser.add_argument("--gpus", type=int, default=1, help="several: by fsdp, `--recipe full` only")
     parser.add_argument("--seq-length", type=int, default=512)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=["tuned", "trl", "unsloth"])
     parser.add_argument("--restart", nargs="+", choices=PROGRAMS, default=[], help="programs that end after each turn")
@@ -219,10 +234,36 @@ def parsed() -> argparse.Namespace:
         "--profile", action="store_true", help="records one more turn of each program by torch's profiler"
     )
     parser.add_argument("--weights", type=Path, required=True, help="folder; made if absent")
-    parser.add_argument("--unsloth-site", help="folder of packages that only Unsloth's process gets")
+    parser.add_argument("--unsloth-site", type=Path, help="folder of packages that only Unsloth's process gets")
     parser.add_argument("--limit-s", type=float, default=180, help="seconds that a start or a turn may take")
     parser.add_argument("--output", type=Path, required=True)
-    return parser.parse_args()
+    arguments = parser.parse_args(words)
+    if refusal := refused(arguments):
+        parser.error(refusal)
+    return arguments
+
+
+def refused(arguments: argparse.Namespace) -> str | None:
+    """Why these arguments cannot be compared or kept."""
+    full = arguments.recipe == "full"
+    if arguments.gpus > 1 and not full:
+        return f"--gpus {arguments.gpus} needs --recipe full: TRL and Unsloth run {arguments.recipe} here on one GPU"
+    for name in arguments.programs:
+        if name != "tuned" and full != (name == "fsdp2"):
+            return f"--programs {name} does not do --recipe {arguments.recipe}: fsdp2 trains fully, the others adapters"
+    site = arguments.unsloth_site
+    if any(name.startswith("unsloth") for name in arguments.programs) and not (site and (site / "unsloth").is_dir()):
+        return f"--unsloth-site {site}: Unsloth needs a folder that holds its packages, beginning with unsloth/"
+    try:
+        logs_of(arguments.output).mkdir(parents=True, exist_ok=True)
+        arguments.output.open("a").close()
+    except OSError as error:
+        return f"--output {arguments.output} cannot be written: {error.strerror}"
+    return None
+
+
+def logs_of(output: Path) -> Path:
+    return output.with_suffix(".logs")
 
 
 def main() -> None:
@@ -239,21 +280,16 @@ def main() -> None:
     )  # fmt: skip
     if not arguments.weights.exists():
         save_checkpoint(job)
-    logs = arguments.output.with_suffix(".logs")
-    logs.mkdir(parents=True, exist_ok=True)
+    site = str(arguments.unsloth_site)
     programs = [
         Program(
-            name, job, logs, site=arguments.unsloth_site if name.startswith("unsloth") else None,
+            name, job, logs_of(arguments.output), site=site if name.startswith("unsloth") else None,
             restarts=name in arguments.restart, limit_s=arguments.limit_s,
         )
         for name in arguments.programs
     ]  # fmt: skip
-    try:
-        compared(programs, num_turns)
-    finally:  # also where the study is ended early
-        results = {program.name: program.result() for program in programs}
-        arguments.output.write_text(json.dumps({"job": job._asdict(), "programs": results}, indent=1))
-    print_table(job, results)
+    compared(programs, num_turns, lambda: save_results(arguments.output, job, programs))
+    print_table(job, programs)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Turns of the comparison with other programs; two real processes on the CPU, of which one lacks its library."""
+"""Turns of the comparison with other programs: `tuned` as a process on the CPU, the others as scripts that say what
+the real ones would report."""
 
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +71,80 @@ def test_accumulated_gradients_are_refused(job: Job, monkeypatch: pytest.MonkeyP
         turns.step_ended(3)
 
 
-def test_a_program_that_fails_leaves_the_others_their_turns(job: Job, tmp_path: Path) -> None:
-    """TRL is not installed here. `tuned`, in one process or in one for each turn, trains on the same numbers."""
+SCRIPT = """
+import json, sys
+job = json.load(open(sys.argv[2]))
+if sys.argv[1] == "trl":
+    print('@@ {"error": "OutOfMemoryError: CUDA out of memory"}')
+    raise SystemExit
+print('@@ {"ready_s": 1.5}', flush=True)
+for turn in range(job["num_turns"]):
+    sys.stdin.readline()
+    print("a line of a library")
+    print("@@ " + json.dumps({"step_s": [0.5, 0.25], "losses": [11.0 - turn], "profiled": job["profiled"]}), flush=True)
+"""
+
+
+def program(name: str, job: Job, folder: Path, *, restarts: bool = False) -> compare_peers.Program:
+    return compare_peers.Program(name, job, folder, site=None, restarts=restarts, limit_s=120)
+
+
+def test_a_failing_program_leaves_the_others_their_turns_and_each_is_saved(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the one that restarts, every turn is the second of a new process, and only the last is recorded."""
+    (tmp_path / "peer_programs.py").write_text(SCRIPT)
+    monkeypatch.setattr(compare_peers, "HERE", tmp_path)
+    job = job._replace(profiled=True)
+    programs = [program(name, job, tmp_path) for name in ("tuned", "trl")]
+    programs.append(program("unsloth", job, tmp_path, restarts=True))
+    output, num_saved = tmp_path / "result.json", []
+
+    def save() -> None:
+        compare_peers.save_results(output, job, programs)
+        written = json.loads(output.read_text())["programs"].values()
+        num_saved.append(sum(len(of["first_turns"]) + len(of["turns"]) for of in written))
+
+    compare_peers.compared(programs, 2, save)
+    resident, failing, restarting = (json.loads(output.read_text())["programs"][one.name] for one in programs)
+    assert num_saved == [1, 1, 2, 2, 4, 5, 5, 7]
+    assert [turn["losses"] for turn in resident["turns"]] == [[10.0], [9.0]]
+    assert [turn["losses"] for turn in restarting["turns"]] == [[10.0], [10.0]]
+    assert [turn["profiled"] for turn in restarting["turns"]] == [False, True]
+    assert (resident["error"], failing["error"]) == (None, "OutOfMemoryError: CUDA out of memory")
+    assert str(tmp_path) not in output.read_text()
+
+
+def test_tuned_trains_by_turns(job: Job, tmp_path: Path) -> None:
+    """3 steps, then 4, in a process of its own, from a checkpoint that the study writes."""
     compare_peers.save_checkpoint(job)
-    resident, restarted, failing = (
-        compare_peers.Program(name, job, tmp_path / folder, site=None, restarts=folder == "b", limit_s=120)
-        for folder, name in [("a", "tuned"), ("b", "tuned"), ("c", "trl")]
-        if not (tmp_path / folder).mkdir()
-    )
-    compare_peers.compared([resident, failing, restarted], num_turns=1)
-    assert (resident.error, restarted.error) == (None, None)
-    assert failing.error
-    assert failing.error.startswith("ModuleNotFoundError")
-    assert [len(turn["step_s"]) for turn in (*resident.first_turns, *resident.turns)] == [3, 4]
-    assert restarted.turns[0]["losses"] == resident.turns[0]["losses"] != resident.first_turns[0]["losses"]
+    tuned = program("tuned", job, tmp_path)
+    compare_peers.compared([tuned], 1, lambda: None)
+    assert tuned.error is None
+    assert [len(turn["losses"]) for turn in (*tuned.first_turns, *tuned.turns)] == [3, 4]
+    assert all(6.5 < loss < 7.5 for turn in tuned.turns for loss in turn["losses"])  # log(1024) = 6.93
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--recipe lora --gpus 2", "--gpus 2 needs --recipe full"),
+        ("--recipe full --programs tuned trl", "--programs trl does not do --recipe full"),
+        ("--recipe lora --programs tuned fsdp2", "--programs fsdp2 does not do --recipe lora"),
+        ("--programs tuned unsloth", "--unsloth-site None: Unsloth needs a folder"),
+        ("--programs unsloth --unsloth-site /nowhere", "--unsloth-site /nowhere: Unsloth needs a folder"),
+        ("--programs tuned --output /dev/null/result.json", "cannot be written: Not a directory"),
+    ],
+)
+def test_what_could_not_be_compared_or_kept_is_refused_at_once(
+    words: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        compare_peers.parsed(["--weights", "W", "--output", str(tmp_path / "result.json"), *words.split()])
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_new_folder_for_the_output_is_made(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "result.json"
+    arguments = compare_peers.parsed(["--weights", "W", "--output", str(output), "--programs", "tuned"])
+    assert (arguments.output, compare_peers.logs_of(output).is_dir()) == (output, True)
