@@ -9,26 +9,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from copy import deepcopy
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, TEMPLATE_ENV, XCOM_DIR_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.core.formats import count
+from trainbench.core.formats import count, listing
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
 from trainbench.pods.pod_template import digest, with_template
+from trainbench.pods.template_refusals import IMAGE_FOLDERS
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
 XCOM_DIR = "/airflow/xcom"
 KERNELS = "/kernels"  # the volume of compiled kernels
+SHM, SCRATCH, TMP, RESULTS = "/dev/shm", "/scratch", "/tmp", "/results"  # noqa: S108 - the pod's own volumes
+OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, XCOM_DIR, *IMAGE_FOLDERS)
 RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
@@ -98,6 +102,18 @@ class PodSettings(Frozen):
         description="YAML file with a Pod that is merged into every pod: tolerations, RuntimeClass, environment, "
         "networks, queues ([pod-template.md](pod-template.md))",
     )
+
+    @field_validator("volumes")
+    @classmethod
+    def _check_mount_paths(cls, volumes: tuple[PodVolume, ...]) -> tuple[PodVolume, ...]:
+        """The API server would refuse the first pod of the night, or the pod would lack its program."""
+        paths = [PurePosixPath(normpath(f"/{volume.mount_path.strip('/')}")) for volume in volumes]
+        for index, path in enumerate(paths):
+            if hidden := [own for own in OWN_PATHS if PurePosixPath(own).is_relative_to(path)]:
+                raise ValueError(f"{index}.mount_path: {path} would hide {listing(hidden)}, which each pod has itself")
+            if path in paths[:index]:
+                raise ValueError(f"{index}.mount_path: {path} is the path of another volume too")
+        return volumes
 
 
 class Owner(Frozen):
@@ -285,11 +301,11 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
         "command": ["python", "-m", "bench_image"],
         "env": [
             {"name": SPEC_ENV, "value": spec.model_dump_json()},
-            {"name": OUTPUT_DIR_ENV, "value": "/results"},
+            {"name": OUTPUT_DIR_ENV, "value": RESULTS},
             {"name": XCOM_DIR_ENV, "value": XCOM_DIR},
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
             {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "HOME", "value": "/scratch"},
+            {"name": "HOME", "value": SCRATCH},
             *_meeting(spec, settings, node_rank),
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1
             *_compile_cache(settings),
@@ -300,10 +316,10 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "volumeMounts": [
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own memory volume
-            {"name": "scratch", "mountPath": "/scratch"},
-            {"name": "scratch", "mountPath": "/tmp", "subPath": "tmp"},  # noqa: S108 - the pod's own volume
-            {"name": "results", "mountPath": "/results"},
+            {"name": "shm", "mountPath": SHM},
+            {"name": "scratch", "mountPath": SCRATCH},
+            {"name": "scratch", "mountPath": TMP, "subPath": "tmp"},
+            {"name": "results", "mountPath": RESULTS},
             *({"name": f"data-{i}", "mountPath": volume.mount_path} for i, volume in enumerate(settings.volumes)),
             *([{"name": "kernels", "mountPath": KERNELS}] if settings.compile_cache else ()),
         ],

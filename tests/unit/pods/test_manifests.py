@@ -14,7 +14,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.pods.manifests import PodSettings, manifest, pod_name, pod_title
+from trainbench.pods.manifests import PodSettings, PodVolume, manifest, pod_name, pod_title
 from trainbench.pods.node_rules import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
@@ -73,6 +73,15 @@ def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_o
 
     assert mounted == {volume["name"] for volume in spec["volumes"]}
     assert spec["activeDeadlineSeconds"] == 720
+
+
+def test_a_volume_may_not_hide_what_the_pod_mounts_itself() -> None:
+    spec = manifest(make_spec(), PodSettings(compile_cache=CLAIM))["spec"]
+    for path in [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]]:
+        with pytest.raises(ValueError, match=f"{path} would hide {path}"):
+            PodSettings(volumes=(PodVolume(mount_path=path, source=CLAIM),))
+    below = PodVolume(mount_path="/scratch/.cache/huggingface", source=CLAIM)
+    assert PodSettings(volumes=(below,)).volumes == (below,)
 
 
 def test_compiled_kernels_stay_on_the_volume_in_a_folder_of_the_image() -> None:

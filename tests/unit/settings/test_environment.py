@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
     assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).cron("node_consistency", "0 2 * * *") is None
 
 
+def volumes(*mount_paths: str) -> str:
+    return json.dumps([{"mount_path": path, "source": {"emptyDir": {}}} for path in mount_paths])
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -70,6 +75,13 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
         ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
         ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
         ("TRAINBENCH_VOLUMES", '[{"mount_path": "data", "source": {}}]', "should match pattern"),
+        (
+            "TRAINBENCH_VOLUMES",
+            volumes("/data", "/scratch/"),
+            "1.mount_path: /scratch would hide /scratch, which each pod",
+        ),
+        ("TRAINBENCH_VOLUMES", volumes("/opt"), "0.mount_path: /opt would hide /opt/bench and /opt/trainbench, which"),
+        ("TRAINBENCH_VOLUMES", volumes("/data", "//data/."), "1.mount_path: /data is the path of another volume too"),
         ("TRAINBENCH_COMPILE_CACHE", "/var/cache", "give JSON such as"),
         ("TRAINBENCH_COMPILE_CACHE", "[]", "give JSON such as"),
         ("TRAINBENCH_GPU_RESOURCES", "nvidia", "'nvidia' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*"),
