@@ -14,7 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.published import aa, control_plane, detection, float8_lora, notes, peers, products, speed, tries, zero
+from tests.unit.published import (
+    aa,
+    control_plane,
+    detection,
+    float8_lora,
+    notes,
+    peers,
+    products,
+    speed,
+    start,
+    tries,
+    zero,
+)
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT, START
@@ -37,7 +49,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{FLOAT8_LORA}/README.md": float8_lora.note,
     f"docs/results/{GRAPHS}/README.md": notes.graphs,
     f"docs/results/{PRODUCTS}/README.md": products.note,
-    f"docs/results/{START}/README.md": notes.start,
+    f"docs/results/{START}/README.md": start.note,
     "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,

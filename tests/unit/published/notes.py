@@ -10,12 +10,12 @@ from tests.unit.published.measured import (
     FLOAT8,
     GRAPHS,
     RESULTS,
-    START,
     STRATEGIES,
     communication_pct,
     document,
     each,
     exposed_pct,
+    means_of_20,
     mfu_pct,
     peak_gb,
     performance,
@@ -24,10 +24,8 @@ from tests.unit.published.measured import (
     run,
     tokens_per_s,
 )
-from tests.unit.published.speed import FP8_TO_BF16, compiled, imports
+from tests.unit.published.speed import FP8_TO_BF16
 from tests.unit.published.tries import probes_by_size
-
-START_PHASES = ("import", "build", "warmup")
 
 
 def windows(folder: str) -> list[float]:
@@ -170,10 +168,6 @@ def losses_by_heart() -> Iterator[str]:
     yield f"the first losses agree ({min(firsts):.3f} to {max(firsts):.3f})"
 
 
-def means_of_20(losses: Sequence[float]) -> list[float]:
-    return [statistics.fmean(losses[start : start + 20]) for start in range(0, len(losses), 20)]
-
-
 def float8_losses() -> Iterator[str]:
     stream = {name: means_of_20(losses) for name, losses in document(f"{FLOAT8}/losses.json")["losses"].items()}
     for index, (bf16, fp8, other) in enumerate(
@@ -301,17 +295,3 @@ def first_hour() -> Iterator[str]:
     loads = [step["load_before"] for step in steps.values()]
     yield f"the load was {min(loads):.0f} to {max(loads):.0f},"
     yield f"the environments take {sum(hour['disk_gb'].values()):.1f} GB"
-
-
-def start() -> Iterator[str]:
-    for name in ("cold", "warm"):
-        report = document(f"{START}/{name}.json")
-        seconds = [report["windows"][0]["started_s"], *(report["startup"][f"{phase}_s"] for phase in START_PHASES)]
-        yield row(name, *(f"{value:.1f} s" for value in seconds))
-    yield "torch compiled {} graphs and cut the code {} times".format(*compiled("cold"))
-    layers = document(f"{START}/cpu.json")["two layers, torch 2.11.0, QLoRA with weights that stay unpacked"]
-    yield f"two such layers were {layers['before']['graphs']} graphs and are {layers['after']['graphs']} since"
-    yield (
-        f"the same imports take {imports('with byte code')} s of CPU time with byte code and {imports('without')} s"
-        " without."
-    )

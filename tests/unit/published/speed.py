@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import float8_lora, zero
+from tests.unit.published import float8_lora, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
     FLOAT8,
+    FLOAT8_LORA,
     GRAPHS,
     SECOND,
-    START,
     THIRD,
     communication_pct,
     document,
@@ -28,11 +28,9 @@ from tests.unit.published.measured import (
     probe_tflops,
     profile,
     row,
-    run,
     tokens_per_s,
 )
 from tests.unit.published.products import in_short
-from trainbench.figure_catalogue.run_figures import FIRST_STEP_S
 
 H200 = PEAK_TFLOPS["H200"]
 assert H200.bf16
@@ -57,7 +55,7 @@ def performance() -> Iterator[str]:
     yield from float8()
     yield from float8_losses()
     yield from float8_lora.page()
-    yield from start_up()
+    yield from start.page()
     yield from checkpointing()
 
 
@@ -85,7 +83,6 @@ def presets() -> Iterator[str]:
 
 
 PROFILED = {
-    "LoRA 8 x 2048": "02-tuned-lora-8x2048",
     "LoRA 8 x 2048, adapters on q, k, v, o": "04-tuned-lora-8x2048-attention-only",
     "full 8 x 2048, accumulation 4": "17-tuned-full-8x2048-acc4",
     "GPT-2 LoRA 8 x 1024": "10-tuned-gpt2-lora-8x1024",
@@ -93,9 +90,11 @@ PROFILED = {
 }
 WHOLE_RUNS = {
     "QLoRA 8 x 512, adapters on q, k, v, o": (f"{AA}/redesign/tuned", "22 November"),
+    "LoRA 8 x 2048": (f"{FLOAT8_LORA}/lora-bf16-1-gpus", "23 November"),
     "full 8 x 2048": (f"{FLOAT8}/bf16-1-gpus", "22 November"),
     "tier A 1 x 2048, accumulation 4": (f"{GRAPHS}/one-gpu-1-gpus", "23 November"),
 }
+LORA = [f"{FLOAT8_LORA}/lora-bf16-1-gpus-{turn}" for turn in (1, 2)]
 
 
 def second_round(name: str) -> dict[str, float]:
@@ -129,8 +128,8 @@ def other_jobs() -> Iterator[str]:
     full = [f"{FLOAT8}/bf16-1-gpus-{turn}" for turn in (1, 2)]
     four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
     yield f"reaches {each(map(mfu_pct, full), '.1f')} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
-    lora, attention = (second_round(PROFILED[f"LoRA 8 x 2048{rest}"]) for rest in ("", ", adapters on q, k, v, o"))
-    yield f"reaches {lora['mfu_pct']:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
+    attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
+    yield f"reaches {each(map(mfu_pct, LORA), '.1f')} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
     users, tuned = (second_round(f"{name}-gpt2-full-8x1024") for name in ("12-users", "11-tuned"))
     ratio = tuned["tokens_per_second"] / users["tokens_per_second"]
     yield (
@@ -229,9 +228,8 @@ def limit_of_lora() -> Iterator[str]:
         f" {spent['attention']:.0f} ms and elementwise work {spent['elementwise']:.0f} ms at memory speed:"
         f" {floor_ms:.0f} ms without adapters."
     )
-    now = second_round(PROFILED["LoRA 8 x 2048"])
-    step_ms = 1e3 * 16384 / now["tokens_per_second"]
-    yield f"63 % MFU would be {step_ms * now['mfu_pct'] / 63:.0f} ms; the step takes {step_ms:.0f} ms."
+    steps_ms = [1e3 * 16384 / tokens_per_s(folder) for folder in LORA]
+    yield f"63 % MFU would be {steps_ms[0] * mfu_pct(LORA[0]) / 63:.0f} ms; the step takes {each(steps_ms, '.0f')} ms."
 
 
 def against_the_trainer() -> Iterator[str]:
@@ -259,21 +257,27 @@ def ahead_of_the_trainer_pct(name: str) -> tuple[float, float]:
 
 def float8() -> Iterator[str]:
     ratios = {}
-    for gpus, label in ((1, "1"), (2, "2, fsdp")):
-        bf16, fp8 = ([f"{FLOAT8}/{precision}-{gpus}-gpus-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
-        ratios[gpus] = ratio_of_means(fp8, bf16)
+    jobs = {
+        "full, 1 GPU": f"{FLOAT8}/{{}}-1-gpus",
+        "full, 2 GPUs, fsdp": f"{FLOAT8}/{{}}-2-gpus",
+        "LoRA, 1 GPU": f"{FLOAT8_LORA}/lora-{{}}-1-gpus",
+    }
+    for job, name in jobs.items():
+        bf16, fp8 = ([f"{name.format(precision)}-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
+        ratios[job] = ratio_of_means(fp8, bf16)
         yield row(
-            label,
+            job,
             each(map(tokens_per_s, bf16), ",.0f"),
             each(map(tokens_per_s, fp8), ",.0f"),
-            f"{ratios[gpus]:.2f}",
+            f"{ratios[job]:.2f}",
             f"{each(map(mfu_pct, fp8), '.1f')} %",
             f"{each((mfu_pct(folder) * FP8_TO_BF16 for folder in fp8), '.1f')} %",
             each(map(peak_gb, (bf16[0], fp8[0])), ".1f"),
         )
         for pair in (bf16, fp8):
             assert max(map(tokens_per_s, pair)) / min(map(tokens_per_s, pair)) < 1.005
-    yield f"full training {ratios[1]:.2f} times as fast as bf16 on one GPU, {ratios[2]:.2f} times on two."
+    one, two, lora = (f"{ratio:.2f}" for ratio in ratios.values())
+    yield f"full training {one} times as fast as bf16 on one GPU, {two} times on two, and LoRA {lora} times on one."
     yield "Runs of one kind differ by 0.5 % at most."
     mlp = {name: statistics.median(turns) for name, turns in document(f"{FLOAT8}/layer.json")["mlp_ms"].items()}
     faster = {name: f"{mlp['bf16'] / ms:.2f}" for name, ms in mlp.items()}
@@ -289,42 +293,10 @@ def float8_losses() -> Iterator[str]:
         for precision, losses in stream.items()
     }
     apart = max(abs(100 * (fp8 / bf16 - 1)) for fp8, bf16 in zip(means["fp8"], means["bf16"], strict=True))
-    yield f"Losses stay within {apart:.1f} % of bf16 over 200 steps"
+    yield f"Losses of full training stay within {apart:.1f} % of bf16 over 200 steps"
     all_fast, two_fast = (tokens_per_s(f"{ACCUMULATION}/{name}") for name in ("fp8-all-1", "fp8-gw-1"))
-    yield f"without it in one of the three products a run is {100 * (1 - two_fast / all_fast):.1f} % slower"
-
-
-TWO_PODS = "campaigns/config_diagnosis-20261123-120609-487/runs/mistral-7b-qlora-single-1x1-b4-s1024"
-
-
-def start_up() -> Iterator[str]:
-    cold, warm = (
-        [run(f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r{turn}") for machine in (1, 3)] for turn in (1, 2)
-    )
-    cold_s, warm_s = (each((FIRST_STEP_S.value(one) for one in runs), ".1f") for runs in (cold, warm))
-    import_s, compile_s = (
-        each((getattr(one.startup, name) for one in cold), ".1f") for name in ("import_s", "compile_s")
-    )
-    yield (
-        f"{cold_s} s with nothing cached (imports {import_s} s, compilation and recording {compile_s} s), {warm_s} s"
-        " with torch's cache of compiled code."
-    )
-    yield f"torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
-    yield f"take {imports('with byte code')} s of CPU time with it and {imports('without')} s without."
-    without, with_it = (run(f"{TWO_PODS}-{group}-h200-1-r1") for group in ("69479676efa9", "2cb6d597ad28"))
-    yield f"the first imported for {without.startup.import_s:.1f} s, the second for {with_it.startup.import_s:.1f} s"
-
-
-def compiled(start: str) -> tuple[int, int]:
-    """The graphs that torch compiled, and its cuts of the code."""
-    counters = document(f"{START}/{start}-compiled.json")
-    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
-
-
-def imports(case: str) -> str:
-    """The least and the most of three turns."""
-    turns = document(f"{START}/cpu.json")["imports, seconds of CPU time, torch 2.13.0+cpu"][case]
-    return f"{min(turns):.1f} to {max(turns):.1f}"
+    slower_pct = 100 * (1 - two_fast / all_fast)
+    yield f"without it in one of the three products a run of full training is {slower_pct:.1f} % slower"
 
 
 def checkpointing() -> Iterator[str]:

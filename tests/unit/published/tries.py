@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.unit.published import zero
+from tests.unit.published import start, zero
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
@@ -47,7 +47,7 @@ def tries() -> Iterator[str]:
     yield from strategies_by_probe()
     yield from graphs_of_large_models()
     yield from zero.tried()
-    yield from start_up()
+    yield from start.in_tries()
 
 
 def first(name: str) -> Any:
@@ -396,14 +396,4 @@ def graphs_of_large_models() -> Iterator[str]:
     yield (
         f"reached {min(shares_before):.1f} to {max(shares_before):.1f} %, in the same"
         f" {each({round(peak_gb(folder), 1) for folder in [graph, *launched]}, '.1f')} GB."
-    )
-
-
-def start_up() -> Iterator[str]:
-    started = document(f"{FIRST}/startup-tuned-qlora-8x512.json")["startup"]
-    cold, warm = (run(f"{SECOND}/results/tuned-qlora-8x512-r{turn}").startup for turn in (1, 2))
-    yield (
-        f"first round {started['total_s']:.1f} s (imports {started['import_s']:.1f} s, compilation"
-        f" {started['compile_s']:.1f} s); second round {cold.total_s:.1f} s (imports {cold.import_s:.1f} s, compilation"
-        f" and recording {cold.compile_s:.1f} s), and {warm.total_s:.1f} s with torch's cache of compiled code."
     )

@@ -1,0 +1,116 @@
+"""Figures of start-up: how long QLoRA 8 x 512 takes to its first measured step, before and after it was mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench_image.contract.result import RunResult
+from tests.unit.published.measured import (
+    FIRST,
+    SECOND,
+    START,
+    THIRD,
+    document,
+    each,
+    mfu_pct,
+    peak_gb,
+    row,
+    run,
+    tokens_per_s,
+)
+from trainbench.figure_catalogue.run_figures import FIRST_STEP_S
+
+BEFORE, TODAY = "before", "today"
+RUNS = {
+    (BEFORE, "cold"): [f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r1" for machine in (1, 3)],
+    (TODAY, "cold"): [f"{START}/cold-{turn}" for turn in (1, 2)],
+    (BEFORE, "warm"): [f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r2" for machine in (1, 3)],
+    (TODAY, "warm"): [f"{START}/warm-{turn}" for turn in (1, 2)],
+}
+PHASES = ("launch", "import", "build", "probe", "warmup", "compile")
+
+
+def page() -> Iterator[str]:
+    """What docs/performance.md says."""
+    labels = {"cold": "nothing cached", "warm": "compiled code cached"}
+    for when, cache in RUNS:
+        others = [phases_s("launch", "build", "probe"), phases_s("import"), phases_s("warmup"), phases_s("compile")]
+        cells = (both(when, cache, seconds) for seconds in [first_step_s, *others])
+        yield row(f"{labels[cache]}, {when}", *cells)
+    firsts = {of: both(*of, first_step_s) for of in RUNS}
+    for cache, form in (
+        ("cold", "{} s with nothing cached (before: {} s)"),
+        ("warm", "{} s with compiled code cached"),
+    ):
+        yield form.format(firsts[TODAY, cache], firsts[BEFORE, cache])
+    yield f"(before: {firsts[BEFORE, 'warm']} s)"
+    folders = [*RUNS[TODAY, "cold"], *RUNS[TODAY, "warm"]]
+    rates, mfus = sorted(map(tokens_per_s, folders)), sorted(map(mfu_pct, folders))
+    yield row(
+        "QLoRA 8 x 512",
+        f"{rates[0]:,.0f} to {rates[-1]:,.0f}",
+        f"{mfus[0]:.1f} to {mfus[-1]:.1f} %",
+        f"{peak_gb(folders[0]):.1f}",
+        f"[23 November](results/{START}/README.md)",
+    )
+    yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
+
+
+def in_tries() -> Iterator[str]:
+    """What docs/performance-tries.md says: three rounds, and what was mended after them."""
+    first = document(f"{FIRST}/startup-tuned-qlora-8x512.json")["startup"]
+    cold, warm = (run(f"{SECOND}/results/tuned-qlora-8x512-r{turn}").startup for turn in (1, 2))
+    yield (
+        f"first round {first['total_s']:.1f} s (imports {first['import_s']:.1f} s, compilation"
+        f" {first['compile_s']:.1f} s); second round {cold.total_s:.1f} s (imports {cold.import_s:.1f} s, compilation"
+        f" and recording {cold.compile_s:.1f} s), and {warm.total_s:.1f} s with torch's cache of compiled code;"
+    )
+    third_s = (run(folder).startup.total_s for folder in RUNS[BEFORE, "cold"])
+    yield f"third round {each(third_s, '.1f')} s."
+    yield f"compiled {compiled('cold')[0]} graphs where 3 are enough"
+    yield f"of CPU time with it and {imports('without')} s without"
+    yield f"take {imports('with byte code')} s"
+    yield f"take {each((run(folder).startup.total_s for folder in RUNS[TODAY, 'cold']), '.1f')} s,"
+
+
+def note() -> Iterator[str]:
+    """What the folder's README says."""
+    for when, cache in RUNS:
+        cells = (both(when, cache, phases_s(phase)) for phase in PHASES)
+        yield row(f"{when}, {cache}", both(when, cache, first_step_s), *cells)
+    folders = [*RUNS[TODAY, "cold"], *RUNS[TODAY, "warm"]]
+    third = sorted(tokens_per_s(folder) for cache in ("cold", "warm") for folder in RUNS[BEFORE, cache])
+    yield f"The runs make {each(map(tokens_per_s, folders), ',.0f')} tokens/s"
+    yield f"in {peak_gb(folders[0]):.1f} GB; the third round's made {third[0]:,.0f} to {third[-1]:,.0f} on their"
+    for name in ("cold", "warm"):
+        report = document(f"{START}/{name}.json")
+        phases = (report["startup"][f"{phase}_s"] for phase in ("import", "build", "warmup"))
+        yield row(name, *(f"{value:.1f} s" for value in (report["windows"][0]["started_s"], *phases)))
+    yield "torch compiled {} graphs and cut the code {} times".format(*compiled("cold"))
+    layers = document(f"{START}/cpu.json")["two layers, torch 2.11.0, QLoRA with weights that stay unpacked"]
+    yield f"two such layers were {layers['before']['graphs']} graphs and are {layers['after']['graphs']} since"
+    yield f"take {imports('with byte code')} s of CPU time with byte code and {imports('without')} s without."
+
+
+def both(when: str, cache: str, seconds: Callable[[RunResult], float]) -> str:
+    return each((seconds(run(folder)) for folder in RUNS[when, cache]), ".1f")
+
+
+def first_step_s(result: RunResult) -> float:
+    return FIRST_STEP_S.value(result) or 0.0
+
+
+def phases_s(*phases: str) -> Callable[[RunResult], float]:
+    return lambda result: sum(getattr(result.startup, f"{phase}_s") for phase in phases)
+
+
+def compiled(start: str) -> tuple[int, int]:
+    """The graphs that torch compiled, and its cuts of the code."""
+    counters = document(f"{START}/{start}-compiled.json")
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
+def imports(case: str) -> str:
+    """The least and the most of three turns."""
+    turns = document(f"{START}/cpu.json")["imports, seconds of CPU time, torch 2.13.0+cpu"][case]
+    return f"{min(turns):.1f} to {max(turns):.1f}"
