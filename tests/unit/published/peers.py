@@ -1,43 +1,145 @@
-"""Figures of the trial of `studies/compare_peers.py`."""
+"""Figures of `tuned` beside TRL and Unsloth, from docs/results/peers-h200-2026-11-23."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.published.measured import document
+from bench_image.contract.flops import num_linear
+from bench_image.contract.model_shapes import MODELS
+from tests.unit.published.measured import THIRD, document, each, profile, row
 
-PEERS = "peers-trial-h200-2026-11-23"
+PEERS = "peers-h200-2026-11-23"
+SKIPPED = 2  # steps of a turn, as `studies/compare_peers.py` does
+JOBS = {"qlora": "QLoRA 8 x 512", "lora": "LoRA 8 x 2048"}
+NAMES = {
+    "tuned": "`tuned`",
+    "trl": "TRL with Liger kernels",
+    "trl-without-liger": "TRL",
+    "unsloth": "Unsloth",
+}
+MISTRAL = MODELS["mistral-7b"]
+BF16_BYTES = 2
 
 
-def reported(program: str) -> tuple[Any, Any]:
-    """How the program started, and its first turn of steps."""
-    of = document(f"{PEERS}/trial.json")["programs"][program]
-    return of["starts"][0], of["first_turns"][0]
+def reports(recipe: str, program: str) -> Any:
+    return document(f"{PEERS}/{recipe}.json")["programs"][program]
 
 
-def losses_per_step(turn: Any) -> float:
-    """One for each micro-batch."""
-    return len(turn["losses"]) / len(turn["step_s"])
+def tokens_per_step(recipe: str) -> int:
+    job = document(f"{PEERS}/{recipe}.json")["job"]
+    return int(job["micro_batch_size"] * job["seq_length"])
 
 
-def trial() -> Iterator[str]:
-    job = document(f"{PEERS}/trial.json")["job"]
-    tokens = job["micro_batch_size"] * job["seq_length"]
-    (unsloth, unsloth_turn), (trl, trl_turn) = reported("unsloth"), reported("trl")
-    packages, own_packages = trl["versions"], unsloth["versions"]
-    yield f"TRL {packages['trl']} with Liger kernels {packages['liger-kernel']} and torch.compile"
-    yield f"Unsloth {own_packages['unsloth']}, which allows TRL up to {own_packages['trl']}"
-    yield f"because xformers {own_packages['xformers']} does not load with torch {own_packages['torch']}."
-    yield f"transformers {packages['transformers']}"
-    # Unsloth divides each loss by the number of micro-batches of its step.
-    micro_batches = math.ceil(losses_per_step(unsloth_turn))
-    first = {f"{loss:.3f}" for loss in (trl_turn["losses"][0], micro_batches * unsloth_turn["losses"][0])}
-    yield f"the loss of the first batch is {' and '.join(first)} in both."
-    yield f"hold {micro_batches * tokens:,} tokens, except the last of an epoch."
-    yield f"Unsloth was ready after {unsloth['ready_s']:.1f} s, TRL after {trl['ready_s']:.1f} s."
-    yield f"The first step took {unsloth_turn['step_s'][0]:.1f} s and {trl_turn['step_s'][0]:.1f} s"
-    unsloth_s, trl_s = (statistics.median(turn["step_s"][1:]) for turn in (unsloth_turn, trl_turn))
-    yield f"{unsloth_s / micro_batches:.4f} s per {tokens:,} tokens in Unsloth, {trl_s:.4f} s in TRL."
+def counted(recipe: str, program: str) -> list[Any]:
+    return [turn for turn in reports(recipe, program)["turns"] if "profile" not in turn]
+
+
+def rates(recipe: str, program: str) -> list[float]:
+    tokens = tokens_per_step(recipe)
+    return [tokens / statistics.median(turn["step_s"][SKIPPED:]) for turn in counted(recipe, program)]
+
+
+def ratio(recipe: str, program: str) -> float:
+    return sum(rates(recipe, "tuned")) / sum(rates(recipe, program))
+
+
+def peak_gb(recipe: str, program: str) -> float:
+    turns = reports(recipe, program)["first_turns"] + counted(recipe, program)
+    return max(turn["peak_allocated_gb"] for turn in turns)
+
+
+def first_step_s(recipe: str, program: str, start: int = 0) -> float:
+    seconds: float = reports(recipe, program)["first_turns"][start]["step_s"][0]
+    return seconds
+
+
+def losses(recipe: str, program: str, num_turns: int = 1) -> list[float]:
+    """Of each step from the very first: those of warm-up and of the first counted turns."""
+    turns = [reports(recipe, program)["first_turns"][0], *counted(recipe, program)[:num_turns]]
+    return [loss for turn in turns for loss in turn["losses"]]
+
+
+def page() -> Iterator[str]:
+    for recipe, job in JOBS.items():
+        for program in document(f"{PEERS}/{recipe}.json")["programs"]:
+            turn = counted(recipe, program)[0]["losses"]
+            yield row(
+                job,
+                NAMES[program],
+                each(rates(recipe, program), ",.0f"),
+                "" if program == "tuned" else f"{ratio(recipe, program):.2f}",
+                f"{peak_gb(recipe, program):.1f}",
+                f"{reports(recipe, program)['starts'][0]['ready_s']:.1f}",
+                f"{first_step_s(recipe, program):.1f}",
+                f"{turn[0]:.3f}, {turn[-1]:.3f}",
+            )
+    yield f"QLoRA 8 x 512 is {ratio('qlora', 'unsloth'):.2f} times as fast as Unsloth and"
+    yield f"{ratio('qlora', 'trl-without-liger'):.2f} times as fast as TRL"
+    yield f"LoRA 8 x 2048 {ratio('lora', 'unsloth'):.2f} and {ratio('lora', 'trl'):.2f} times"
+    less_pct = [100 * (1 - peak_gb(recipe, "unsloth") / peak_gb(recipe, "tuned")) for recipe in JOBS]
+    yield f"Unsloth needs {each(less_pct, '.0f')} % less memory"
+    yield f"{tokens_per_step('lora'):,} tokens {mlp_matrix_gb('lora'):.1f} GB of the {above_unsloth_gb('lora'):.1f} GB"
+    yield f"{mlp_matrix_gb('qlora'):.1f} GB and the unpacked 4-bit weights {unpacked_gb():.1f} GB"
+    yield f"of {above_unsloth_gb('qlora'):.1f} GB"
+    yield f"takes {each([first_step_s(recipe, 'unsloth') for recipe in JOBS], '.1f')} s where that of"
+    yield f"takes {each([first_step_s(recipe, 'tuned') for recipe in JOBS], '.1f')} s"
+    yield f"the first step took {first_step_s('lora', 'tuned', 1):.1f} s"
+
+
+def above_unsloth_gb(recipe: str) -> float:
+    return peak_gb(recipe, "tuned") - peak_gb(recipe, "unsloth")
+
+
+def mlp_matrix_gb(recipe: str) -> float:
+    """One matrix of the MLP's width for each layer."""
+    return MISTRAL.num_layers * tokens_per_step(recipe) * MISTRAL.intermediate_size * BF16_BYTES / 1e9
+
+
+def unpacked_gb() -> float:
+    return num_linear(MISTRAL) * BF16_BYTES / 1e9
+
+
+def note() -> Iterator[str]:
+    yield from largest_differences()
+    last = {program: losses("qlora", program, 2)[-1] for program in document(f"{PEERS}/qlora.json")["programs"]}
+    yield f"{last['tuned']:.3f} for `tuned`, {last['trl']:.3f} and"
+    yield f"{last['trl-without-liger']:.3f} for TRL, {last['unsloth']:.3f} for Unsloth"
+    yield f"peaks {above_unsloth_gb('lora'):.1f} GB above Unsloth. A layer"
+    yield f"is {mlp_matrix_gb('lora'):.1f} GB over {MISTRAL.num_layers} layers of {tokens_per_step('lora'):,} tokens"
+    yield f"peaks {above_unsloth_gb('qlora'):.1f} GB above Unsloth. That matrix is {mlp_matrix_gb('qlora'):.1f} GB"
+    yield f"to backward are {unpacked_gb():.1f} GB"
+    yield from without_kept()
+    yield from versions()
+
+
+def largest_differences() -> Iterator[str]:
+    """Between the losses of the same steps, in percent of those of `tuned`."""
+    for recipe, program, num_turns in (("qlora", "trl", 2), ("qlora", "unsloth", 2), ("lora", "trl", 1)):
+        pairs = zip(losses(recipe, program, num_turns), losses(recipe, "tuned", num_turns), strict=True)
+        largest = max(abs(other / ours - 1) for other, ours in pairs)
+        yield f"{100 * largest:.1f} % in {NAMES[program]} ({JOBS[recipe]})"
+
+
+def without_kept() -> Iterator[str]:
+    """By turns on one machine of the third round."""
+    kept, without = (
+        [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512{rest}") for turn in turns]
+        for turns, rest in (((1, 3), ""), ((0, 2), "-without-kept"))
+    )
+    slower = [
+        100 * (1 - before["tokens_per_second"] / now["tokens_per_second"])
+        for before, now in zip(without, kept, strict=True)
+    ]
+    peak = max(run["peak_allocated_gb"] for run in without)
+    yield f"Without them it took {peak:.1f} GB and was {each(slower, '.1f')} % slower"
+
+
+def versions() -> Iterator[str]:
+    trl, unsloth = (reports("qlora", program)["starts"][0]["versions"] for program in ("trl", "unsloth"))
+    for packages in (trl, unsloth):
+        assert packages["torch"] == "2.11.0"
+    yield f"Triton {trl['triton']}, transformers {trl['transformers']}, PEFT {trl['peft']}, bitsandbytes"
+    yield f"TRL {trl['trl']} | Unsloth {unsloth['unsloth']}, TRL {unsloth['trl']}"
+    yield f"Liger {trl['liger-kernel']}, or none"
