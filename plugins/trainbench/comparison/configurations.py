@@ -10,11 +10,10 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import changed_fields, value_text
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
 from trainbench.comparison.measured_runs import MeasuredRuns
-from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, paired_runs, runs_with_throughput, speed_up
+from trainbench.comparison.speedups import SpeedUp, paired_runs, runs_with_throughput, speed_up
 from trainbench.core.formats import figure, percent
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
-from trainbench.judging.noise import Noise
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost, savings
@@ -79,7 +78,6 @@ class GpuKindComparison:
     gpu: str
     standings: tuple[Standing, ...]
     steps: tuple[ConfigurationStep, ...]
-    one_run: Noise | None
     num_rounds: int
     drift: tuple[str, ...]  # how the baseline moved from round to round, a sentence for each node
     over_nodes: tuple[str, ...]  # the smallest and largest speed-up of each configuration, where several nodes ran it
@@ -87,6 +85,11 @@ class GpuKindComparison:
     @property
     def baseline(self) -> Standing:
         return self.standings[0]
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether any configuration is compared with a known noise."""
+        return any(one.per_sample and one.per_sample.log_half_width is not None for one in self.standings)
 
 
 def compare_by_gpu_kind(campaign: Campaign) -> tuple[GpuKindComparison, ...]:
@@ -116,7 +119,7 @@ class _Comparer:
         owners = {name: campaign.labels.get(skip.group_id or "") for name, skip in self._skips.items()}
         self._twins = {name: owner for name, owner in owners.items() if owner and owner != name}
         self._base = runs_with_throughput(self._runs_of(BASELINE))
-        self._one_run = noise_of_one_run(runs_with_throughput(runs) for runs in self._runs.values())
+        self._good = {name: runs_with_throughput(runs) for name, runs in self._runs.items()}
         self._asked = tuple(campaign.labels.values())
 
     def kind(self) -> GpuKindComparison:
@@ -130,7 +133,6 @@ class _Comparer:
             gpu=self._gpu,
             standings=standings,
             steps=tuple(step for one in standings if (step := self._step(one, standings))),
-            one_run=self._one_run,
             num_rounds=len({r.spec.identity.round for r in self._base}),
             drift=tuple(_drift(self._base)),
             over_nodes=tuple(self._over_nodes(standings)),
@@ -143,8 +145,7 @@ class _Comparer:
         runs = self._runs_of(name)
         results = runs_with_throughput(runs)
         failed = tuple(r for r in runs if r.error)
-        one_run = None if results == self._base else self._one_run  # the baseline is not compared with itself
-        rate = speed_up(self._base, results, one_run) if self._base and results else None
+        rate = self._speed_up(self._base, results)
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
         return Standing(
@@ -219,7 +220,7 @@ class _Comparer:
         other = next((standing for standing in standings if standing.name == against), None)
         if against is None or other is None:
             return None
-        rate = speed_up(other.results, one.results, self._one_run) if other.results and one.results else None
+        rate = self._speed_up(other.results, one.results)
         if rate is None:
             return None
         return ConfigurationStep(
@@ -230,13 +231,17 @@ class _Comparer:
             saving_pct=self._saving_pct(USD_PER_1000_SAMPLES, other.results, one.results),
         )
 
+    def _speed_up(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> SpeedUp | None:
+        rate = speed_up(base, results, [runs for runs in self._good.values() if runs not in (base, results)])
+        return rate._replace(log_half_width=None) if rate and results == base else rate  # nothing differs from itself
+
     def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
         nodes = list(dict.fromkeys(r.spec.identity.node for r in self._base))
         for one in standings if len(nodes) > 1 else ():
             ratios = [
                 ratio_on_node.ratio
                 for node in nodes
-                if (ratio_on_node := speed_up(_on(node, self._base), _on(node, one.results), None))
+                if (ratio_on_node := speed_up(_on(node, self._base), _on(node, one.results)))
             ]
             if one.name != BASELINE and len(ratios) > 1:
                 yield f"{one.name} {figure(min(ratios), 3)}x to {figure(max(ratios), 3)}x"

@@ -1,9 +1,8 @@
 """How much faster one configuration is than another on the same nodes, and how sure that is.
 
 **Ratio.** Both ran in the same rounds, so each round gives one ratio, in which a drift of the machine cancels; their
-geometric mean counts. **Uncertainty.** The noise of one run, `noise.estimate` over all configurations of a node (round
-and configuration taken out, from the windows where there is one round only), pooled over the nodes. The logarithm of a
-mean of k ratios has the variance 2 / k of it; times Student's t at 99.5 % on either side.
+geometric mean counts. **Uncertainty.** The noise of these two configurations, from the rounds and from the windows:
+`pair_noise` has the formulas. A third one that is noisy widens nothing here.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
+from trainbench.comparison import pair_noise
 from trainbench.core.grouping import grouped
 from trainbench.judging import noise
 from trainbench.results.readings import is_measured
@@ -42,11 +42,14 @@ class SpeedUp(NamedTuple):
         return self._replace(ratio=self.ratio * factor)
 
     def text(self) -> str:
-        """ "1.88x ± 0.02", with a decimal more where it is known so well; "1.84x (0.92x to 3.70x)" where it is not."""
+        """ "1.88x ± 0.02", with a decimal more where it is known so well; "1.84x (0.92x to 3.70x)" where it is not, or
+        where the wider side would include 1, which the interval does not.
+        """
         wide = self.half_width
         if wide is None:
             return f"{self.ratio:.2f}x"
-        if self.log_half_width is not None and self.log_half_width > UNEVEN:
+        is_at_edge = self.is_beyond_noise and abs(self.ratio - 1) <= wide
+        if self.log_half_width is not None and (is_at_edge or self.log_half_width > UNEVEN):
             low, high = (self.ratio * math.exp(side * self.log_half_width) for side in (-1, 1))
             return f"{self.ratio:.2f}x ({low:.2f}x to {high:.2f}x)"
         decimals = 3 if wide < 0.01 else 2
@@ -58,14 +61,22 @@ def runs_with_throughput(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
     return tuple(filter(is_measured, results))
 
 
-def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noise.Noise | None) -> SpeedUp | None:
-    """Samples/s of `other` over those of `base`; None where they share no round of a node. Both are good runs."""
+def speed_up(
+    base: Sequence[RunResult], other: Sequence[RunResult], beside: Iterable[Sequence[RunResult]] = ()
+) -> SpeedUp | None:
+    """Samples/s of `other` over those of `base`; None where they share no round of a node. All are good runs; `beside`:
+    those of further configurations, which count only where both were repeated once.
+    """
     before, after = _by_round(base), _by_round(other)
-    shared = before.keys() & after.keys()
+    shared = sorted(before.keys() & after.keys())
     if not shared:
         return None
-    ratio = math.exp(statistics.fmean(math.log(after[key] / before[key]) for key in sorted(shared)))
-    return SpeedUp(ratio, one_run.half_width(2 / len(shared)) if one_run else None, len(shared))
+    ratio = math.exp(statistics.fmean(math.log(after[key].rate / before[key].rate) for key in shared))
+    complete = [runs for results in beside if (runs := _by_round(results)).keys() >= set(shared)]
+    first, second, *others = [
+        grouped((node, runs[node, round_]) for node, round_ in shared) for runs in (before, after, *complete)
+    ]
+    return SpeedUp(ratio, pair_noise.half_width(first, second, others), len(shared))
 
 
 def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
@@ -91,12 +102,8 @@ def _pooled(estimates: Sequence[noise.Noise]) -> noise.Noise | None:
     return noise.Noise(math.sqrt(squares / degrees), degrees)
 
 
-def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], float]:
-    return {
-        (r.spec.identity.node, r.spec.identity.round): rate
-        for r in results
-        if (rate := r.performance.samples_per_second)
-    }
+def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], noise.Run]:
+    return {(r.spec.identity.node, r.spec.identity.round): _run(r) for r in results if r.performance.samples_per_second}
 
 
 def _run(result: RunResult) -> noise.Run:

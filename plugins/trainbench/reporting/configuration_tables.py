@@ -127,12 +127,17 @@ def _verdict_notes(kind: GpuKindComparison) -> tuple[str, ...]:
         "model's quality is not measured.",
         *kind.drift,
     ]
-    if kind.one_run is None:
+    if not kind.has_noise:
         notes.append("The noise is unknown: no run was repeated. Choose two rounds or more.")
     elif kind.num_rounds < 2:
         notes.append(
             "One round: the noise is that between the windows of a pod, without differences between pods. "
             "Two rounds or more include them."
+        )
+    elif kind.baseline.per_sample and kind.baseline.per_sample.num_pairs == 2:
+        notes.append(
+            "Two rounds: the noise between runs is pooled over the configurations, without any that stands out. "
+            "With three rounds or more each comparison has its own."
         )
     return tuple(notes)
 

@@ -23,34 +23,42 @@ def runs(*rates: float, node: str = "gpu-1", windows: tuple[float, ...] | None =
 
 def test_a_drift_of_the_machine_cancels() -> None:
     """20 / 10 and 16 / 8 are both 2, though the second round was 20 % slower for both."""
-    actual = speed_up(runs(10.0, 8.0), runs(20.0, 16.0), None)
+    actual = speed_up(runs(10.0, 8.0), runs(20.0, 16.0))
 
-    assert actual == SpeedUp(pytest.approx(2.0), None, 2)
+    assert actual == SpeedUp(pytest.approx(2.0), pytest.approx(0.0), 2)
     assert actual is not None
-    assert actual.text() == "2.00x"
+    assert actual.text() == "2.000x ± 0.001"
 
 
 def test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have() -> None:
     """Ratios 2 and 8, and a third round that only one of them has: sqrt(16) is 4."""
-    actual = speed_up(runs(10.0, 10.0), runs(20.0, 80.0, 99.0), None)
+    actual = speed_up(runs(10.0, 10.0), runs(20.0, 80.0, 99.0))
 
-    assert actual == SpeedUp(pytest.approx(4.0), None, 2)
+    assert actual is not None
+    assert (actual.ratio, actual.num_pairs) == (pytest.approx(4.0), 2)
 
 
-def test_the_noise_is_what_is_left_without_round_and_configuration() -> None:
-    """Logarithms 0, 0 and 0, 0.02: means out, the residuals are +-0.005, their squares 1e-4, over one degree of
-    freedom: a deviation of 0.01. Two pairs: 0.01 x sqrt(2 / 2) x t(1).
+def test_the_noise_is_that_of_the_rounds_that_both_have() -> None:
+    """Log ratios 0 and 0.02: their mean has the variance 0.02^2 / 4, with one degree of freedom. The third round, which
+    only one of them has, does not count.
     """
-    base, other = runs(10.0, 10.0), runs(10.0, 10.0 * math.exp(0.02))
-    one_run = noise_of_one_run([base, other])
-    assert one_run is not None
-    assert (one_run.sd, one_run.degrees_of_freedom) == (pytest.approx(0.01), 1)
+    actual = speed_up(runs(10.0, 10.0), runs(10.0, 10.0 * math.exp(0.02), 99.0))
 
-    actual = speed_up(base, other, one_run)
     assert actual is not None
     assert actual.log_half_width == pytest.approx(0.01 * t_995(1))
     assert actual.ratio == pytest.approx(math.exp(0.01))
     assert not actual.is_beyond_noise
+
+
+def test_two_rounds_take_the_noise_of_further_configurations_that_ran_in_both() -> None:
+    """Three log ratios to the first round, 0, 0.02 and 0.01: squares about their mean 2e-4, half of it over two
+    degrees, so a run has 0.0071. A configuration that lacks a round is in no pool.
+    """
+    base, other, third = (runs(10.0, 10.0 * math.exp(step)) for step in (0.0, 0.02, 0.01))
+    actual = speed_up(base, other, [third, runs(10.0), ()])
+
+    assert actual is not None
+    assert actual.log_half_width == pytest.approx(math.sqrt(5e-5) * t_995(2))
 
 
 def test_nodes_are_pooled_by_their_degrees_of_freedom() -> None:
@@ -73,8 +81,8 @@ def test_a_single_round_leaves_the_windows() -> None:
 
 def test_nothing_shared_is_nothing_compared() -> None:
     base = runs(10.0)
-    assert speed_up(base, runs(20.0, node="gpu-2"), None) is None
-    assert speed_up(base, (), None) is None
+    assert speed_up(base, runs(20.0, node="gpu-2")) is None
+    assert speed_up(base, ()) is None
     assert noise_of_one_run([]) is None
 
 
@@ -114,6 +122,13 @@ def test_exactly_as_far_as_the_noise_is_not_beyond_it() -> None:
     assert not SpeedUp(math.exp(0.5), math.log(math.exp(0.5)), 3).is_beyond_noise
     assert SpeedUp(math.exp(-0.51), 0.5, 3).is_beyond_noise
     assert not SpeedUp(2.0, None, 3).is_beyond_noise
+
+
+def test_an_interval_that_excludes_1_reads_so() -> None:
+    """1.053 x (e^0.0515 - 1) = 0.056 is more than 0.053, yet 1.053 / e^0.0515 = 1.0001."""
+    actual = SpeedUp(1.053, 0.0515, 1)
+    assert actual.is_beyond_noise
+    assert actual.text() == "1.05x (1.00x to 1.11x)"
 
 
 def test_from_a_fifth_on_the_interval_has_two_sides() -> None:
