@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import scipy.stats
 
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from tests.unit.published.measured import (
     FLOAT8_LORA,
     document,
     each,
-    means_of_20,
     mfu_pct,
     peak_gb,
     performance,
@@ -47,12 +49,14 @@ def page() -> Iterator[str]:
         f"{each(map(probe_tflops, RUNS['fp8']), ',.0f')} TFLOP/s in the LoRA runs, {fp8_pct} % of the peak, as the bf16"
         f" probe's {bf16_pct} % of its own."
     )
-    most = most_apart_pct()
-    yield (
-        f"within {most[0]:.2f} % from step 141 on, where bf16 from weights of another seed differs by {most[1]:.2f} %"
-    )
-    of_bf16, of_fp8, of_other = map(first_below, stream_losses())
-    yield f"fall {of_fp8 - of_bf16} steps later, where the other seed falls {of_bf16 - of_other} earlier"
+    *own, before = pairs()
+    delays = [pair.delay() for pair in own]
+    yield f"falls between {-min(delays)} step earlier and {max(delays)} later from the weights of four seeds, and"
+    yield f"{before.delay()} later in a run before, where other weights alone move it by"
+    falls = [first_below(losses) for name, losses in stream_losses(STREAM).items() if "bf16" in name]
+    yield f"move it by {max(falls) - min(falls)} steps"
+    yield f"ends {ends_apart(own)} higher, {before.ends_apart_pct():.2f} % in the run before; equal runs in bf16 differ"
+    yield f"by up to {most_repeated()[1]:.2f} %"
     bf16, fp8 = medians_ms()
     yield f"takes {fp8:.1f} ms instead of {bf16:.1f} in bf16, medians of three turns: {bf16 / fp8:.2f} times as fast"
 
@@ -119,36 +123,86 @@ def losses_by_heart() -> Iterator[str]:
     yield f"mean loss is {each(bf16, '.3f')} in bf16, {each(fp8, '.3f')} in fp8, {more} % more"
 
 
+class Pair(NamedTuple):
+    """Losses of runs from the same weights."""
+
+    seed: int
+    bf16: Sequence[float]
+    fp8: Sequence[float]
+
+    def delay(self) -> int:
+        """How many steps later the loss of fp8 falls."""
+        return first_below(self.fp8) - first_below(self.bf16)
+
+    def ends_apart_pct(self) -> float:
+        return 100 * (statistics.fmean(self.fp8[END]) / statistics.fmean(self.bf16[END]) - 1)
+
+
+END = slice(140, 200)
+FILES = STREAM, FIRST_STREAM = "losses.json", "losses-first.json"
+
+
+def stream_losses(file: str) -> dict[str, list[float]]:
+    losses: dict[str, list[float]] = document(f"{FLOAT8_LORA}/{file}")["losses"]
+    return losses
+
+
+def pairs() -> list[Pair]:
+    """Of seeds 0 to 3; last the pair of seed 0 that was measured before."""
+    losses, before = map(stream_losses, FILES)
+    own = [Pair(seed, losses[f"chain, bf16, seed {seed}"], losses[f"chain, fp8, seed {seed}"]) for seed in range(4)]
+    return [*own, Pair(0, before["chain, bf16"], before["chain, fp8, fast: all"])]
+
+
 def losses_of_the_stream() -> Iterator[str]:
-    bf16, fp8, other = stream_losses()
-    means = zip(means_of_20(bf16), means_of_20(fp8), *apart_pct(), strict=True)
-    for index, (of_bf16, of_fp8, fp8_pct, other_pct) in enumerate(means):
-        steps = f"{20 * index + 1} to {20 * index + 20}"
-        yield row(steps, f"{of_bf16:.4f}", f"{of_fp8:.4f}", f"{fp8_pct:+.2f} %", f"{other_pct:+.2f} %")
-    ends = "from step 141 on the means of fp8 differ by {:.2f} % at most, those of the other seed by {:.2f} %"
-    yield ends.format(*most_apart_pct())
-    falls = map(first_below, (fp8, bf16, other))
-    yield "stay below 4 from step {} on with fp8, from {} in bf16, and from {} from the other seed".format(*falls)
-    peaks = (max(losses[20:]) for losses in (fp8, bf16, other))
-    yield "Single steps of {:.1f} with fp8, {:.1f} in bf16 and {:.1f} from the other seed precede it".format(*peaks)
+    *own, before = pairs()
+    for pair, name in ((pair, str(pair.seed)) for pair in own):
+        yield row(name, *cells_of(pair))
+    yield row("0, before", *cells_of(before))
+    for name, losses in (
+        ("1, before", stream_losses(FIRST_STREAM)["chain, bf16, seed 1"]),
+        ("4", stream_losses(STREAM)["chain, bf16, seed 4"]),
+    ):
+        yield row(name, str(first_below(losses)), "", "", f"{statistics.fmean(losses[END]):.4f}", "", "")
+    delays = [pair.delay() for pair in own]
+    mean = statistics.fmean(delays)
+    half_width = scipy.stats.t.ppf(0.975, len(delays) - 1) * statistics.stdev(delays) / math.sqrt(len(delays))
+    yield f"the mean of the four is {mean:.2f} ± {half_width:.1f} steps (95 %, Student)"
+    falls = [first_below(losses) for losses in stream_losses(STREAM).values()]
+    bf16 = falls[::2]
+    yield f"Other weights move it from {min(bf16)} to {max(bf16)}, a repeated run by up to {most_repeated()[0]} steps."
+    yield f"{ends_apart(own)} higher, {before.ends_apart_pct():.2f} % in the pair before, where"
+    yield f"repeated runs in bf16 differ by up to {most_repeated()[1]:.2f} %"
+    peaks = {
+        kind: max(max(losses[20:]) for file in FILES for name, losses in stream_losses(file).items() if kind in name)
+        for kind in PEAKS
+    }
+    yield f"up to {peaks['bf16']:.1f} in bf16 and {peaks['fp8']:.1f} with fp8"
 
 
-def stream_losses() -> tuple[list[float], list[float], list[float]]:
-    """In bf16, in fp8, and in bf16 from weights of another seed."""
-    losses = document(f"{FLOAT8_LORA}/losses.json")["losses"]
-    return losses["chain, bf16"], losses["chain, fp8, fast: all"], losses["chain, bf16, seed 1"]
+def cells_of(pair: Pair) -> list[str]:
+    ends = (statistics.fmean(losses[END]) for losses in (pair.bf16, pair.fp8))
+    falls = (str(first_below(losses)) for losses in (pair.bf16, pair.fp8))
+    return [*falls, f"{pair.delay():+d}", *(f"{end:.4f}" for end in ends), f"{pair.ends_apart_pct():+.2f} %"]
 
 
-def apart_pct() -> Iterator[list[float]]:
-    """Means of 20 steps of fp8, and those of the other seed, against bf16's."""
-    bf16, *others = map(means_of_20, stream_losses())
-    for means in others:
-        yield [100 * (mean / of_bf16 - 1) for mean, of_bf16 in zip(means, bf16, strict=True)]
+def ends_apart(own: Sequence[Pair]) -> str:
+    apart = [pair.ends_apart_pct() for pair in own]
+    return f"{min(apart):.2f} to {max(apart):.2f} %"
 
 
-def most_apart_pct() -> list[float]:
-    """From step 141 on."""
-    return [max(map(abs, pcts[7:])) for pcts in apart_pct()]
+def most_repeated() -> tuple[int, float]:
+    """Largest difference of two runs in bf16 from the same weights: of the fall in steps, of the end in percent."""
+    now, before = map(stream_losses, FILES)
+    same = [
+        (before["chain, bf16"], now["chain, bf16, seed 0"]),
+        (before["chain, bf16, seed 1"], now["chain, bf16, seed 1"]),
+    ]
+    ends = ([statistics.fmean(losses[END]) for losses in two] for two in same)
+    return (
+        max(abs(first_below(one) - first_below(other)) for one, other in same),
+        max(100 * (max(two) / min(two) - 1) for two in ends),
+    )
 
 
 def first_below(losses: Sequence[float], limit: float = 4.0) -> int:
