@@ -55,6 +55,29 @@ def test_unknown_nodes_have_the_first_resource_and_a_pattern_names_none() -> Non
         node_discovery.known_fleet(slices, form)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            "measured_stepz",
+            "measured_stepz (did you mean 'measured_steps' or 'max_measured_steps'?) is not a parameter of",
+        ),
+        ("drill_node", "drill_node is not a parameter of strategy_scaling: choose from nodes, strategies, "),
+    ],
+)
+def test_a_name_that_is_no_parameter_of_the_dag_stops_the_plan(
+    wrong: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow takes any by REST and command line; a drill of the scaling study was silently none."""
+    ti = Mock()
+    context = {"params": {"nodes": ["gpu-a"], wrong: "gpu-a"}, "ti": ti}
+    monkeypatch.setattr(plan_tasks, "get_current_context", lambda: context)
+    with pytest.raises(AirflowFailException) as refusal:
+        plan_tasks._planned(CampaignKind.STRATEGIES)
+    assert str(refusal.value).startswith(words)
+    ti.xcom_push.assert_called_once_with(key=plan_tasks.REASON, value=str(refusal.value))
+
+
 def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def make_plan(
 ) -> Plan:
     """The plan on this machine's GPUs, or on `gpus`. Raises ParamsError and PlanError."""
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
+    from trainbench.params.campaign_params import refuse_other_names
     from trainbench.params.refusals import ParamsError
     from trainbench.planning.planners import PLANNERS
 
@@ -52,6 +53,7 @@ def make_plan(
         raise ParamsError(f"--suite is '{suite}'{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
     values: dict[str, Any] = {"device": device} | changes(set_)
+    refuse_other_names(values, SUITES[suite])
     if nodes is not None:
         values["nodes"] = names(nodes)
     is_cuda = values["device"] == Device.CUDA

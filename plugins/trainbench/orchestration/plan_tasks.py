@@ -16,7 +16,7 @@ from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import parse_params
+from trainbench.params.campaign_params import parse_params, refuse_other_names
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from trainbench.planning.planners import PLANNERS
@@ -104,6 +104,7 @@ def _planned(campaign_kind: CampaignKind) -> Plan:
     """Make the plan, check it, and store it last, so that only a plan that can run is stored."""
     context, settings = get_current_context(), read_settings()
     try:
+        refuse_other_names(context["params"], campaign_kind)  # Airflow takes any name by REST and command line
         params = parse_params(dict(context["params"]))
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)

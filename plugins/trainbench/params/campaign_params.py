@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,10 +18,14 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
 from bench_image.contract.work import Device, SeqLength
+from trainbench.core.close_matches import did_you_mean
+from trainbench.core.formats import listing
 from trainbench.core.verdicts import ReferenceMode, Tolerances
+from trainbench.params.applies_to import applies_to
+from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.params.form_fields import TEXT_OR_NUMBER, airflow_schema, form_fields, in_form
-from trainbench.params.refusals import refusal
+from trainbench.params.refusals import ParamsError, refusal
 from trainbench.params.variants import VARIANTS
 from trainbench.params.work_params import WorkParams
 
@@ -245,6 +249,16 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
         return BenchmarkParams.model_validate({**(defaults or {}), **data})
     except ValidationError as error:
         raise refusal(error, FIELDS) from None
+
+
+def refuse_other_names(names: Iterable[str], campaign_kind: CampaignKind) -> None:
+    """Raise ParamsError for a name that is no parameter of this kind's suite: it would change nothing."""
+    choices = [name for name in FIELDS if applies_to(name, campaign_kind)]
+    wrong = [f"{name}{did_you_mean(name, choices)}" for name in names if name not in choices]
+    if wrong:
+        suite = next(suite for suite, kind in SUITES.items() if kind is campaign_kind)
+        verb = "is not a parameter" if len(wrong) == 1 else "are not parameters"
+        raise ParamsError(f"{listing(wrong)} {verb} of {suite}: choose from {', '.join(choices)}")
 
 
 def form(

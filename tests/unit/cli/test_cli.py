@@ -33,7 +33,11 @@ pytestmark = pytest.mark.usefixtures("home")
         (["--nodes", "../../x"], "nodes is '../../x'"),
         (["--set", "micro_batch_size=0"], "micro_batch_size is '0'"),
         (["--set", "rounds"], "--set 'rounds' has no '='"),
-        (["--set", "colour=red"], "colour is not a parameter: choose from"),
+        (["--set", "colour=red"], "colour is not a parameter of node_consistency: choose from nodes, "),
+        (
+            ["--set", "modle=tiny", "--set", "variants=fp16"],
+            "modle (did you mean 'model'?) and variants are not parameters of node_consistency: choose from nodes, ",
+        ),
         (["--set", "usd_per_gpu_hour=nan"], "usd_per_gpu_hour is 'nan'"),
         (["--set", "drill_node=node-9"], "drill_node 'node-9' is not among the nodes"),
         (["--set", "strategies=ddp"], "nothing can run: strategy ddp"),
