@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.published.measured import PRODUCTS, SECOND, document, each, profile, row
+from tests.unit.published.measured import PRODUCTS, RESULTS, SECOND, document, each, profile, row
 
 LAYERS = 32  # of Mistral-7B
+TOKENS = 16_384  # of a step of LoRA 8 x 2048
 LEAST_GAIN_PCT = 1.0  # as in studies/measure_products.py
 LAYER = "forward gate and up, B beside, 16384 tokens"  # the first product of a sequence names it
 WITHOUT_ADAPTERS = "forward gate and up, no adapters, 16384 tokens"
@@ -98,7 +100,72 @@ def short_timing() -> Iterator[str]:
     yield f"made {rate:.0f} TFLOP/s in its first three calls and {each(kept, '.0f')} in its turns"
 
 
+def turns() -> dict[str, Any]:
+    return {run["name"]: run for run in document(f"{PRODUCTS}/turns.json")}
+
+
+def gains_pct() -> list[float]:
+    """Of the run with the table over the run before it, and over the one after it."""
+    of = turns()
+    return [100 * (of["table-1"]["tokens_per_s"] / of[name]["tokens_per_s"] - 1) for name in ("torch-1", "torch-2")]
+
+
+def whole_runs() -> Iterator[str]:
+    of = turns()
+    for name, run in of.items():
+        windows = ", ".join(f"{rate:.3f}" for rate in run["samples_per_s"])
+        machine = f"{run['power_w']:.0f} W", f"{run['clock_mhz']:,.0f} MHz"
+        yield row(f"`{name}`", f"{run['tokens_per_s']:,.0f}", windows, f"{run['mfu_pct']:.1f} %", *machine)
+    (cut,) = re.findall(r"window=1/2 steps=6 samples_per_s=(\S+)", (RESULTS / PRODUCTS / "table-2-log.txt").read_text())
+    yield row("`table-2`", "not known", cut, *["not known"] * 3)
+    table, *torchs = [of[name]["tokens_per_s"] for name in ("table-1", "torch-1", "torch-2")]
+    mean_ms = statistics.fmean(1e3 * TOKENS / rate for rate in torchs)
+    yield f"{each(gains_pct(), '.1f')} % faster"
+    yield f"{100 * (table / statistics.fmean(torchs) - 1):.1f} % than their mean"
+    yield f"{mean_ms - 1e3 * TOKENS / table:.1f} ms of a step of {mean_ms:.1f} ms"
+    yield f"differ by {100 * (max(torchs) / min(torchs) - 1):.1f} %"
+    (peak,) = {run["peak_gb"] for run in of.values()}
+    yield f"the same, {peak:.3f} GB"
+
+
+def losses_apart() -> Iterator[str]:
+    losses = {name: run["losses"] for name, run in turns().items()}
+
+    def most(one: str, other: str) -> float:
+        return max(abs(mine - theirs) for mine, theirs in zip(losses[one], losses[other], strict=True))
+
+    of_table = max(most("table-1", name) for name in ("torch-1", "torch-2"))
+    yield f"by at most {of_table:.4f}, they from each other by {most('torch-1', 'torch-2'):.4f}"
+
+
+def checked() -> Iterator[str]:
+    """The products as the program makes them: in sequence, and their results against torch's."""
+    of = document(f"{PRODUCTS}/check.json")
+    ours, torchs = of["layer_ms"]["chosen"], of["layer_ms"]["torch"]
+    saved = statistics.fmean(torchs) - statistics.fmean(ours)
+    yield f"{each(ours, '.2f')} ms a layer instead of {each(torchs, '.2f')}"
+    yield f"{100 * saved / statistics.fmean(ours):.1f} % faster, or {LAYERS * saved:.1f} ms of a step"
+    tried = [outcome for product in of["products"].values() for outcome in product["equal and error_pct"].values()]
+    assert all(equal for equal, _ in tried)
+    assert all(equal for kind in ("launched", "replayed") for equal in of["layer"][kind]["equal to torch"])
+    yield f"{len(tried)} pairs of product and algorithm"
+    for name in ("forward gate and up", "gradient down"):
+        yield f"{name} {of['products'][name]['chosen']}"
+
+
+def whole_runs_in_tries() -> Iterator[str]:
+    table, before, after = (turns()[name] for name in ("table-1", "torch-1", "torch-2"))
+    rates = [f"{run['tokens_per_s']:,.0f}" for run in (table, before, after)]
+    yield f"{rates[0]} tokens/s between {rates[1]} and {rates[2]}"
+    yield f"{each(gains_pct(), '.1f')} % faster, {table['mfu_pct']:.1f} % MFU between {before['mfu_pct']:.1f} and"
+    yield f"{after['mfu_pct']:.1f} %"
+
+
 def note() -> Iterator[str]:
+    yield f"{min(gains_pct()):.1f} to {max(gains_pct()):.1f} % faster"
+    yield from whole_runs()
+    yield from losses_apart()
+    yield from checked()
     yield from table()
     yield from layers()
     yield from beside()
@@ -109,7 +176,8 @@ def note() -> Iterator[str]:
 def in_tries() -> Iterator[str]:
     yield f"{gain_pct(LAYER):.1f} % faster, and {gain_pct(WITHOUT_ADAPTERS):.1f} % faster where the MLP has no adapters"
     yield from prediction()
+    yield from whole_runs_in_tries()
 
 
 def in_short() -> Iterator[str]:
-    yield f"[{gain_pct(LAYER):.1f} % of a LoRA"
+    yield f"[{each(gains_pct(), '.1f')} % faster]"
