@@ -111,9 +111,12 @@ def _cost_parts(one: Standing) -> list[str]:
     is_noise = one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
     if one.saving_pct is None or one.token_saving_pct is None or is_noise:
         return []
-    if one.verdict is Verdict.OTHER_WORK:
-        return [f"{_costs('sample', one.saving_pct)}, {_costs('token', one.token_saving_pct)}"]
-    return [_costs("sample", one.saving_pct)]
+    if one.verdict is not Verdict.OTHER_WORK:
+        return [_costs("sample", one.saving_pct)]
+    both = (("sample", one.saving_pct, one.per_sample), ("token", one.token_saving_pct, one.per_token))
+    if parts := [_costs(what, pct) for what, pct, rate in both if rate and rate.is_beyond_noise]:
+        return [", ".join(parts)]
+    return []
 
 
 def _costs(what: str, saving_pct: float) -> str:

@@ -145,6 +145,29 @@ def test_noise_that_would_hide_a_difference_is_not_called_none(windows: tuple[fl
     )
 
 
+def test_a_cost_within_the_noise_is_not_told() -> None:
+    """Twice the samples/s of half the length, and so the tokens/s of the baseline: the price of a token did not change
+    by more than the noise, that of a sample did.
+    """
+    work: dict[str, Any] = {**campaigns.BASE_WORK}
+    half = work | {"seq_length": work["seq_length"] // 2}
+    runs = [
+        campaigns.a10("gpu-1", 0.70, windows=(0.69, 0.70, 0.71), **work),
+        campaigns.a10("gpu-1", 1.41, windows=(1.40, 1.41, 1.42), **half),
+    ]
+    labels = {runs[0].spec.identity.group_id: "baseline", runs[1].spec.identity.group_id: "seq 512"}
+    kind = {
+        "campaign_kind": GUIDE.campaign_kind,
+        "labels": labels,
+        "costs": [campaigns.make_cost(r, 0.6) for r in runs],
+    }
+    verdicts, *_ = configurations(campaigns.make_campaign(runs, **kind))
+
+    (summary,) = [row.texts[2] for row in verdicts.rows if row.texts[1] == "seq 512"]
+    assert "a sample costs 50.4 % less" in summary
+    assert "a token costs" not in summary
+
+
 def test_one_round_says_what_it_cannot_know() -> None:
     verdicts, *_ = configurations(campaigns.configurations(rounds=1))
 
