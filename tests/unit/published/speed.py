@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import float8_lora, peers, start, zero
+from tests.unit.published import configurations, float8_lora, peers, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -52,6 +52,7 @@ def performance() -> Iterator[str]:
     yield from limit_of_qlora()
     yield from limit_of_lora()
     yield from against_the_trainer()
+    yield from configurations.page()
     yield from peers.page()
     yield from float8()
     yield from float8_losses()
