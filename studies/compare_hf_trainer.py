@@ -14,7 +14,6 @@ import itertools
 import json
 import statistics
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from bench_image.model.lora_layers import with_4bit_layers
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.train_step import TrainStep
 from same_job import ALL_LINEARS, job_spec, mark, seconds_between
+from studies.argument_types import output_file
 
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn
 
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--targets", nargs="+", default=list(ALL_LINEARS), help="layers that get adapters")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted steps of a turn")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=output_file, required=True)
     arguments = parser.parse_args()
     spec = job_spec("qlora", arguments.targets, model=arguments.model, preset=Preset.AS_USERS_RUN)
     result = compared(spec, arguments.rounds, arguments.steps)

@@ -2,16 +2,14 @@
 
 PYTHONPATH=.:plugins python studies/detection_study.py docs/results/detection-2026-11-22/counts.json
 PYTHONPATH=.:plugins python studies/detection_doc.py     # writes docs/detection.md from it
-
-Names of tables after the file: only these are counted.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import resource
-import sys
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,8 +17,10 @@ from pathlib import Path
 
 from bench_image.contract.frozen import Frozen
 from detection_nights import Fleet, Past, simulate
+from studies.argument_types import output_file
 from trainbench.core.verdicts import ReferenceMode
 
+WORKERS = 2
 FIRST = 20  # nights whose counts are kept apart, so that a test can repeat them
 SPREADS, NOISES = (0.2, 0.4, 1.3), (0.1, 0.3, 1.0, 2.0)
 SLOW = (3.0, 5.0, 7.0, 10.0)
@@ -179,23 +179,33 @@ def counted(case: Case) -> dict[str, object]:
     }
 
 
-def main(path: Path, tables: Collection[str] = (), workers: int = 2) -> None:
-    started, planned = time.monotonic(), [case for case in cases() if not tables or case.table in tables]
-    with ProcessPoolExecutor(workers) as pool:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=output_file)
+    parser.add_argument("tables", nargs="*", help="only these are counted")
+    options = parser.parse_args()
+    known = dict.fromkeys(case.table for case in cases())
+    if unknown := [name for name in options.tables if name not in known]:
+        parser.error(f"there is no table {unknown[0]}: choose from {', '.join(known)}")
+    run(options.output, options.tables or known)
+
+
+def run(path: Path, tables: Collection[str]) -> None:
+    started, planned = time.monotonic(), [case for case in cases() if case.table in tables]
+    with ProcessPoolExecutor(WORKERS) as pool:
         rows = []
         for i, row in enumerate(pool.map(counted, planned), 1):
             rows.append(row)
             print(f"\r{i} of {len(planned)} cases, {time.monotonic() - started:.0f} s", end="", flush=True)
     about = {
         "cpu_s": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime),
-        "workers": workers,
+        "workers": WORKERS,
         "python": platform.python_version(),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row) for row in rows)
     path.write_text(f'{{"about": {json.dumps(about)}, "first_nights": {FIRST}, "cases": [\n{lines}\n]}}\n')
     print(f"\n{path}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main()

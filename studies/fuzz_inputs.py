@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
+from studies.argument_types import output_file
 from tests.builders.nights import night
 from tests.builders.results import make_result
 from trainbench.exchange.seq2seq_files import BenchFileError, parse_bench_file
@@ -94,7 +95,7 @@ class Answers(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=output_file)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all readers together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

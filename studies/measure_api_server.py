@@ -35,6 +35,7 @@ import psutil
 from local_airflow import LocalAirflow, stop_descendants
 from made_history import record_nights
 from measure_pages import GPUS, SEEN, forget, machine
+from studies.argument_types import output_file
 from tests.builders.ports import free_port
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters
@@ -73,7 +74,7 @@ def main() -> None:
     pages.add_argument("--times", type=int, default=20, help="how often each page is read after its first time")
     airflow = chosen.add_parser("airflow", help="Airflow's own pages, with and without the plugin")
     for parser_of in (pages, airflow):
-        parser_of.add_argument("output", type=Path)
+        parser_of.add_argument("output", type=output_file)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trainbench-") as folder:
         try:

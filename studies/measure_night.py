@@ -58,15 +58,23 @@ def main() -> int:
     parser.add_argument("--parallelism", type=int, default=4)
     parser.add_argument("--patience-s", type=float, default=3600.0)
     parser.add_argument("--until-mapped", action="store_true", help="end when Airflow has made the tasks of all pods")
-    parser.add_argument("--table", nargs="+", type=Path, help="print the Markdown table of these documents instead")
+    parser.add_argument("--table", nargs="+", type=_stored, help="print the Markdown table of these documents instead")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table(json.loads(path.read_text()) | {"name": path.stem} for path in options.table)))
+        print("\n".join(table(options.table)))
         return 0
     with tempfile.TemporaryDirectory(prefix="trainbench-night-") as folder:
         document = night(Path(folder), options)
     print(json.dumps(document, indent=1))
     return 0
+
+
+def _stored(text: str) -> dict[str, Any]:
+    """The document of a night that is at this path."""
+    try:
+        return json.loads(Path(text).read_text()) | {"name": Path(text).stem}
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be read: {error.strerror}") from None
 
 
 def night(folder: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -27,10 +27,12 @@ import sqlalchemy
 from sqlalchemy import func, insert, select, text
 
 from bench_image.contract.result import RunResult
+from studies.argument_types import output_file
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, MetricVerdict, State
+from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
 from trainbench.history.run_rows import rows
 from trainbench.history.run_tables import breaches, runs
@@ -56,13 +58,16 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=output_file)
     parser.add_argument("--nights", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--times", type=int, default=10, help="how often each read is repeated, after a first time")
     parser.add_argument("--keep", action="store_true", help="the database is filled already")
     options = parser.parse_args()
-    history = open_history(options.url)
+    try:
+        history = open_history(options.url)
+    except HistoryError as error:
+        parser.error(str(error))
     document: dict[str, Any] = {"machine": machine(history), "nodes": options.nodes, "nights": options.nights}
     night = one_night(options.nodes)
     if not options.keep:

@@ -9,12 +9,11 @@ NVIDIA GPU:
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from bench_image.parallel.strategies import join_group
 from bench_image.training.execution import describe_execution
 from bench_image.training.oom import is_out_of_memory
 from bench_image.training.train_step import TrainStep
+from studies.argument_types import output_file
 
 STEPS = 3  # the optimizer's states are there from the first step on
 USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED
@@ -131,10 +131,14 @@ def measure(work: RunSpec) -> dict[str, Any]:
 
 
 def main() -> None:
-    first, stride = (int(word) for word in sys.argv[2:4]) if len(sys.argv) > 2 else (0, 1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=output_file, metavar="OUTPUT.json")
+    parser.add_argument("first", type=int, nargs="?", default=0)
+    parser.add_argument("stride", type=int, nargs="?", default=1)
+    arguments = parser.parse_args()
     os.environ.setdefault("LOCAL_RANK", "0")
     rows = []
-    for configuration in configurations()[first::stride]:
+    for configuration in configurations()[arguments.first :: arguments.stride]:
         rows.append(measure(configuration))
         gc.collect()
         torch._dynamo.reset()
@@ -144,7 +148,7 @@ def main() -> None:
         peak = f"{row['peak_allocated_bytes'] / 1e9:.2f} GB" if row["peak_allocated_bytes"] else row["error"]
         print(f"{name} checkpointing={work.gradient_checkpointing}: {peak}", flush=True)
         gpu = torch.cuda.get_device_name()
-        Path(sys.argv[1]).write_text(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows}, indent=1))
+        arguments.output.write_text(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from studies.argument_types import spec_file
 from studies.profile_start import CACHES
 from studies.run_specs import run
 
@@ -26,7 +27,7 @@ PHASES = ("launch_s", "import_s", "build_s", "probe_s", "autotune_s", "warmup_s"
 def main() -> int:
     """Returns 1 if any run did not end ok."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("spec", type=Path, metavar="SPEC.json")
+    parser.add_argument("spec", type=spec_file, metavar="SPEC.json")
     parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="without results of earlier runs")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()

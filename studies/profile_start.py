@@ -28,6 +28,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import SPEC_ENV
 from bench_image.process.rank_report import STARTED_ENV
 from bench_image.process.supervisor import rank_environment
+from studies.argument_types import spec_file
 
 INTERVAL_S = 0.01
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -108,7 +109,7 @@ def compiled() -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("spec", type=Path)
+    parser.add_argument("spec", type=spec_file)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--warm", action="store_true", help="keep the compile caches")
     parser.add_argument("--lines", type=int, default=LINES, help="of each phase")

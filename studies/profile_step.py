@@ -24,6 +24,7 @@ from bench_image.contract.flops import flops_per_token
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import RunSpec
+from studies.argument_types import spec_file
 
 T = TypeVar("T")
 PROFILED_STEPS = 2
@@ -181,7 +182,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("specs", nargs="+", type=Path, help="RunSpec JSON files, strategy single")
+    parser.add_argument("specs", nargs="+", type=spec_file, help="RunSpec JSON files, strategy single")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--without", nargs="*", choices=PARTS, default=[])
     arguments = parser.parse_args()

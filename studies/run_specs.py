@@ -22,6 +22,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from studies.argument_types import spec_file
+
 TCP_CAMPAIGN = "-tcp"
 TCP_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 
@@ -30,7 +34,7 @@ def main() -> int:
     """Returns 1 if any run did not end ok."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, metavar="OUTPUT_DIR")
-    parser.add_argument("specs", type=Path, nargs="+", metavar="SPEC.json")
+    parser.add_argument("specs", type=spec_file, nargs="+", metavar="SPEC.json")
     parser.add_argument("--begin-within-s", type=float, default=math.inf, help="begin no run after so many seconds")
     arguments = parser.parse_args()
     last_begin = time.monotonic() + arguments.begin_within_s

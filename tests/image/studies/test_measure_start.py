@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import measure_start
+from tests.builders import make_spec
 
 
 def test_a_folder_with_results_is_refused(
@@ -15,7 +16,9 @@ def test_a_folder_with_results_is_refused(
 ) -> None:
     (tmp_path / "cold-1").mkdir()
     (tmp_path / "cold-1" / "result.json").write_text("{}")
-    monkeypatch.setattr(sys, "argv", ["measure_start.py", "spec.json", "--output", str(tmp_path)])
+    spec = tmp_path / "spec.json"
+    spec.write_text(make_spec().model_dump_json())
+    monkeypatch.setattr(sys, "argv", ["measure_start.py", str(spec), "--output", str(tmp_path)])
 
     with pytest.raises(SystemExit):
         measure_start.main()
