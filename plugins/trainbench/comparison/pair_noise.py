@@ -1,4 +1,4 @@
-"""The noise of one comparison of two configurations, from these two alone wherever they are repeated often enough.
+"""The noise of one comparison of two configurations, mostly from these two alone.
 
 With k pairs of runs the logarithm of the ratio has the variance 2 / k * sd^2, `sd` of one run. Two estimates, the one
 with the wider interval counts:
@@ -6,17 +6,16 @@ with the wider interval counts:
 - *within runs*: Welch's. The variances of the log rates of either configuration's windows about their run's mean, v and
   w with m and n degrees of freedom: sd^2 = (v + w) / 2, with (v + w)^2 / (v^2 / m + w^2 / n) degrees of freedom
   (Satterthwaite, Biometrics Bulletin 2, 1946), rounded down. Not divided by the number of windows: see `noise`.
-- *between runs* (two rounds or more): the paired t test, that is half the variance of the log ratios about their node's
-  mean.
+- *between runs* (two rounds or more): the paired t test with a moderated variance. Student's t of the two or three
+  rounds of a night is 64 or 10, so the d degrees of freedom of the pair's own variance v (half that of the log ratios
+  about their node's mean) are joined by p = PRIOR_DEGREES of the variance w of the other configurations:
+  sd^2 = (p w + d v) / (p + d) with p + d degrees (Smyth, Statistical Applications in Genetics and Molecular Biology 3,
+  2004; one degree, so that a pair noisier than the others is soon judged by itself).
 
-Both hold however much noisier one of the two is than the other, and no third configuration is in them.
-
-**One degree of freedom**: two rounds on one node. Student's t is 64 then, so the noise between runs is pooled over all
-configurations that ran in these rounds, except those that stand out. The residuals of a table of n configurations fall
-into those of the table without one of them and that one's own: the ratio of both mean squares has an F distribution.
-The one with the largest is left out where P * n < ALPHA, and the rest is tested again (Cochran's test of an outlying
-variance as an F test: 't Lam, Analytica Chimica Acta 659, 2010). A comparison with one that is left out is judged by
-its own one degree of freedom.
+**A noisy configuration** is left out of w, and its own comparisons have no prior. The residuals of a table of n
+configurations fall into those of the table without one of them and that one's own: the ratio of both mean squares has
+an F distribution. The one with the largest is left out where P * n < ALPHA, and the rest is tested again (Cochran's
+test of an outlying variance as an F test: 't Lam, Analytica Chimica Acta 659, 2010).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from trainbench.judging import noise
 from trainbench.judging.noise import Noise, Run
 from trainbench.judging.peers.scatter import MIN_SD
 
-ALPHA = 0.01  # share of campaigns of equal noise in which a configuration is left out
-ENOUGH_DEGREES = 2  # for a comparison to need no third configuration
+ALPHA = 0.05  # share of campaigns of equal noise in which a configuration is left out
+PRIOR_DEGREES = 1  # of the other configurations' noise in that of one comparison
 
 Runs = Mapping[str, Sequence[Run]]  # node -> the runs of one configuration there, in the order of the rounds
 
@@ -55,11 +54,16 @@ def _within(base: Runs, other: Runs) -> Noise | None:
 
 
 def _between(base: Runs, other: Runs, beside: Sequence[Runs]) -> Noise | None:
-    own = _residual([base, other])
-    if own is None or own.degrees_of_freedom >= ENOUGH_DEGREES:
+    own, alike = _residual([base, other]), _alike([base, other, *beside])
+    pooled = _residual(alike)
+    if own is None or pooled is None or not all(any(one is member for one in alike) for member in (base, other)):
         return own
-    alike = _alike([base, other, *beside])
-    return _residual(alike) if any(one is base for one in alike) and any(one is other for one in alike) else own
+    degrees = pooled.degrees_of_freedom - own.degrees_of_freedom
+    if not degrees:  # nothing is beside them
+        return own
+    others = max(pooled.degrees_of_freedom * pooled.sd**2 - own.degrees_of_freedom * own.sd**2, 0.0) / degrees
+    total = PRIOR_DEGREES + own.degrees_of_freedom
+    return Noise(math.sqrt((PRIOR_DEGREES * others + own.degrees_of_freedom * own.sd**2) / total), total)
 
 
 def _alike(configurations: Sequence[Runs]) -> Sequence[Runs]:

@@ -137,10 +137,10 @@ def _verdict_notes(kind: GpuKindComparison) -> tuple[str, ...]:
             "One round: the noise is that between the windows of a pod, without differences between pods. "
             "Two rounds or more include them."
         )
-    elif kind.baseline.per_sample and kind.baseline.per_sample.num_pairs == 2:
+    else:
         notes.append(
-            "Two rounds: the noise between runs is pooled over the configurations, without any that stands out. "
-            "With three rounds or more each comparison has its own."
+            "The noise is that of the two configurations compared. Few rounds measure it badly, so the others' noise "
+            "between runs counts a little, without any configuration that stands out."
         )
     return tuple(notes)
 

@@ -58,14 +58,43 @@ class TestOneRound:
 
 
 class TestSeveralRounds:
-    def test_three_rounds_are_a_paired_t_test(self) -> None:
-        """Log ratios 0.01, 0.02, 0.03: their mean has the variance 1e-4 / 3, with two degrees. A drift is in neither,
-        and a third configuration that is far off changes nothing.
-        """
-        base, other, noisy = rounds(0.0, 0.5, 0.9), rounds(0.01, 0.52, 0.93), rounds(0.0, 1.0, -1.0)
+    STEPS = (0.0, 0.002, -0.002, 0.004, -0.004)  # of the log rate from the first round to the second
+
+    def configurations(self, *steps: float) -> list[Runs]:
+        return [rounds(0.0, step) for step in (*self.STEPS, *steps)]
+
+    def test_a_pair_alone_has_a_paired_t_test(self) -> None:
+        """Log ratios 0.01, 0.02, 0.03: their mean has the variance 1e-4 / 3, with two degrees. A drift is not in it."""
+        base, other = rounds(0.0, 0.5, 0.9), rounds(0.01, 0.52, 0.93)
 
         assert known(base, other) == pytest.approx(9.925 * 0.01 / math.sqrt(3), rel=1e-4)
-        assert known(base, other, noisy) == known(base, other)
+
+    def test_others_join_with_one_degree(self) -> None:
+        """Half the squares of the six steps are 2e-5; the pair has (0.002 / 2)^2 = 1e-6 of it with one degree, the
+        others 1.9e-5 / 4. Together sd^2 = (4.75e-6 + 1e-6) / 2 with two degrees, of which t is 9.925; there are two
+        pairs, so the variance of the mean is sd^2.
+        """
+        base, other, *beside = self.configurations(0.0)
+
+        assert known(base, other, *beside) == pytest.approx(9.925 * math.sqrt(5.75e-6 / 2), rel=1e-4)
+        assert known(base, other) == pytest.approx(63.66 * math.sqrt(1e-6), rel=1e-4)
+
+    def test_one_that_stands_out_costs_its_own_comparisons_only(self) -> None:
+        """0.2 is 50 times the others' scatter. Against the first its step is judged by itself: variance 0.2^2 / 4 of
+        the mean, t(1) = 63.66.
+        """
+        base, other, *beside, noisy = self.configurations(0.2)
+
+        assert known(base, other, *beside, noisy) == pytest.approx(known(base, other, *beside), rel=1e-9)
+        assert known(base, noisy, other, *beside) == pytest.approx(63.66 * 0.1, rel=1e-3)
+
+    def test_one_that_differs_by_chance_stays_with_the_others(self) -> None:
+        base, other, *beside, further = self.configurations(0.01)
+
+        assert known(base, other, *beside, further) > known(base, other, *beside)
+
+    def test_equal_rates_do_not_stand_out_by_rounding(self) -> None:
+        assert known(*(rounds(log, log + 1.0) for log in (0.1, 0.2, 0.3, 0.4))) == pytest.approx(0.0, abs=1e-12)
 
     def test_nodes_are_pooled_by_their_degrees_of_freedom(self) -> None:
         """Log ratios 0, 0.02 on one node and 0, 0 on another: squares 2e-4 over two degrees, and four pairs."""
@@ -82,40 +111,7 @@ class TestSeveralRounds:
         assert known(base, other) == pytest.approx(t_995(6) * math.sqrt(variance / 3))
 
 
-class TestTwoRounds:
-    """One degree of freedom each: six configurations are pooled, but for one that stands out."""
-
-    STEPS = (0.0, 0.002, -0.002, 0.004, -0.004)  # of the log rate from the first round to the second
-
-    def configurations(self, *steps: float) -> list[Runs]:
-        return [rounds(0.0, step) for step in (*self.STEPS, *steps)]
-
-    def test_equal_noise_is_pooled(self) -> None:
-        """The steps' squares about their mean of 0 sum to 4e-5, half of it over four degrees: sd^2 = 5e-6."""
-        base, other, *beside = self.configurations()
-
-        assert known(base, other, *beside) == pytest.approx(t_995(4) * math.sqrt(5e-6), rel=1e-6)
-        assert known(base, other) == pytest.approx(t_995(1) * math.sqrt(2e-6 / 2), rel=1e-6)
-
-    def test_one_that_stands_out_costs_its_own_comparisons_only(self) -> None:
-        """0.2 is 50 times the others' scatter. Against the first its step is judged by itself: variance 0.2^2 / 4 of
-        the mean, t(1) = 63.66.
-        """
-        base, other, *beside, noisy = self.configurations(0.2)
-
-        assert known(base, other, *beside, noisy) == pytest.approx(known(base, other, *beside), rel=1e-9)
-        assert known(base, noisy, other, *beside) == pytest.approx(63.66 * 0.1, rel=1e-3)
-
-    def test_one_that_differs_by_chance_stays_in_the_pool(self) -> None:
-        base, other, *beside, further = self.configurations(0.01)
-
-        assert known(base, other, *beside, further) > known(base, other, *beside)
-
-    def test_equal_rates_do_not_stand_out_by_rounding(self) -> None:
-        assert known(*(rounds(log, log + 1.0) for log in (0.1, 0.2, 0.3, 0.4))) == pytest.approx(0.0, abs=1e-12)
-
-
-def false_verdicts(noisy: float, *, num_rounds: int, shows_in_windows: bool, num: int = 800) -> tuple[float, float]:
+def false_verdicts(noisy: float, *, num_rounds: int, shows_in_windows: bool, num: int = 300) -> tuple[float, float]:
     """Shares of campaigns of four equally fast configurations in which the third, and the last, is called different:
     runs scatter by 0.3 %, those of the last by `noisy` times as much.
     """
@@ -138,12 +134,12 @@ def a_campaign_s_runs(random: np.random.Generator, sd: float, drift: Sequence[fl
     return {"gpu-1": runs}
 
 
-@pytest.mark.parametrize("noisy", [1.0, 3.0, 10.0])
-@pytest.mark.parametrize(("num_rounds", "shows_in_windows"), [(1, True), (2, True), (3, False), (3, True)])
+@pytest.mark.parametrize("noisy", [1.0, 10.0])
+@pytest.mark.parametrize(("num_rounds", "shows_in_windows"), [(1, True), (2, False), (2, True), (3, False), (3, True)])
 def test_chance_alone_differs_in_about_one_campaign_of_a_hundred(
     noisy: float, num_rounds: int, shows_in_windows: bool
 ) -> None:
-    """1 %, and what 800 campaigns leave open; with one round the mean of five windows adds a fifth of the variance,
-    which makes it 2 %.
+    """1 %, and what 300 campaigns leave open. It is 2 % with one round, where the mean of five windows adds a fifth of
+    the variance, and 3 % for one ten times as noisy as the others in its few rounds, but not in its windows.
     """
-    assert max(false_verdicts(noisy, num_rounds=num_rounds, shows_in_windows=shows_in_windows)) <= 0.02
+    assert max(false_verdicts(noisy, num_rounds=num_rounds, shows_in_windows=shows_in_windows)) <= 0.03
