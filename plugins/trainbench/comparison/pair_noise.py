@@ -12,6 +12,10 @@ with the wider interval counts:
   sd^2 = (p w + d v) / (p + d) with p + d degrees (Smyth, Statistical Applications in Genetics and Molecular Biology 3,
   2004; one degree, so that a pair noisier than the others is soon judged by itself).
 
+Simulated, at most 2 % of equally fast configurations are called different. One whose runs scatter 10 times as much as
+the others', and its windows do not, is called different in up to 7 % of the campaigns of two rounds and 3 % of three:
+its few runs may lie close together by chance, and then it does not stand out.
+
 **A noisy configuration** is left out of w, and its own comparisons have no prior. The residuals of a table of n
 configurations fall into those of the table without one of them and that one's own: the ratio of both mean squares has
 an F distribution. The one with the largest is left out where P * n < ALPHA, and the rest is tested again (Cochran's

@@ -1,8 +1,8 @@
 """How much faster one configuration is than another on the same nodes, and how sure that is.
 
 **Ratio.** Both ran in the same rounds, so each round gives one ratio, in which a drift of the machine cancels; their
-geometric mean counts. **Uncertainty.** The noise of these two configurations, from the rounds and from the windows:
-`pair_noise` has the formulas. A third one that is noisy widens nothing here.
+geometric mean counts. **Uncertainty.** The noise of these two configurations, from the rounds and from the windows, and
+a little that of the others between rounds, without any that stands out: `pair_noise` has the formulas.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def speed_up(
     base: Sequence[RunResult], other: Sequence[RunResult], beside: Iterable[Sequence[RunResult]] = ()
 ) -> SpeedUp | None:
     """Samples/s of `other` over those of `base`; None where they share no round of a node. All are good runs; `beside`:
-    those of further configurations, which count only where both were repeated once.
+    those of further configurations, whose noise counts where they ran in all rounds that both share.
     """
     before, after = _by_round(base), _by_round(other)
     shared = sorted(before.keys() & after.keys())
