@@ -100,6 +100,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     # The larger of two moments: at the loss, or in the backward pass.
     at_loss = saved + logits + waiting
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
+    in_backward += tokens * _softmax_backward_bytes(spec, shape) - _copies_after_forward(spec, shape)
     total = weights + optimizer + max(at_loss, in_backward)
     paged = _paged_per_gpu(spec, trainable)
     return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total, paged)
@@ -243,10 +244,21 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
     return round(packable * packed) + (total - packable) * stream + (width * head if width < stream else 0) + adapters
 
 
+def _copies_after_forward(spec: RunSpec, shape: ModelShape) -> int:
+    """Bytes of autocast's narrow copies in `_weight_bytes` that are freed before the backward pass.
+
+    With checkpointing no saved tensor needs those of the layers, so they end with forward; one layer's are made again.
+    """
+    copied = spec.work.lora is None and _width(spec) < _stream_width(spec)
+    if not copied or not spec.work.gradient_checkpointing or spec.placement.strategy in GATHERED:
+        return 0
+    return _width(spec) * num_linear(shape) * (num_layers(shape) - 1) // num_layers(shape)
+
+
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes that one layer saves per token for its backward pass.
 
-    Layers that another preset compiles count as eager ones, which save more: their peaks were not measured.
+    Layers that another preset compiles count as eager ones, which save more.
     """
     if compiles_as_tuned(spec):
         layer = _width(spec) * _compiled_numbers(spec, shape) - _saved_by_float8(spec, shape)
@@ -260,6 +272,16 @@ def _score_bytes(spec: RunSpec, shape: ModelShape) -> int:
     if spec.work.attention is not Attention.EAGER or isinstance(shape, EncoderDecoderShape):
         return 0
     return shape.num_heads * spec.work.seq_length * (4 + _width(spec))
+
+
+def _softmax_backward_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """Bytes per token for which the backward pass of eager attention needs more than its saved scores.
+
+    torch's softmax on CUDA has four matrices in fp32 then: the scores, their gradient, the product of both and the
+    result. The saved copy of the scores is freed before.
+    """
+    saved = _score_bytes(spec, shape)
+    return shape.num_heads * spec.work.seq_length * 4 * 4 - saved if saved else 0
 
 
 def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:

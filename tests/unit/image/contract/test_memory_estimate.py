@@ -153,6 +153,26 @@ def test_eager_attention_keeps_all_scores() -> None:
     assert eager - fused == 8 * 512 * 32 * 32 * 512 * (4 + 2)
 
 
+def test_the_backward_pass_of_eager_attention_holds_four_matrices_of_scores() -> None:
+    """Of one layer, in fp32: 32 heads x 512 x 512 scores, their gradient, the product of both and the result."""
+    work: dict[str, Any] = {"recipe": Recipe.FULL, "micro_batch_size": 1, "seq_length": 512}
+    fused, eager = (memory_need_bytes(make_spec(**work, attention=attention)).total for attention in (None, "eager"))
+
+    assert eager - fused == 32 * 512 * 512 * 4 * 4
+
+
+def test_autocasts_copies_of_checkpointed_layers_end_with_forward() -> None:
+    """fp32 weights, gradients and AdamW states: 16 bytes per parameter. In fp16 the head and the layer that is computed
+    again, one of 32: 2 bytes each. The layer saves 49 * 4096 bytes per token, and 16 * 4096 for fp32 between layers.
+    """
+    parameters, linear = 7_241_732_096, 6_979_321_856
+    work: dict[str, Any] = {"precision": "fp16", "optimizer": Optimizer.ADAMW_TORCH}
+    need = memory_need_bytes(make_spec(recipe=Recipe.FULL, micro_batch_size=1, seq_length=512, **work))
+
+    assert need.weights == 4 * parameters + 2 * (linear + 32_000 * 4096)
+    assert need.total == 16 * parameters + 2 * (linear // 32 + 32_000 * 4096) + (49 + 16) * 4096 * 512
+
+
 def test_8_bit_products_by_hand() -> None:
     """Of 8 x 512 tokens and 32 layers: a byte less for each number of two norms and of the MLP's product, one more for
     each of the attention's output.
@@ -193,7 +213,7 @@ def test_an_independent_gpu_needs_what_a_single_one_needs(recipe: Recipe, preset
 
 
 def test_layers_compiled_by_another_preset_count_as_eager_ones() -> None:
-    """No peak of them was measured, and eager layers save more: the plan may leave a run out, but promises no fit."""
+    """Eager layers save more: the plan may leave a run out, but promises no fit."""
     eager, compiled = (memory_need_bytes(make_spec(preset=Preset.AS_USERS_RUN, compile=on)) for on in (None, True))
 
     assert compiled == eager
