@@ -15,6 +15,7 @@ from rich.console import Console
 
 from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
+from trainbench.cluster.local_nodes import TRIAL_NODES
 from trainbench.cluster.running_pods import local_pods
 from trainbench.orchestration.planned_runs import chunk_key
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
@@ -64,7 +65,7 @@ def _stop(_signum: int, _frame: object) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8080, help="of Airflow on 127.0.0.1 (default 8080)")
-    parser.add_argument("--drill", metavar="NODE", help="slow this node on purpose (node-1 ... node-4)")
+    parser.add_argument("--drill", choices=TRIAL_NODES, help="slow this node on purpose")
     parser.add_argument("--ui", action="store_true", help="keep Airflow open until Ctrl-C")
     return parser.parse_args()
 

@@ -11,7 +11,7 @@ from bench_image.contract.parse import parse_spec
 def spec_file(text: str) -> Path:
     """The path of a valid run spec."""
     try:
-        parse_spec(Path(text).read_bytes())
+        parse_spec(Path(text).read_text())
     except OSError as error:
         raise ArgumentTypeError(f"{text} cannot be read: {error.strerror}") from None
     except ValueError as error:

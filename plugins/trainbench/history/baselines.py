@@ -76,8 +76,9 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
     of_node = of_node if node is None else of_node.where(runs.c.node == node)
     if connection.execute(of_node).first() is None:
         names = connection.execute(select(runs.c.node).where(OURS).distinct().order_by(runs.c.node).limit(20)).scalars()
-        known = ", ".join(names) or "none was ever measured"
-        raise UnknownBaselineError(f"nothing was ever measured on '{node or 'any node'}': choose from {known}")
+        known = ", ".join(names)
+        advice = f"choose from {known}" if known else "no run of this installation is recorded"
+        raise UnknownBaselineError(f"nothing was ever measured on {f'{node!r}' if node else 'any node'}: {advice}")
     if fingerprint and connection.execute(of_node.where(runs.c.fingerprint == fingerprint)).first() is None:
         raise UnknownBaselineError(
             f"the work '{fingerprint}' was never measured there: leave it out to mean every work"

@@ -109,7 +109,9 @@ def _rows(path: Path) -> list[tuple[int, Cells]]:
         if path.stat().st_size > MAX_BYTES:
             raise PriceError(f"{path} is larger than {MAX_BYTES // 10**6} MB: that is no price catalogue")
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise PriceError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise PriceError(f"{path}: {error}") from None
     if text.lstrip().startswith("["):
         return _json_rows(text, path)

@@ -211,7 +211,9 @@ def _own_prices(path: Path) -> list[Price]:
 def read_prices(path: Path) -> tuple[Price, ...]:
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8, a number too long
+    except OSError as error:
+        raise PriceError(f"price table {path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8, a number too long
         raise PriceError(f"price table {path}: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise PriceError(f"price table {path}: 'price' is no list of rows: start each row with [[price]]")

@@ -72,7 +72,7 @@ def open_store(url: str | None = None) -> Store:
     try:
         root = UPath(url)
         _ = root.fs
-    except (ImportError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise StoreError(f"store '{url}' cannot be opened: {error}; allowed: a folder, s3://..., gs://...") from None
     return Store(root)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from upath import UPath
 
 STORE_ENV = "TRAINBENCH_STORE"
+CLIENTS = frozenset({"botocore", "gcsfs", "google"})  # of object stores, with errors that are no OSError
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 
 
@@ -28,9 +29,9 @@ def address(path: UPath) -> str:
 
 
 def is_folder(name: str) -> bool:
-    """Whether a person named a folder; False for a name that no file system takes."""
+    """Whether a person named a folder; False for an empty name, and for one that no file system takes."""
     with suppress(OSError):
-        return Path(name).is_dir()
+        return bool(name) and Path(name).is_dir()
     return False
 
 
@@ -85,4 +86,9 @@ def as_store_errors(path: UPath, done: str) -> Iterator[None]:
         # PermissionError and FileNotFoundError of object stores come without a number
         number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
         reason = REASONS.get(number, str(error))
+        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in CLIENTS:
+            raise
+        reason = f"{str(error).rstrip('.')}: check {STORE_ENV}, its credentials and the network"
         raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None

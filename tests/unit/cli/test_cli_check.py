@@ -97,6 +97,7 @@ def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([""], "'' is neither a folder nor a campaign of the store: there are none"),
         (["nowhere"], "'nowhere' is neither a folder nor a campaign of the store: there are none"),
         (["../../etc"], "'../../etc' is neither a folder nor a campaign"),
         (["empty"], "'empty' holds no readable result.json"),
@@ -104,6 +105,7 @@ def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
             ["empty", "--set", "model=tiny"],
             "model cannot be changed after the runs: choose from samples_per_s",
         ),
+        (["empty", "--store", "ftp://127.0.0.1:1"], "store 'ftp://127.0.0.1:1' cannot be opened"),
         (["empty", "--store", "nonsense://x"], "store 'nonsense://x' cannot be opened"),
     ],
 )

@@ -122,7 +122,7 @@ def test_by_no_field_an_imported_run_is_taken_for_one_of_ours(both: History) -> 
 def test_an_imported_node_has_no_level_to_accept(store: Store) -> None:
     store.write_result(IMPORTED)
     trainbench("reindex")
-    with pytest.raises(UnknownBaselineError, match="nothing was ever measured on 'any node'"):
+    with pytest.raises(UnknownBaselineError, match="nothing was ever measured on any node: no run"):
         open_history(store=store).accept_baseline(None, "me", "new driver", NOW)
 
 

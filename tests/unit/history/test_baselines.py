@@ -171,6 +171,11 @@ def test_what_is_refused_says_why(
     assert set(ends(history).values()) == {None}
 
 
+def test_a_history_without_runs_offers_none(tmp_path: Path) -> None:
+    with pytest.raises(UnknownBaselineError, match="on 'node-9': no run of this installation is recorded"):
+        open_history(f"sqlite:///{tmp_path / 'new.db'}").accept_baseline("node-9", WHO, WHY, on(6), None)
+
+
 def test_an_unknown_number_or_work_names_what_there_is(history: History) -> None:
     with pytest.raises(UnknownBaselineError, match="there is no baseline 7: choose from none"):
         history.revoke_baseline(7, WHO, on(6))

@@ -215,6 +215,22 @@ def test_an_unknown_kind_of_store_is_refused() -> None:
         open_store("nonsense://bucket")
 
 
+def test_a_bucket_without_credentials_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own error is no OSError, and was a traceback of every command and task."""
+    pytest.importorskip("s3fs")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    store = open_store("s3://bucket/store")
+
+    words = "Unable to locate credentials: check TRAINBENCH_STORE, its credentials and the network"
+    with pytest.raises(StoreError, match=f"s3://bucket/store/campaigns cannot be read: {words}"):
+        store.campaign_ids()
+    with pytest.raises(StoreError, match=f"cannot be written: {words}"):
+        store.write_result(make_result())
+
+
 def test_airflows_own_paths_are_a_root_too(tmp_path: Path) -> None:
     """Airflow's ObjectStoragePath adds connections; to the store it is one more UPath."""
     path = pytest.importorskip("airflow.sdk").ObjectStoragePath(f"file://{tmp_path}/store")
