@@ -295,7 +295,7 @@ def float8_losses() -> Iterator[str]:
         for precision, losses in stream.items()
     }
     apart = max(abs(100 * (fp8 / bf16 - 1)) for fp8, bf16 in zip(means["fp8"], means["bf16"], strict=True))
-    yield f"Losses of full training stay within {apart:.1f} % of bf16 over 200 steps"
+    yield f"Full training stays within {apart:.1f} % of bf16"
     all_fast, two_fast = (tokens_per_s(f"{ACCUMULATION}/{name}") for name in ("fp8-all-1", "fp8-gw-1"))
     slower_pct = 100 * (1 - two_fast / all_fast)
     yield f"without it in one of the three products a run of full training is {slower_pct:.1f} % slower"
