@@ -17,6 +17,7 @@ from tests.dag.standin_image import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
 from tests.kube.after_fault import after_fault
 from trainbench.cluster import doctor
+from trainbench.orchestration.plan_tasks import REASON
 from trainbench.planning.plan import campaign_id
 from trainbench.results.artefacts import open_store
 
@@ -110,9 +111,9 @@ def test_a_history_that_is_away_when_the_night_begins_does_not_cost_the_night(
     run = with_retries_at_once(dagbag, monkeypatch).test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
 
     assert [doctor.verdict(checks) for checks in looks] == ["Not ready: history.", "Ready."]
-    is_green, nodes = run.state == "success", stored(store, run.run_id)
-    after_fault("history-away-at-start", results=(HEALTHY, nodes), pods=(), green=(is_green, []))
-    assert is_green
+    nodes = stored(store, run.run_id)
+    assert run.state == "success"
+    after_fault("history-away-at-start", results=(HEALTHY, nodes))
 
 
 @pytest.mark.parametrize(("has_interpreter", "tries"), [(True, 4), (False, 1)])
@@ -123,6 +124,10 @@ def test_only_what_may_pass_is_waited_for_before_a_night(
     if not has_interpreter:
         monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", "/nowhere/python")
     dag = with_retries_at_once(dagbag, monkeypatch).partial_subset("ready")
-    ready = dag.test(run_conf=CONF | {"nodes": HEALTHY}).get_task_instance("ready")
+    run = dag.test(run_conf=CONF | {"nodes": HEALTHY})
+    ready = run.get_task_instance("ready")
 
     assert (ready.state, ready.try_number) == ("failed", tries)
+    reason = ready.xcom_pull(task_ids="ready", key=REASON)
+    assert re.match("history: sqlite:.*: file is not a database. Check" if has_interpreter else "interpreter: ", reason)
+    after_fault("history-away-at-start", green=(run.state == "success", HEALTHY), cause=reason)

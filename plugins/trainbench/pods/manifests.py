@@ -110,7 +110,7 @@ class PodSettings(Frozen):
         paths = [PurePosixPath(normpath(f"/{volume.mount_path.strip('/')}")) for volume in volumes]
         for index, path in enumerate(paths):
             if hidden := [own for own in OWN_PATHS if PurePosixPath(own).is_relative_to(path)]:
-                raise ValueError(f"{index}.mount_path: {path} would hide {listing(hidden)}, which each pod has itself")
+                raise ValueError(f"{index}.mount_path: {path} would hide {listing(hidden)}, which the benchmark needs")
             if path in paths[:index]:
                 raise ValueError(f"{index}.mount_path: {path} is the path of another volume too")
         return volumes

@@ -78,7 +78,7 @@ def volumes(*mount_paths: str) -> str:
         (
             "TRAINBENCH_VOLUMES",
             volumes("/data", "/scratch/"),
-            "1.mount_path: /scratch would hide /scratch, which each pod",
+            "1.mount_path: /scratch would hide /scratch, which the benchmark",
         ),
         ("TRAINBENCH_VOLUMES", volumes("/opt"), "0.mount_path: /opt would hide /opt/bench and /opt/trainbench, which"),
         ("TRAINBENCH_VOLUMES", volumes("/data", "//data/."), "1.mount_path: /data is the path of another volume too"),
