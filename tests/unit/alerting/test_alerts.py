@@ -6,7 +6,7 @@ from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
 from tests.builders.verdicts import behind_its_past
 from trainbench.alerting.alerts import alerts
-from trainbench.core.verdicts import HistoryVerdict, Level
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level
 from trainbench.judging.checks.missing_nodes import absent_node_findings
 from trainbench.judging.over_time.baseline_deviation import trend_findings
 from trainbench.params.campaign_kind import CampaignKind
@@ -58,6 +58,26 @@ def test_of_a_breach_that_is_behind_its_past_too_the_next_step_is_the_breach_s()
         assert breach.resolution == campaign.findings[0].resolution
     (fell,) = alerts(campaigns.healthy().model_copy(update={"history": (past,), "findings": trend_findings(past)}))
     assert fell.resolution.startswith("compare driver, image, clocks and temperature with the last good run")
+
+
+def test_a_warning_is_explained_by_its_own_finding_else_by_another_of_the_same_node() -> None:
+    """node-2 is behind its past, and its clock is wrong. The clock's finding is no explanation of the slowness; without
+    a better one, its next step is still about node-2, and that of node-1 is not.
+    """
+    past = behind("node-2")
+    (slower,) = trend_findings(past)
+    other, clock = (
+        slower.model_copy(update={"nodes": (node,), "category": "wall_clock", "resolution": f"set the clock of {node}"})
+        for node in ("node-1", "node-2")
+    )
+
+    def next_step(*findings: Finding) -> str:
+        (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (past,), "findings": findings}))
+        return alert.resolution
+
+    assert next_step(other, clock, slower) == slower.resolution
+    assert next_step(other, clock) == "set the clock of node-2"
+    assert next_step(other) == "open the report of the run"
 
 
 def test_a_node_that_nothing_ran_on_is_reported_but_not_red() -> None:

@@ -102,6 +102,12 @@ def test_a_code_says_how_far_the_news_goes(reach: Reach, codes: range) -> None:
     assert {CODES[each] for each in Condition if TRAITS[each].reach is reach} <= set(codes)
 
 
+def test_the_codes_are_those_of_the_page() -> None:
+    """Alert rules and dashboards of other people compare with them."""
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    assert [each for each, code in CODES.items() if f"\n| {code} | {each.value} |" not in page] == []
+
+
 # ---------------------------------------------------------------- what a client takes
 
 

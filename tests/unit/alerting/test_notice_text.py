@@ -64,6 +64,11 @@ def test_the_subject_says_node_deviation_and_dag() -> None:
         "[trainbench] 2 to look at: node-3 (samples/s −9.7 % against its peers) and node-4 (did not run) "
         "(node_consistency)"
     )
+    missing = [notice(f"node-{i}", state=State.MISSING, evidence=()) for i in (3, 4, 5, 6)]
+    assert subject(*missing) == (
+        "[trainbench] 4 to look at: node-3 (did not run), node-4 (did not run), node-5 (did not run) and 1 more "
+        "(node_consistency)"
+    )
 
 
 def test_a_breach_as_text_and_as_mail(golden: Golden) -> None:
