@@ -58,7 +58,7 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     ]
     for number, line in enumerate(steps):
         more = f"- and {len(steps) - number} more"
-        if sum(map(len, [*parts, line, more, links])) + 2 * (number + 4) > NOTE_CHARS:
+        if len("\n".join([*parts, line, more, "", links])) > NOTE_CHARS:
             parts.append(more)
             break
         parts.append(line)

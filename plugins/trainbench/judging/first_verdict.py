@@ -163,11 +163,10 @@ def _own_references(
     if tolerances.reference is not ReferenceMode.HISTORY:
         return {}
     typical = typical_runs([run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid])
-    least = max(tolerances.history_min_points, 1)
     return {
         run.spec.identity.node: statistics.median(past)
         for run, past in zip(typical, baselines.of(typical), strict=True)
-        if len(past) >= least
+        if len(past) >= tolerances.history_min_points
     }
 
 

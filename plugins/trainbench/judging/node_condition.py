@@ -270,7 +270,7 @@ def _part(condition: Condition, members: Sequence[NodeCondition], total: int, *,
 def _named(members: Sequence[NodeCondition], most: int) -> str:
     """Names with their reasons; a reason that all nodes share is written once."""
     shared = {node.reason for node in members}
-    if len(shared) == 1 and len(members) > 1:
+    if len(shared) == 1:
         (reason,) = shared
         names = listing((node.node for node in members), most)
         return f"{names} ({reason})" if reason else names

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
+from tests.builders.breaches import make_breach
 from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.verdicts import slower_than_it_was
-from trainbench.alerting.notice_text import Event, Message, Notice
-from trainbench.alerting.notify import Sent, send_due
-from trainbench.alerting.outbox import DUE_DAYS, Outbox
+from trainbench.alerting.notice_text import Event, Message, Notice, message
+from trainbench.alerting.notify import Sent, _notifier, send_due
+from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.settings.channels import Channel, Mail, Webhook
+from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
 RED = {"node-2": State.BREACH}
@@ -92,6 +93,9 @@ def test_a_failed_notice_is_sent_by_the_next_try_and_the_others_not_twice(histor
     assert failed.problems == (f"{MAIL.name}: 1 notice (opened): ConnectionRefusedError: no route to …",)
     assert again.problems == ()
     assert [kind for kind, _ in post.sent] == ["webhook", "mail"]
+    with history.engine.connect() as connection:
+        tries = {row.channel: row.num_tries for row in connection.execute(select(notices))}
+    assert tries == {HOOK.name: 1, MAIL.name: 2}
 
 
 def test_a_sender_that_was_stopped_leaves_a_notice_that_is_reported_and_not_sent_twice(
@@ -137,11 +141,28 @@ def test_a_breach_that_opened_and_closed_while_the_channel_failed_sends_nothing(
     assert post.sent == []
 
 
-def test_old_breaches_of_a_rebuilt_history_send_no_notices(history: History, post: Post) -> None:
-    history.record(night(1, RATES, RED))
-    tell(history, post, 1 + DUE_DAYS + 1)
+@pytest.mark.parametrize(("day", "end"), [(91, "well again"), (92, "as fast again as before")])
+def test_the_end_of_a_breach_waits_for_that_of_the_nodes_warning_at_most_90_days(
+    day: int, end: str, history: History, post: Post
+) -> None:
+    """The breach ends on day 2. Five minutes after the night of day 91 that is 89 days ago, on day 92 more than 90."""
+    slower = (slower_than_it_was("node-2"),)
+    for at, states, findings in ((1, RED, slower), (2, {}, slower), (day, {}, ())):
+        history.record(night(at, RATES, states, findings=findings))
+        tell(history, post, at, HOOK)
 
-    assert post.sent == []
+    assert [subject for _, subject in post.sent][2:] == [f"node-2: {end} (node_consistency)"]
+
+
+@pytest.mark.parametrize(("day", "num_sent"), [(7, 1), (8, 0)])
+def test_breaches_older_than_seven_days_of_a_rebuilt_history_send_no_notices(
+    day: int, num_sent: int, history: History, post: Post
+) -> None:
+    """Five minutes after the night of day 8 that of day 1 is over seven days ago."""
+    history.record(night(1, RATES, RED))
+    tell(history, post, day)
+
+    assert len(post.sent) == num_sent
 
 
 def test_each_dag_notifies_of_its_own_breaches(history: History, post: Post) -> None:
@@ -229,6 +250,14 @@ def test_of_a_node_that_was_taken_out_nobody_says_that_it_is_well(history: Histo
     tell(history, post, 9)
 
     assert post.sent[-1] == ("mail", "node-2: no longer in the cluster (node_consistency)")
+
+
+@pytest.mark.parametrize(("channel", "notifier"), [(None, "SlackWebhookNotifier"), ("#gpu", "SlackNotifier")])
+def test_slack_gets_it_by_its_webhook_or_with_a_channel_by_its_api(channel: str | None, notifier: str) -> None:
+    content = message([(make_breach("node-3"),)], None)
+    made = _notifier(Slack(kind="slack", connection="sink", channel=channel), content)
+
+    assert (type(made).__name__, made.text) == (notifier, content.slack)
 
 
 def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:

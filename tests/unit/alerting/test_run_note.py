@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.builders import campaigns
 from tests.builders.nights import night
 from trainbench.alerting import run_note as run_notes
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_note import MAX_CHARS, RULE, joined, write_note
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Finding, Level, State
 
 RUN = "scheduled__2026-11-21T02:00:00+00:00"
 TAB = "dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/plugin/trainbench-run"
@@ -46,6 +48,28 @@ def test_two_hundred_red_nodes_fit() -> None:
     assert len(text) <= run_summary.NOTE_CHARS
     assert "\n- and 19" in text
     assert text.endswith("/trainbench/)")
+
+
+@pytest.mark.parametrize(("too_many", "end"), [(0, "x"), (1, "- and 1 more")])
+def test_the_note_is_filled_to_its_last_character(too_many: int, end: str) -> None:
+    """Five alerts, the first four of 100 characters. The last one has what is left beside "and 1 more"."""
+
+    def text(*lengths: int) -> str:
+        common: dict[str, Any] = {
+            "level": Level.ERROR,
+            "category": "c",
+            "item": "run",
+            "measured": "",
+            "expected": "",
+            "resolution": "",
+        }
+        raised = [Finding(**common, summary="x" * (length - len("- run: "))) for length in lengths]
+        return run_summary.note(campaigns.healthy(), raised, "node_consistency", RUN, None)
+
+    left = 700 - len(text(*[100] * 4)) - len("\n" + "\n- and 1 more")
+    *_, last, _, _ = text(*[100] * 4, left + too_many).split("\n")
+
+    assert last.endswith(end)
 
 
 def test_hostile_names_make_no_markup() -> None:

@@ -124,6 +124,15 @@ def test_a_step_at_a_known_place_needs_one_value_after_it() -> None:
     assert step_at([10.0, 10.01, 9.99, 10.0, 10.0, 9.86], 5, LIMIT_PCT, MADS) is None
 
 
+def test_few_values_widen_the_limit_by_hand() -> None:
+    """Medians 10 and 8. Of the six distances from them, two are the medians' own; the median of the others is 0.1.
+    Noise (1 + 6 / 6) x 1.4826 x 0.1 = 0.29652, limit 4 x 0.29652 = 1.18608, which is 11.8608 % of 10.
+    """
+    step = step_at([10.1, 9.9, 10.0, 10.1, 9.9, 8.0], 5, LIMIT_PCT, MADS)
+    assert step
+    assert step.limit_pct == pytest.approx(11.8608)
+
+
 def test_a_step_at_a_known_place_is_hardly_ever_found_by_chance() -> None:
     rng = random.Random(4)
     for sd_pct in (0.3, 1.0, 10.0):
