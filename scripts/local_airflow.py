@@ -128,11 +128,15 @@ class LocalAirflow:
             return None
         return reply.json() if reply.status_code == httpx.codes.OK else None
 
+    def program(self, _name: str) -> list[str]:
+        """The command of a component, before its arguments."""
+        return [sys.executable, "-m", "airflow"]
+
     def _start(self, name: str, command: Sequence[str]) -> None:
         log = (self.state / "logs" / f"{name}.log").open("wb")
         with log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "airflow", *command],
+                [*self.program(name), *command],
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
