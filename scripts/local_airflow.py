@@ -46,6 +46,8 @@ class LocalAirflowError(RuntimeError):
 class LocalAirflow:
     """A context: components start on entry; on exit no process of theirs is left, whatever happened."""
 
+    PROGRAM = (sys.executable, "-m", "airflow")
+
     def __init__(
         self, port: int, with_triggerer: bool, state: Path = STATE, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -128,15 +130,11 @@ class LocalAirflow:
             return None
         return reply.json() if reply.status_code == httpx.codes.OK else None
 
-    def program(self, _name: str) -> list[str]:
-        """The command of a component, before its arguments."""
-        return [sys.executable, "-m", "airflow"]
-
     def _start(self, name: str, command: Sequence[str]) -> None:
         log = (self.state / "logs" / f"{name}.log").open("wb")
         with log:
             self._processes[name] = subprocess.Popen(
-                [*self.program(name), *command],
+                [*self.PROGRAM, *command],
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from local_airflow import ROOT, LocalAirflow
+from tests import lean_airflow
 from tests.builders.ports import free_port
 from tests.dag.standin_image import as_python
 
@@ -24,6 +25,8 @@ PATIENCE_S = 900
 
 class Site(LocalAirflow):
     """Calls are made as ada. `passwords`: of every user, their own name."""
+
+    PROGRAM = lean_airflow.PROGRAM
 
     def __init__(self, state: Path, prefix: str = "") -> None:
         port = free_port()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -48,7 +47,7 @@ def hostile(site: Site, drill: str) -> int:
 def behind_a_prefix(site: Site) -> Iterator[Site]:
     """A second API server over the same database, whose address ends in /af."""
     other = Site(site.state, prefix="/af")
-    command = [sys.executable, "-m", "airflow", "api-server"]
+    command = [*other.PROGRAM, "api-server"]
     with (site.state / "logs" / "prefixed.log").open("wb") as log:
         server = subprocess.Popen(command, env=other.environment(), stdout=log, stderr=log, start_new_session=True)
     other.token("ada")

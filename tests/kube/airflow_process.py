@@ -16,23 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from local_airflow import ROOT, LocalAirflow
+from tests import lean_airflow
 from tests.kube.e2e import E2E
 
 HAS_METRICS = os.environ.get("AIRFLOW__METRICS__STATSD_ON") == "True"  # there is no DAG `metrics` without
-FORKING = "tests.kube.forking_airflow"
 PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_", "AIRFLOW__")
 
 
 class Components(LocalAirflow):
     """Airflow whose components can be killed and started, with Celery workers."""
 
+    PROGRAM = lean_airflow.PROGRAM
+
     def __init__(self, port: int, state: Path, workers: Sequence[Path]) -> None:
         changes = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
         super().__init__(port, with_triggerer=True, state=state, environment=changes)
         self._workers = {home.name: home for home in workers}
-
-    def program(self, name: str) -> list[str]:
-        return [sys.executable, "-m", FORKING] if name in ("scheduler", "worker") else super().program(name)
 
     def start(self, name: str) -> None:
         if name in self._workers:
@@ -53,7 +52,7 @@ class Components(LocalAirflow):
         home = self._workers[name]
         hidden = [self.state, *(other for other in self._workers.values() if other != home)]
         mounts = [f"mount -t tmpfs none {shlex.quote(str(folder))}" for folder in hidden]
-        celery = [sys.executable, "-m", FORKING, "celery", "worker", "--skip-serve-logs", "--celery-hostname", name]
+        celery = [*self.PROGRAM, "celery", "worker", "--skip-serve-logs", "--celery-hostname", name]
         with (self.state / "logs" / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 ["unshare", "--mount", "sh", "-ec", "; ".join([*mounts, f"exec {shlex.join(celery)}"])],
