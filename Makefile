@@ -29,7 +29,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 LANES := test-kube-dags test-kube-rest test-kube-production test-browser test-fast test-image-rest test-image-runs test-slow check
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j8 -Otarget $(LANES)
+	@$(MAKE) --no-print-directory -j7 -Otarget $(LANES)
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
