@@ -14,7 +14,7 @@ from bench_image.contract.flops import (
 from bench_image.contract.gpu_specs import GPU_SPECS
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import compiles_as_tuned, fuses_head, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
@@ -186,9 +186,12 @@ def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
 def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
     """Bytes of the logits and their copies in the cross-entropy and its backward pass.
 
-    About three tensors in fp32; compiled by `tuned`: the logits and their gradient in the run's precision.
+    About three tensors in fp32; with `tuned` the logits in the run's precision, whose gradient takes their place where
+    head and loss are one operation.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
+    if fuses_head(spec):
+        return scored * shape.vocab_size * _width(spec)
     return scored * shape.vocab_size * (2 * _width(spec) if compiles_as_tuned(spec) else 3 * 4)
 
 
@@ -200,14 +203,13 @@ def _width(spec: RunSpec) -> int:
 def _trainable_width(spec: RunSpec) -> int:
     """Bytes of a trainable number: 2 for bf16 and fp8, else 4.
 
-    fp16 needs fp32 weights to unscale gradients, PEFT keeps adapters in fp32 by default, and an encoder-decoder is
-    trained from scratch, in fp32 under autocast.
+    fp16 needs fp32 weights to unscale gradients; by default PEFT keeps adapters in fp32, and users an encoder-decoder,
+    which is trained from scratch.
     """
-    if isinstance(spec.work.shape, EncoderDecoderShape):
-        return 4
-    peft_default = spec.work.lora is not None and spec.work.preset is Preset.AS_USERS_RUN
+    from_scratch = spec.work.lora is not None or isinstance(spec.work.shape, EncoderDecoderShape)
+    wide_default = from_scratch and spec.work.preset is Preset.AS_USERS_RUN
     narrow = spec.work.precision in (Precision.BF16, Precision.FP8)
-    return 2 if narrow and not peft_default else 4
+    return 2 if narrow and not wide_default else 4
 
 
 def _stream_width(spec: RunSpec) -> int:
@@ -289,7 +291,8 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
 
     Attention: the layer's input and its norm, q, k, v after rotation, the attention's output, the residual sum. MLP:
     its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and the
-    product are not saved. Fused adapters save q, k and v as one matrix beside the rotated q and k. 4-bit layers that
+    product are not saved; with a fused adapter on its last layer backward computes the product again. Fused adapters save
+    q, k and v as one matrix beside the rotated q and k. 4-bit layers that
     are not fused cut the compiled graph, and the product is saved between the pieces.
     """
     hidden, lora = shape.hidden_size, spec.work.lora
@@ -305,7 +308,8 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     fused = uses_fused_lora(spec)
     kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
-        return kept + hidden + inner
+        computed_again = fused and "down_proj" in lora.targets and spec.work.precision is not Precision.FP8
+        return kept + hidden + (0 if computed_again else inner)
     return kept + (inner if spec.work.quantisation and not fused else 0)
 
 

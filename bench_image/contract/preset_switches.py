@@ -5,7 +5,7 @@ Both the program and the memory estimate read it from here.
 
 from __future__ import annotations
 
-from bench_image.contract.options import Attention, Optimizer, Precision, Strategy
+from bench_image.contract.options import SINGLE_GPU, Attention, Optimizer, Precision, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 
@@ -31,6 +31,23 @@ def compiles_as_tuned(spec: RunSpec) -> bool:
     return spec.work.preset is Preset.TUNED and uses_compile(spec)
 
 
+def fuses_head(spec: RunSpec) -> bool:
+    """Whether head and loss are one operation: not with ZeRO-3, which gathers the head's weight when it is called."""
+    return compiles_as_tuned(spec) and spec.placement.strategy is not Strategy.ZERO3
+
+
+def compiles_whole(spec: RunSpec) -> bool:
+    """Whether all layers are one graph, not each its own: where small kernels prevail, and no layer is exchanged."""
+    small = spec.work.shape.family == "encoder-decoder" and not spec.work.gradient_checkpointing
+    return fuses_head(spec) and small and spec.placement.strategy in SINGLE_GPU
+
+
+def clips_within_update(spec: RunSpec) -> bool:
+    """Whether the optimizer clips while it updates: tensor by tensor, hence only in a graph."""
+    scaled = spec.work.precision is Precision.FP16
+    return uses_cuda_graph(spec) and spec.placement.strategy is Strategy.SINGLE and not scaled
+
+
 def uses_fused_lora(spec: RunSpec) -> bool:
     """Whether adapters and frozen weights are one operation: without dropout, in one dtype, unlike fp16 training."""
     if not compiles_as_tuned(spec) or spec.work.lora is None:
@@ -41,14 +58,14 @@ def uses_fused_lora(spec: RunSpec) -> bool:
 def uses_cuda_graph(spec: RunSpec) -> bool:
     """Whether the whole step, with its communication, is one CUDA graph: if no part of the step reads from the GPU.
 
-    Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, a mixture of experts counts its
-    tokens, eager attention reads its mask, and DeepSpeed reads norms and waits for its streams. The warm-up must be
-    long enough for the capture and the steps before it.
+    8-bit optimizers count steps on the host, a mixture of experts counts its tokens, eager attention reads its mask,
+    and DeepSpeed reads norms and waits for its streams. Loss scaling does not read: torch's fused AdamW skips a step on
+    the GPU. The warm-up must be long enough for the capture and the steps before it.
     """
-    decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder") and not needs_mask(spec)
-    counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.precision is not Precision.FP16
+    counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.shape.family != "mixtral"
     recorded = compiles_as_tuned(spec) and spec.placement.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
-    return recorded and decoder and counts_on_gpu and spec.measurement.warmup_steps > steps_before_capture(spec)
+    long_enough = spec.measurement.warmup_steps > steps_before_capture(spec)
+    return recorded and counts_on_gpu and not needs_mask(spec) and long_enough
 
 
 def needs_mask(spec: RunSpec) -> bool:

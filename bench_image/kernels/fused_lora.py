@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from bench_image.kernels.float8_linear import Float8Linear
 from bench_image.kernels.float8_lora import Float8LoraLinear, FrozenWeights, cast_weights
-from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, LoraLinear
+from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, GatedLoraLinear, LoraLinear
 
 # Linear layers of one parent that read the same input, in the order in which the parent calls them.
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+SILU = ("SiLU", "SiLUActivation")  # torch's, and that of later transformers
 _apply: Callable[..., list[Tensor]] = LoraLinear.apply
+_apply_gated: Callable[..., Tensor] = GatedLoraLinear.apply
 _apply_8bit: Callable[..., list[Tensor]] = Float8LoraLinear.apply
 
 
@@ -22,10 +24,12 @@ class FusedLayers:
     """PEFT or frozen 4-bit or 8-bit layers that read the same input: the first one called computes the outputs of all.
 
     `keep_unpacked`: whether 4-bit weights stay unpacked from forward to backward. `rows`: output features of each
-    layer. `cast`: the weights of layers with 8-bit products, else None.
+    layer. `cast`: the weights of layers with 8-bit products, else None. `mlp`: the MLP whose last layer this is, where
+    that is gated.
     """
 
     keep_unpacked = False
+    mlp: Any = None
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self.layers = list(layers)
@@ -46,10 +50,19 @@ class FusedLayers:
         if self.cast:
             mine, *self.waiting = _apply_8bit(x, a, b, self.scale, self.rows, *self.cast)
         else:
-            each = zip(self.bases, self.scales, strict=True)
-            weights = [tensor for base, scales in each for tensor in (_matrix(base), *scales)]
-            mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keep_unpacked, *weights)
+            mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keep_unpacked, *self._weights())
         return mine if self.bases[0].bias is None else mine + self.bases[0].bias
+
+    def of_mlp(self, x: Tensor) -> Tensor:
+        """The forward of the layer's MLP: the layer's output of silu(gate) up, which is not kept for backward."""
+        a, b = self.layers[0].lora_A["default"].weight, self.layers[0].lora_B["default"].weight
+        gate, up = self.mlp.gate_proj(x), self.mlp.up_proj(x)
+        out = _apply_gated(gate, up, a, b, self.scale, self.keep_unpacked, *self._weights())
+        return out if self.bases[0].bias is None else out + self.bases[0].bias
+
+    def _weights(self) -> list[Tensor]:
+        each = zip(self.bases, self.scales, strict=True)
+        return [tensor for base, scales in each for tensor in (_matrix(base), *scales)]
 
     def next(self, _x: Tensor) -> Tensor:
         """The forward of each other layer: returns its output, which `first` has computed."""
@@ -72,7 +85,16 @@ def fuse(model: nn.Module) -> tuple[FusedLayers, ...]:
             fusible = [layer for layer in layers if _fusible(layer)]
             for group in [layers] if fusible == layers and _alike(layers) else [[layer] for layer in fusible]:
                 fused += _switch(group)
+        if _is_gated(parent) and fused and fused[-1].layers == [parent.down_proj] and not fused[-1].cast:
+            fused[-1].mlp = parent
+            parent.forward = fused[-1].of_mlp  # a method: torch would compile each layer anew for a partial
     return tuple(fused)
+
+
+def _is_gated(parent: Any) -> bool:
+    """Whether the module is an MLP that computes down(silu(gate) up), with adapters on down."""
+    named = all(hasattr(parent, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
+    return named and type(parent.act_fn).__name__ in SILU and hasattr(parent.down_proj, "lora_A")
 
 
 def _has_siblings(name: str) -> bool:

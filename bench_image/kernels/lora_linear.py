@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench_image.kernels import swiglu
+
 NF4_BLOCK, SCALE_BLOCK = 64, 256  # bitsandbytes' block sizes of 4-bit weights and of their 8-bit scales
 
 
@@ -49,6 +51,29 @@ class LoraLinear(torch.autograd.Function):
             list(grads), x, down, weights, unpacked, rows, a, b, ctx.scale, wants_x
         )
         return grad_x if wants_x else None, grad_a, grad_b, *[None] * (3 + ctx.num_weights)
+
+
+class GatedLoraLinear(torch.autograd.Function):
+    """One layer of silu(gate) up, the product of an MLP. Backward computes that again: nothing else needs it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, gate: Tensor, up: Tensor, a: Tensor, b: Tensor, scale: float, keep: bool, *weights: Tensor
+    ) -> Tensor:
+        rows = [b.shape[0]]
+        keep = keep and _is_4bit(weights, rows)
+        x = torch.nn.functional.silu(gate) * up
+        out, down, unpacked = lora_linear(x, list(weights), rows, a, b, scale, keep)
+        ctx.scale, ctx.keep, ctx.num_weights = scale, keep, len(weights)
+        ctx.save_for_backward(gate, up, down, a, b, *((unpacked,) if keep else weights))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        gate, up, down, a, b, *kept = ctx.saved_tensors
+        weights, unpacked = ([], kept[0]) if ctx.keep else (list(kept), None)
+        gradients = gated_lora_backward(grads[0], gate, up, down, weights, unpacked, a, b, ctx.scale)
+        return *gradients, *[None] * (2 + ctx.num_weights)
 
 
 @torch.library.custom_op("trainbench::lora_linear", mutates_args=())
@@ -109,15 +134,7 @@ def lora_linear_backward(
     grad_a = grad_down.t() @ flat_x
     if not wants_x:  # the first layer's input
         return x.new_empty(0), grad_a, grad_b
-    if unpacked is None and _is_4bit(weights, rows):
-        unpacked = _unpack_weights(weights, rows, flat_x, a, b, scale)
-    if unpacked is not None and unpacked.shape[0] > sum(rows):
-        # A lies below W: one product computes both terms.
-        grad_x = torch.cat([flat_grads[0], grad_down], 1) @ unpacked
-    else:
-        grad_x = grad_down @ a
-        _add_input_grad(grad_x, flat_grads, weights, unpacked, rows)
-    return grad_x.view(x.shape), grad_a, grad_b
+    return _input_grad(flat_grads, grad_down, weights, unpacked, rows, a, b, scale).view(x.shape), grad_a, grad_b
 
 
 @lora_linear_backward.register_fake
@@ -146,6 +163,28 @@ def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows:
     return grads[0].new_empty(*grads[0].shape[:-1], features)
 
 
+@torch.library.custom_op("trainbench::gated_lora_backward", mutates_args=())
+def gated_lora_backward(
+    grad: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, a: Tensor,
+    b: Tensor, scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of gate, up, a and b, where the layer's input x = silu(gate) up is computed again."""
+    rows, features = [grad.shape[-1]], gate.shape[-1]
+    flat_grads = [grad.reshape(-1, rows[0])]
+    grad_down, grad_b = adapter_gradients(flat_grads, down.reshape(-1, a.shape[0]), rows, b, scale)
+    grad_x = _input_grad(flat_grads, grad_down, weights, unpacked, rows, a, b, scale)
+    x, grad_gate, grad_up = swiglu.backward(grad_x, gate.reshape(-1, features), up.reshape(-1, features))
+    return grad_gate.view(gate.shape), grad_up.view(up.shape), grad_down.t() @ x, grad_b
+
+
+@gated_lora_backward.register_fake
+def _(
+    grad: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, a: Tensor,
+    b: Tensor, scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return gate.new_empty(gate.shape), up.new_empty(up.shape), a.new_empty(a.shape), b.new_empty(b.shape)
+
+
 def adapter_gradients(
     grads: list[Tensor], down: Tensor, rows: list[int], b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -172,6 +211,21 @@ def adapter_gradients(
 def columns_of(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """Each layer's columns of x A^T, or of its gradient."""
     return torch.split(down, b.shape[1], 1)
+
+
+def _input_grad(
+    flat_grads: list[Tensor], grad_down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    a: Tensor, b: Tensor, scale: float,
+) -> Tensor:  # fmt: skip
+    """Sum of grad_i W_i + d_i A_i: the gradient of the layers' input, (tokens, in)."""
+    if unpacked is None and _is_4bit(weights, rows):
+        unpacked = _unpack_weights(weights, rows, a, a, b, scale)
+    if unpacked is not None and unpacked.shape[0] > sum(rows):
+        # A lies below W: one product computes both terms.
+        return torch.cat([flat_grads[0], grad_down], 1) @ unpacked
+    grad_x = grad_down @ a
+    _add_input_grad(grad_x, flat_grads, weights, unpacked, rows)
+    return grad_x
 
 
 def _add_input_grad(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.preset_switches import gathers_layers, uses_compile
+from bench_image.contract.preset_switches import clips_within_update, compiles_whole, gathers_layers, uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
@@ -55,7 +55,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     base, model, parameters = build_on_meta(spec, checkpoint.config if checkpoint else None)
     if spec.work.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
-    if uses_compile(spec):
+    if uses_compile(spec) and not compiles_whole(spec):
         compile_layers(base, within_hooks=gathers_layers(spec))
     # Values, layer by layer, then those of embeddings, norms and head.
     names = {module: name for name, module in model.named_modules()}
@@ -108,6 +108,10 @@ def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, Paramete
 
 def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: torch.device) -> torch.optim.Optimizer:
     """AdamW over `trainable` in the spec's variant; torch's own is fused on a GPU."""
+    if clips_within_update(spec):
+        from bench_image.kernels.clipping_adamw import ClippingAdamW
+
+        return ClippingAdamW(trainable, LEARNING_RATE)
     if spec.work.optimizer is Optimizer.ADAMW_TORCH:
         return torch.optim.AdamW(trainable, lr=LEARNING_RATE, fused=device.type == "cuda")
     from bitsandbytes.optim.adamw import AdamW8bit, PagedAdamW8bit

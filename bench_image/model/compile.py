@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
-from bench_image.contract.preset_switches import compiles_as_tuned, needs_mask, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import (
+    compiles_as_tuned,
+    compiles_whole,
+    fuses_head,
+    needs_mask,
+    uses_compile,
+    uses_fused_lora,
+)
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
+from bench_image.model.encoder_decoder import EncoderDecoder, attend
+from bench_image.model.head import Loss, head_loss, next_tokens
 
 if TYPE_CHECKING:
     from bench_image.kernels.fused_lora import FusedLayers
@@ -35,7 +46,6 @@ def compile_layers(base: Any, *, within_hooks: bool = False) -> None:
     # DDP would split each layer's graph at its buckets, and fails where the graph holds a checkpoint. The borders of
     # the layers already let communication overlap.
     dynamo.optimize_ddp = False
-    dynamo.recompile_limit = COMPILATIONS
     for layer in layers_of(base):
         # dynamic=False: a second micro-batch size would make all sizes variables, whose kernels are slower.
         if within_hooks:
@@ -50,6 +60,16 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
     Returns the groups of fused layers.
     """
     if uses_compile(spec):
+        from torch._dynamo import config as dynamo
+
+        dynamo.recompile_limit = COMPILATIONS
+    if compiles_as_tuned(spec):
+        for module in base.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.forward = functools.partial(attend, module)
+    if fuses_head(spec):
+        base.forward = with_fused_head(base, whole=compiles_whole(spec))
+    elif uses_compile(spec):
         compile_loss(base)
     if compiles_as_tuned(spec) and not needs_mask(spec):
         leave_masks_out(base, spec.work.seq_length)
@@ -59,6 +79,23 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
 
     cache_own_operations()
     return fuse(base)
+
+
+def with_fused_head(base: Any, *, whole: bool = False) -> Callable[..., Loss]:
+    """A forward pass of `base` that returns the loss alone. `whole`: what comes before the head is one graph."""
+    if isinstance(base, EncoderDecoder):
+        decoded = torch.compile(base.decoded, dynamic=False) if whole else base.decoded
+
+        def of_encoder_decoder(input_ids: torch.Tensor, labels: torch.Tensor, **_: Any) -> Loss:
+            return head_loss(decoded(input_ids), base.head, labels[:, labels.shape[1] // 2 :])
+
+        return of_encoder_decoder
+    body = getattr(base, base.base_model_prefix)
+
+    def of_decoder(input_ids: torch.Tensor, labels: torch.Tensor, **_: Any) -> Loss:
+        return head_loss(body(input_ids=input_ids).last_hidden_state, base.lm_head, next_tokens(labels))
+
+    return of_decoder
 
 
 def cache_own_operations() -> None:
@@ -87,9 +124,10 @@ def leave_masks_out(base: Any, seq_length: int) -> None:
     inner = getattr(base, getattr(base, "base_model_prefix", ""), None)
     if inner is None or seq_length >= (getattr(base.config, "sliding_window", None) or sys.maxsize):
         return
-    library, forward = sys.modules[type(inner).__module__], inner.forward
+    library, forward = sys.modules[type(inner).__module__], base.forward
     names = [name for name in MASKS if hasattr(library, name)]
 
+    # Around the whole forward pass, which may be one compiled graph: torch cannot follow this.
     @functools.wraps(forward)
     def unmasked(*args: Any, **kwargs: Any) -> Any:
         known = {name: getattr(library, name) for name in names}
@@ -99,7 +137,7 @@ def leave_masks_out(base: Any, seq_length: int) -> None:
         finally:
             vars(library).update(known)
 
-    inner.forward = unmasked
+    base.forward = unmasked
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:

@@ -36,16 +36,16 @@ def model_dtypes(spec: RunSpec) -> ModelDtypes:
     """The dtypes of the spec's model.
 
     `as_users_run` follows the defaults of PEFT and the Hugging Face Trainer: fp32 adapters, fp32 copies of what
-    `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision. fp16
-    trains fp32 weights under autocast with a gradient scaler, because gradients of fp16 weights cannot be unscaled. An
-    encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
+    `prepare_model_for_kbit_training` upcasts, and autocast; an encoder-decoder model, which is trained from scratch,
+    has fp32 weights then. `tuned` keeps everything in the run's precision. fp16 trains fp32 weights under autocast with
+    a gradient scaler, because gradients of fp16 weights cannot be unscaled.
     """
     dtype = DTYPES[spec.work.precision]
     fp16 = spec.work.precision is Precision.FP16
-    if isinstance(spec.work.shape, EncoderDecoderShape):
+    as_users_run = spec.work.preset is Preset.AS_USERS_RUN
+    if isinstance(spec.work.shape, EncoderDecoderShape) and as_users_run:
         wide, mixed = torch.float32, spec.work.precision not in WIDE
         return ModelDtypes(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
-    as_users_run = spec.work.preset is Preset.AS_USERS_RUN
     autocast = fp16 or (as_users_run and spec.work.precision is Precision.BF16)
     upcast = spec.work.recipe is Recipe.QLORA and as_users_run
     return ModelDtypes(

@@ -70,7 +70,16 @@ class EncoderDecoder(nn.Module):
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Output:
         """The mean cross-entropy over all target tokens, and the logits (batch, seq, vocab).
 
-        ids and labels are (batch, 2 * seq). ValueError: an odd width, or more positions than the model has.
+        ids and labels are (batch, 2 * seq).
+        """
+        logits: torch.Tensor = self.head(self.decoded(input_ids))
+        targets = labels[:, labels.shape[1] // 2 :]
+        return Output(functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits)
+
+    def decoded(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """What the head reads, (batch, seq, hidden), from ids (batch, 2 * seq).
+
+        ValueError: an odd width, or more positions than the model has.
         """
         length, odd = divmod(input_ids.shape[1], 2)
         if odd or length > self.shape.max_positions:
@@ -84,14 +93,32 @@ class EncoderDecoder(nn.Module):
         # torch requires a mask beside `tgt_is_causal`, and then ignores it for a causal kernel. This mask is a single
         # number, -inf: if torch ever used it, the loss would be NaN instead of silently not causal.
         mask = memory.new_full((), -math.inf).expand(length, length)
-        hidden = self.decoder(self._embed(read), memory, tgt_mask=mask, tgt_is_causal=True)
-        logits: torch.Tensor = self.head(hidden)
-        return Output(functional.cross_entropy(logits.flatten(0, 1), labels[:, length:].flatten()), logits)
+        hidden: torch.Tensor = self.decoder(self._embed(read), memory, tgt_mask=mask, tgt_is_causal=True)
+        return hidden
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
         """(batch, seq) -> (batch, seq, hidden); scaled as in arXiv 1706.03762, section 3.4."""
         scaled: torch.Tensor = self.embedding(ids) * math.sqrt(self.shape.hidden_size)
         return scaled + self.positions[: ids.shape[1]]
+
+
+def attend(
+    layer: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, _value: torch.Tensor, *,
+    is_causal: bool = False, **_: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """What `layer` computes in this model, (batch, seq, hidden), without the copies that its own order of axes costs.
+
+    The value is always the key, and causality needs no mask.
+    """
+    weight, bias, hidden = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
+    if query is key:
+        parts = functional.linear(query, weight, bias).chunk(3, -1)
+    else:
+        mine = functional.linear(query, weight[:hidden], bias[:hidden])
+        parts = (mine, *functional.linear(key, weight[hidden:], bias[hidden:]).chunk(2, -1))
+    heads = [part.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for part in parts]
+    mixed = functional.scaled_dot_product_attention(*heads, is_causal=is_causal)
+    return layer.out_proj(mixed.transpose(1, 2).flatten(2)), None
 
 
 def sinusoids(num_positions: int, hidden_size: int, device: torch.device) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bench_image.contract.preset_switches import clips_within_update
 from bench_image.contract.spec import RunSpec
 from bench_image.model.build import make_optimizer
 from bench_image.model.dtypes import model_dtypes
@@ -28,7 +29,8 @@ class OptimizerStep:
         self.autocast: Any = torch.autocast(device.type, dtype=dtypes.autocast, enabled=dtypes.autocast is not None)
         self.scaler: Any = torch.amp.GradScaler(device.type, enabled=dtypes.scaled)
         self._one = torch.ones((), device=device)
-        self.optimizer = self.make_optimizer(spec, device)
+        self.clips_within_update = clips_within_update(spec)
+        self.optimizer: Any = self.make_optimizer(spec, device)
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
         """The optimizer over what this rank updates."""
@@ -77,6 +79,9 @@ class OptimizerStep:
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
         norm = self.sum_over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
         factor = (MAX_GRAD_NORM / (norm + 1e-6)).clamp(max=1.0)
+        factor = torch.where(norm.isfinite(), factor, torch.nan)
+        if self.clips_within_update:
+            self.optimizer.factor = factor
+            return
         # The factor is cast to the gradients' dtype, as the multiplication would round it: so one kernel does them all.
-        factor = torch.where(norm.isfinite(), factor, torch.nan).to(gradients[0].dtype)
-        torch._foreach_mul_(gradients, factor)
+        torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))

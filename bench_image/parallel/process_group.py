@@ -62,6 +62,7 @@ class ProcessGroup:
         """Total memory of the ranks' smallest GPU; on the CPU the free memory, divided by the number of ranks."""
         if self.device.type == "cuda":
             own = torch.cuda.mem_get_info(self.device)[1]
+            own = int(own * torch.cuda.get_per_process_memory_fraction(self.device))  # 1 unless set
         else:
             own = psutil.virtual_memory().available // self.world_size
         return int(-self.max_over_ranks([-float(own)])[0])
