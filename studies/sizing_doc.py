@@ -22,7 +22,7 @@ from bench_image.contract.memory_estimate import (
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Attention, Precision, Recipe
 from bench_image.contract.parse import parse_result, parse_spec
-from bench_image.contract.preset_switches import uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import fuses_head, makes_product_anew, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora
 
@@ -131,13 +131,17 @@ def _fitted_later(spec: RunSpec) -> bool:
 
 def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
     """Whether a run by these means kept what a run of today keeps: adapters were not fused under fsdp at first, nor did
-    4-bit weights stay unpacked, nor was zero3 compiled. None: a profile or peak of that time.
+    4-bit weights stay unpacked, nor was zero3 compiled; head and loss were two operations, and backward had the product
+    within an MLP. None: a profile or peak of that time.
     """
     if means is None:
-        return not keeps_unpacked(spec, None)
+        return not keeps_unpacked(spec, None) and not fuses_head(spec)
     fused, kept = "fused" in means.get("adapters", ""), means.get("unpacked weights", "").startswith("kept")
     compiled = means.get("compile", "off") != "off"
-    return (uses_compile(spec), uses_fused_lora(spec), keeps_unpacked(spec, None)) == (compiled, fused, kept)
+    later = ("head and loss" in means, "product within the MLP" in means)
+    return (uses_compile(spec), uses_fused_lora(spec), keeps_unpacked(spec, None)) == (compiled, fused, kept) and (
+        fuses_head(spec), makes_product_anew(spec)
+    ) == later  # fmt: skip
 
 
 def _profiled_steps() -> Iterator[Row]:

@@ -14,7 +14,14 @@ from bench_image.contract.flops import (
 from bench_image.contract.gpu_specs import GPU_SPECS
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.preset_switches import compiles_as_tuned, fuses_head, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import (
+    compiles_as_tuned,
+    fuses_head,
+    makes_product_anew,
+    uses_compile,
+    uses_cuda_graph,
+    uses_fused_lora,
+)
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
@@ -25,6 +32,7 @@ GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
 EIGHT_BIT_STATES = 2 + 2 * 4 / 256  # bytes per number: two of 8 bit, each with an fp32 scale per block of 256
+WORKSPACES = 250_000_000  # of cuBLAS and cuDNN, for launched steps and for the graph; measured
 WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp may fill with whole weights, or gradients, to save communication
 
 
@@ -98,10 +106,10 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
         unpacked = _largest_unpacked_bytes(spec, shape)
     logits = _logits_bytes(spec, shape, tokens)
     # The larger of two moments: at the loss, or in the backward pass.
-    at_loss = saved + logits + waiting
+    at_loss = saved + logits + waiting + _head_gradient_bytes(spec, shape, tokens)
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
     in_backward += tokens * _softmax_backward_bytes(spec, shape) - _copies_after_forward(spec, shape)
-    total = weights + optimizer + max(at_loss, in_backward)
+    total = weights + optimizer + max(at_loss, in_backward) + (WORKSPACES if uses_cuda_graph(spec) else 0)
     paged = _paged_per_gpu(spec, trainable)
     return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total, paged)
 
@@ -193,6 +201,18 @@ def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
     if fuses_head(spec):
         return scored * shape.vocab_size * _width(spec)
     return scored * shape.vocab_size * (2 * _width(spec) if compiles_as_tuned(spec) else 3 * 4)
+
+
+def _head_gradient_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
+    """Bytes beside the logits while the fused head makes its gradients: those of its input, and of its weight.
+
+    A vocabulary that is no multiple of 64 has a padded copy of the weight, too.
+    """
+    if not fuses_head(spec):
+        return 0
+    weight = shape.vocab_size * shape.hidden_size
+    copies = (spec.work.recipe is Recipe.FULL) + (shape.vocab_size % 64 > 0)
+    return (tokens * shape.hidden_size + copies * weight) * _width(spec)
 
 
 def _width(spec: RunSpec) -> int:
@@ -291,13 +311,13 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
 
     Attention: the layer's input and its norm, q, k, v after rotation, the attention's output, the residual sum. MLP:
     its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and the
-    product are not saved; with a fused adapter on its last layer backward computes the product again. Fused adapters save
-    q, k and v as one matrix beside the rotated q and k. 4-bit layers that
-    are not fused cut the compiled graph, and the product is saved between the pieces.
+    product are not saved; nor is the product where backward makes it anew. Fused adapters save q, k and v as one matrix
+    beside the rotated q and k. 4-bit layers that are not fused cut the compiled graph, and the product is saved between
+    the pieces.
     """
     hidden, lora = shape.hidden_size, spec.work.lora
     if isinstance(shape, EncoderDecoderShape):
-        return 14 * hidden + 2 * shape.intermediate_size  # not measured
+        return (14 * hidden + shape.intermediate_size) // 2  # measured on two shapes; a layer sees half of the tokens
     if isinstance(shape, Gpt2Shape):
         return (16 if lora is None or any(target.startswith("mlp") for target in lora.targets) else 11) * hidden
     inner, kv = shape.intermediate_size, shape.kv_size
@@ -308,8 +328,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     fused = uses_fused_lora(spec)
     kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
-        computed_again = fused and "down_proj" in lora.targets and spec.work.precision is not Precision.FP8
-        return kept + hidden + (0 if computed_again else inner)
+        return kept + hidden + (0 if makes_product_anew(spec) else inner)
     return kept + (inner if spec.work.quantisation and not fused else 0)
 
 

@@ -55,6 +55,12 @@ def uses_fused_lora(spec: RunSpec) -> bool:
     return spec.work.lora.dropout == 0 and spec.work.precision is not Precision.FP16
 
 
+def makes_product_anew(spec: RunSpec) -> bool:
+    """Whether backward makes the product within a gated MLP again: where its last layer has a fused adapter."""
+    adapted = spec.work.lora is not None and "down_proj" in spec.work.lora.targets
+    return uses_fused_lora(spec) and adapted and spec.work.precision is not Precision.FP8
+
+
 def uses_cuda_graph(spec: RunSpec) -> bool:
     """Whether the whole step, with its communication, is one CUDA graph: if no part of the step reads from the GPU.
 

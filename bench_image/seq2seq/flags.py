@@ -103,6 +103,10 @@ def parser() -> argparse.ArgumentParser:
     _number(work, "--epochs", 3, "measured passes over the data", high=100)
     _number(work, "--warmup-epochs", 1, "passes before the measured ones", low=0, high=100)
     work.add_argument("--amp", choices=AMP, help="mixed precision (default: fp16; off on the CPU, which emulates fp16)")
+    work.add_argument(
+        "--preset", choices=[str(preset) for preset in Preset], default=str(Preset.AS_USERS_RUN),
+        help="tuned: compiled, a step as one CUDA graph, with --amp bf16 no fp32 copies (default: as_users_run)",
+    )  # fmt: skip
     work.add_argument("--no-amp", dest="amp", action="store_const", const="off", help="full fp32: --amp off")
     _number(work, "--seed", 0, "of weights and data", low=0, high=2**31 - 1)
     data = flags.add_argument_group("data")
@@ -162,7 +166,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
                 campaign_id="seq2seq", run_id=run_id, group_id="seq2seq", node=_node_name(socket.gethostname())
             ),
             work=Work(
-                model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset.AS_USERS_RUN,
+                model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset(flags.preset),
                 device=device, micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
                 optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
                 seed=flags.seed,

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.preset_switches import uses_compile, uses_cuda_graph, uses_fused_lora
+from bench_image.contract.preset_switches import (
+    clips_within_update,
+    compiles_whole,
+    fuses_head,
+    makes_product_anew,
+    uses_compile,
+    uses_cuda_graph,
+    uses_fused_lora,
+)
 from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import model_dtypes
+from bench_image.model.head import PADDED_TO
 
 if TYPE_CHECKING:
     from bench_image.training.train_step import TrainStep
@@ -38,9 +47,15 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "loss scaling": "dynamic" if dtypes.scaled else OFF,
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": ATTENTION[spec.work.attention],
-        "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
+        "compile": _compiled(spec) if uses_compile(spec) else OFF,
         "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
     }
+    if fuses_head(spec):
+        padding = -spec.work.shape.vocab_size % PADDED_TO
+        padded = f", its product made with {padding} more columns" if padding else ""
+        execution["head and loss"] = f"one operation{padded}; the gradient takes the place of the logits"
+    if makes_product_anew(spec):
+        execution["product within the MLP"] = "made anew for backward"
     if spec.work.precision is Precision.FP8:
         in_bf16 = "adapters, head and attention" if spec.work.lora else "head and attention"
         execution["products"] = f"layers: fp8 (e4m3), a scale for each row; {in_bf16}: bf16"
@@ -59,11 +74,19 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     return execution | step.optimizer_step.describe_sharding(spec)
 
 
+def _compiled(spec: RunSpec) -> str:
+    if compiles_whole(spec):
+        return "all layers as one graph"
+    return "each layer" if fuses_head(spec) else "each layer, and the loss"
+
+
 def _graph(step: TrainStep) -> str:
     return "the whole step, with its communication" if step.group.world_size > 1 else "the whole step"
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:
     if spec.work.optimizer is Optimizer.ADAMW_TORCH:
+        if clips_within_update(spec):
+            return "AdamW as torch's fused one; large tensors are clipped and updated in one pass"
         return "torch AdamW, fused" if device.type == "cuda" else "torch AdamW"
     return "bitsandbytes AdamW" + (", paged" if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")
