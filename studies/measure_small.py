@@ -22,6 +22,7 @@ from typing import Any
 
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import EncoderDecoderShape, shape_of
+from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import Lora, Quantisation, Work
 
@@ -163,31 +164,44 @@ def turns(output: Path) -> None:
         print(row["job"], row["program"], [round(rate) for rate in row["tokens_per_s"]], round(row["peak_gb"], 2))
 
 
-def planned() -> Iterator[tuple[RunSpec, dict[str, str]]]:
-    """Each whole run, and the variables that limit its memory."""
+def planned() -> Iterator[RunSpec]:
+    """Each whole run."""
     window = {"measured_steps": 10, "max_measured_steps": 200, "max_window_s": 1.5, "repeats": 3}
-    import torch
-
-    total = torch.cuda.get_device_properties(0).total_memory
     for name, (kind, batch, tokens, *_) in JOBS.items():
-        yield spec_of(kind, batch, tokens, name, **window), {}
+        yield spec_of(kind, batch, tokens, name, **window)
     window |= {"measured_steps": 3, "max_window_s": 3.0, "warmup_steps": 4}
     for name, job in LARGE.items():
-        yield spec_of(*job, name, **window), {}
-    for name, (job_name, gib) in LIMITED.items():
-        share = f"per_process_memory_fraction:{gib * 2**30 / total:.4f}"
-        yield spec_of(*LARGE[job_name], name, **window), {"PYTORCH_CUDA_ALLOC_CONF": share}
+        yield spec_of(*job, name, **window)
+    for name, (job_name, _) in LIMITED.items():
+        yield spec_of(*LARGE[job_name], name, **window)
+
+
+def limited(folder: Path) -> None:
+    """A whole run in this process, in which torch may take part of the GPU's memory only."""
+    import torch
+
+    from bench_image.seq2seq.__main__ import run_as_rank
+    from bench_image.seq2seq.flags import Launch
+
+    gib = LIMITED[folder.name][1]
+    torch.cuda.set_per_process_memory_fraction(gib * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    result = run_as_rank(parse_spec((folder / "spec.json").read_text()), Launch(0, 1, 1), folder)
+    assert result
+    (folder / "result.json").write_text(result.model_dump_json(indent=1))
 
 
 def whole_runs(output: Path) -> None:
     previous: subprocess.Popen[bytes] | None = None
-    for spec, environment in planned():
+    for spec in planned():
         folder = output / "runs" / spec.identity.run_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(spec.model_dump_json(indent=1))
         command = [sys.executable, "-m", "bench_image", "--spec", str(folder / "spec.json"), "--output", str(folder)]
+        if folder.name in LIMITED:
+            command = [sys.executable, __file__, str(folder), "--limited"]
         with (folder / "log").open("wb") as log:
-            run = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT)
+            run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         if previous:
             previous.wait()
         while run.poll() is None and "window" not in (folder / "log").read_text():
@@ -202,7 +216,11 @@ def main() -> None:
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("--only", choices=("turns", "runs"))
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "PROGRAM"), help=argparse.SUPPRESS)
+    parser.add_argument("--limited", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.limited:
+        limited(arguments.output)
+        return
     if arguments.serve:
         serve(*arguments.serve)
         return

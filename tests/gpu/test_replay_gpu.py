@@ -26,6 +26,9 @@ CASES: dict[str, dict[str, Any]] = {
     "qlora, weights kept unpacked": {"recipe": Recipe.QLORA},
     "qlora, checkpointing": {"recipe": Recipe.QLORA, "gradient_checkpointing": True},
     "gpt2": {"recipe": Recipe.FULL, "model": "gpt2"},
+    "gpt2, fp16": {"recipe": Recipe.FULL, "model": "gpt2", "precision": Precision.FP16},
+    "encoder-decoder": {"recipe": Recipe.FULL, "model": "encoder-decoder"},
+    "encoder-decoder, fp16": {"recipe": Recipe.FULL, "model": "encoder-decoder", "precision": Precision.FP16},
 }
 
 

@@ -14,6 +14,7 @@ from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.kernels import lora_linear as lora_linear_module
 from bench_image.kernels.fused_lora import FusedLayers, fuse
 from bench_image.kernels.lora_linear import lora_linear
+from bench_image.model.architectures import layers_of
 from bench_image.model.build import build
 from tests.builders.image_processes import make_spec
 
@@ -76,6 +77,26 @@ def test_bf16_differs_by_rounding_only(recipe: Recipe) -> None:
     fused_loss, fused_gradients = trained(fused)
     assert fused_loss == pytest.approx(loss, abs=2e-3)
     assert largest_difference(fused_gradients, gradients) < 0.03
+
+
+def test_no_layer_keeps_the_product_within_its_mlp() -> None:
+    """Kept of the MLP's width are the outputs of gate and up alone; and two layers are one graph."""
+    from torch._dynamo.utils import counters
+
+    model = make_model(tuned(Recipe.LORA, precision=Precision.FP32, lora=Lora(targets=SEVEN)))
+    fuse(model)
+    layers = layers_of(model.base_model.model)
+    for layer in layers:
+        layer.compile(backend="aot_eager", fullgraph=True)
+    kept: list[torch.Tensor] = []
+    counters.clear()
+    ids = torch.randint(1024, (2, 32), generator=torch.Generator().manual_seed(2))
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        model(input_ids=ids, labels=ids)
+
+    wide = [tensor for tensor in kept if tensor.shape == (2, 32, model.config.intermediate_size)]
+    assert len(wide) == 2 * len(layers)
+    assert counters["stats"]["unique_graphs"] <= 2  # the first layer's input needs no gradient
 
 
 def test_without_double_quantisation() -> None:

@@ -73,7 +73,7 @@ def test_compile_decides_beside_the_preset(changes: dict[str, Any], compiled: bo
     base: Any = build(spec, CPU).base
 
     assert all((layer._compiled_call_impl is not None) == compiled for layer in layers_of(base))
-    assert ("forward" in vars(base.model)) == without_masks
+    assert ("forward" in vars(base)) == without_masks
 
 
 @pytest.mark.parametrize("preset", list(Preset))

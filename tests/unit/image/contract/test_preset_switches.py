@@ -10,7 +10,11 @@ from bench_image.contract.options import Attention, Optimizer, Precision, Recipe
 from bench_image.contract.preset_switches import (
     DDP_STEPS_BEFORE_CAPTURE,
     STEPS_BEFORE_CAPTURE,
+    clips_within_update,
+    compiles_whole,
+    fuses_head,
     gathers_layers,
+    makes_product_anew,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -61,7 +65,8 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False),
         ({"strategy": Strategy.DDP, "gpus_per_node": 2, "device": Device.CPU}, False),
         ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
-        ({"precision": Precision.FP16}, False),
+        ({"precision": Precision.FP16}, True),
+        ({"model": "encoder-decoder", "recipe": Recipe.FULL}, True),
         ({"model": "mixtral-8x7b"}, False),
         ({"attention": Attention.EAGER}, False),
         ({"attention": Attention.FLASH}, True),
@@ -72,6 +77,50 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
 def test_steps_that_never_wait_for_the_gpu_are_replayed(changes: dict[str, Any], expected: bool) -> None:
     spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
     assert uses_cuda_graph(spec) is expected
+
+
+SEQ2SEQ = {"model": "encoder-decoder", "recipe": Recipe.FULL}
+DDP = {"strategy": Strategy.DDP, "gpus_per_node": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "head", "whole", "clips"),
+    [
+        ({}, True, False, True),
+        (SEQ2SEQ, True, True, True),
+        (SEQ2SEQ | {"gradient_checkpointing": True}, True, False, True),
+        (SEQ2SEQ | {"precision": Precision.FP16}, True, True, False),
+        (SEQ2SEQ | DDP, True, False, False),
+        (SEQ2SEQ | {"preset": Preset.AS_USERS_RUN}, False, False, False),
+        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False, False, False),
+        ({"optimizer": Optimizer.ADAMW_8BIT}, True, False, False),
+        ({"device": Device.CPU}, False, False, False),
+    ],
+)
+def test_what_is_one_operation(changes: dict[str, Any], head: bool, whole: bool, clips: bool) -> None:
+    fields = {"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": False}
+    spec = make_spec(**fields | changes)
+
+    assert (fuses_head(spec), compiles_whole(spec), clips_within_update(spec)) == (head, whole, clips)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"recipe": Recipe.LORA}, True),
+        ({"recipe": Recipe.LORA, "precision": Precision.FP8}, False),
+        ({"lora": Lora(targets=("q_proj", "up_proj"))}, False),
+        ({"recipe": Recipe.FULL}, False),
+        ({"preset": Preset.AS_USERS_RUN}, False),
+    ],
+)
+def test_the_product_within_an_mlp_is_made_anew_where_its_last_layer_has_a_fused_adapter(
+    changes: dict[str, Any], expected: bool
+) -> None:
+    lora = Lora(targets=("gate_proj", "up_proj", "down_proj"))
+    fields = {"preset": Preset.TUNED} | ({} if changes.get("recipe") is Recipe.FULL else {"lora": lora})
+    assert makes_product_anew(make_spec(**fields | changes)) is expected
 
 
 @pytest.mark.parametrize("preset", list(Preset))
