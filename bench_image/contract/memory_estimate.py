@@ -354,7 +354,7 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
     if isinstance(shape, Gpt2Shape):
         return 41 * hidden * width
     if isinstance(shape, EncoderDecoderShape):
-        return (14 * hidden + 2 * shape.intermediate_size) * width
+        return (14 * hidden + 2 * shape.intermediate_size) * width // 2  # a layer sees half of the tokens
     inner = shape.intermediate_size
     kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
     if spec.work.lora is not None:
