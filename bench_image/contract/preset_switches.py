@@ -66,12 +66,13 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
 
     8-bit optimizers count steps on the host, a mixture of experts counts its tokens, eager attention reads its mask,
     and DeepSpeed reads norms and waits for its streams. Loss scaling does not read: torch's fused AdamW skips a step on
-    the GPU. The warm-up must be long enough for the capture and the steps before it.
+    the GPU; not tried with adapters. The warm-up must be long enough for the capture and the steps before it.
     """
     counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.shape.family != "mixtral"
     recorded = compiles_as_tuned(spec) and spec.placement.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
+    tried = spec.work.precision is not Precision.FP16 or spec.work.lora is None
     long_enough = spec.measurement.warmup_steps > steps_before_capture(spec)
-    return recorded and counts_on_gpu and not needs_mask(spec) and long_enough
+    return recorded and counts_on_gpu and tried and not needs_mask(spec) and long_enough
 
 
 def needs_mask(spec: RunSpec) -> bool:

@@ -63,6 +63,7 @@ class GatedLoraLinear(torch.autograd.Function):
         rows = [b.shape[0]]
         keep = keep and _is_4bit(weights, rows)
         x = torch.nn.functional.silu(gate) * up
+        out: Tensor
         out, down, unpacked = lora_linear(x, list(weights), rows, a, b, scale, keep)
         ctx.scale, ctx.keep, ctx.num_weights = scale, keep, len(weights)
         ctx.save_for_backward(gate, up, down, a, b, *((unpacked,) if keep else weights))

@@ -64,9 +64,9 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
 
         dynamo.recompile_limit = COMPILATIONS
     if compiles_as_tuned(spec):
-        for module in base.modules():
-            if isinstance(module, nn.MultiheadAttention):
-                module.forward = functools.partial(attend, module)
+        attentions: list[Any] = [module for module in base.modules() if isinstance(module, nn.MultiheadAttention)]
+        for module in attentions:
+            module.forward = functools.partial(attend, module)
     if fuses_head(spec):
         base.forward = with_fused_head(base, whole=compiles_whole(spec))
     elif uses_compile(spec):

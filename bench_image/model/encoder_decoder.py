@@ -116,8 +116,8 @@ def attend(
     else:
         mine = functional.linear(query, weight[:hidden], bias[:hidden])
         parts = (mine, *functional.linear(key, weight[hidden:], bias[hidden:]).chunk(2, -1))
-    heads = [part.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for part in parts]
-    mixed = functional.scaled_dot_product_attention(*heads, is_causal=is_causal)
+    q, k, v = (part.view(*part.shape[:-1], layer.num_heads, -1).transpose(1, 2) for part in parts)
+    mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
     return layer.out_proj(mixed.transpose(1, 2).flatten(2)), None
 
 

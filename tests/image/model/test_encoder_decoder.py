@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -16,7 +17,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
 from bench_image.data.batches import POOL_STEPS
 from bench_image.model.build import build
-from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids
+from bench_image.model.encoder_decoder import EncoderDecoder, attend, sinusoids
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.train_step import TrainStep
 from tests.builders.image_processes import make_spec
@@ -82,6 +83,20 @@ def test_later_target_tokens_do_not_change_earlier_logits() -> None:
     assert (after[:, 6:] - before[:, 6:]).abs().amax(dim=(0, 2)).min() > 1e-5
 
 
+def test_attention_without_copies_is_that_of_torch() -> None:
+    """Self-attention of the encoder, causal one of the decoder, and attention of the decoder to the source."""
+    plain, own, ids = model_of(), model_of(), ids_of(2, 12)
+    for module in own.modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            module.forward = functools.partial(attend, module)  # type: ignore[method-assign]
+    for model in (plain, own):
+        model(input_ids=ids, labels=ids).loss.backward()
+
+    for (name, mine), theirs in zip(own.named_parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None, name
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
 def test_every_source_token_reaches_every_logit() -> None:
     model, ids = model_of(), ids_of(2, 12)
     before = model(input_ids=ids, labels=ids).logits
@@ -130,7 +145,9 @@ def test_a_width_that_the_model_cannot_take_is_refused(width: int) -> None:
 
 @pytest.mark.parametrize("preset", list(Preset))
 @pytest.mark.parametrize(("precision", "seen"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", None)])
-def test_mixed_precision_keeps_fp32_weights(preset: Preset, precision: str, seen: torch.dtype | None) -> None:
+def test_mixed_precision_keeps_fp32_weights_but_for_bf16_under_tuned(
+    preset: Preset, precision: str, seen: torch.dtype | None
+) -> None:
     spec = spec_of(precision=precision, preset=preset, micro_batch_size=4)
     step = TrainStep(spec, build(spec, CPU), ProcessGroup(CPU))
     outputs: list[torch.dtype] = []
@@ -138,7 +155,8 @@ def test_mixed_precision_keeps_fp32_weights(preset: Preset, precision: str, seen
     linear.register_forward_hook(lambda _module, _args, output: outputs.append(output.dtype))
     losses = [float(step()) for _ in range(12)]
 
-    assert {p.dtype for p in step.model.parameters()} == {torch.float32}
+    narrow = precision == "bf16" and preset is Preset.TUNED
+    assert {p.dtype for p in step.model.parameters()} == {torch.bfloat16 if narrow else torch.float32}
     assert set(outputs) == {seen or torch.float32}
     assert step.optimizer_step.scaler.is_enabled() == (precision == "fp16")
     assert all(math.isfinite(loss) for loss in losses)

@@ -17,7 +17,7 @@ from bench_image.contract.options import Precision, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.result_sections import ParameterCount, Performance
-from bench_image.contract.work import DiskData
+from bench_image.contract.work import DiskData, Preset
 from bench_image.parallel.visible_gpus import count_visible_gpus
 from bench_image.process.merge import performance_of
 from bench_image.process.rank_report import WindowRecord
@@ -82,6 +82,12 @@ def test_every_flag_has_its_place_in_the_run() -> None:
     )
     assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (20, 10, 5)
     assert spec.work.precision is Precision.BF16
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_the_preset_is_chosen(preset: Preset) -> None:
+    assert planned("--preset", str(preset)).spec.work.preset is preset
+    assert planned().spec.work.preset is Preset.AS_USERS_RUN
 
 
 @pytest.mark.parametrize("arguments", [("--no-amp",), ("--amp", "off")])

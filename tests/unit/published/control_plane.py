@@ -12,6 +12,7 @@ from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.work import Device
 from tests.unit.published.aa import nightly_check, noise_per_gpu
 from tests.unit.published.measured import RESULTS, THIRD, document, each, row, tokens_per_s
+from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
 from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
@@ -83,6 +84,7 @@ def encoder_decoder() -> Iterator[str]:
     yield f"/ 8192 is {large:,.0f} M"
     yield f"| {small:.1f} M and {middle:.1f} M |"
     yield f"vocabulary 8000: {num_parameters(EncoderDecoderShape(family='encoder-decoder')):,}"
+    yield from of_presets()
 
 
 def glossary() -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, peers, start, zero
+from tests.unit.published import configurations, float8_lora, peers, small, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -54,6 +54,7 @@ def performance() -> Iterator[str]:
     yield from against_the_trainer()
     yield from configurations.page()
     yield from peers.page()
+    yield from small.page()
     yield from float8()
     yield from float8_losses()
     yield from float8_lora.page()
@@ -87,12 +88,9 @@ def presets() -> Iterator[str]:
 PROFILED = {
     "LoRA 8 x 2048, adapters on q, k, v, o": "04-tuned-lora-8x2048-attention-only",
     "full 8 x 2048, accumulation 4": "17-tuned-full-8x2048-acc4",
-    "GPT-2 LoRA 8 x 1024": "10-tuned-gpt2-lora-8x1024",
-    "GPT-2 full 8 x 1024": "11-tuned-gpt2-full-8x1024",
 }
 WHOLE_RUNS = {
     "QLoRA 8 x 512, adapters on q, k, v, o": (f"{AA}/redesign/tuned", "22 November"),
-    "LoRA 8 x 2048": (f"{FLOAT8_LORA}/lora-bf16-1-gpus", "23 November"),
     "full 8 x 2048": (f"{FLOAT8}/bf16-1-gpus", "22 November"),
     "tier A 1 x 2048, accumulation 4": (f"{GRAPHS}/one-gpu-1-gpus", "23 November"),
 }
@@ -132,12 +130,6 @@ def other_jobs() -> Iterator[str]:
     yield f"reaches {each(map(mfu_pct, full), '.1f')} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
     attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
     yield f"reaches {each(map(mfu_pct, LORA), '.1f')} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
-    users, tuned = (second_round(f"{name}-gpt2-full-8x1024") for name in ("12-users", "11-tuned"))
-    ratio = tuned["tokens_per_second"] / users["tokens_per_second"]
-    yield (
-        f"makes {users['tokens_per_second']:,.0f} tokens/s under `as_users_run`, in {users['peak_allocated_gb']:.1f}"
-        f" GB: `tuned` is {ratio:.2f} times as fast."
-    )
 
 
 ON_FOUR = {

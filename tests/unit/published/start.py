@@ -12,7 +12,6 @@ from tests.unit.published.measured import (
     THIRD,
     document,
     each,
-    mfu_pct,
     peak_gb,
     row,
     run,
@@ -44,15 +43,6 @@ def page() -> Iterator[str]:
     ):
         yield form.format(firsts[TODAY, cache], firsts[BEFORE, cache])
     yield f"(before: {firsts[BEFORE, 'warm']} s)"
-    folders = [*RUNS[TODAY, "cold"], *RUNS[TODAY, "warm"]]
-    rates, mfus = sorted(map(tokens_per_s, folders)), sorted(map(mfu_pct, folders))
-    yield row(
-        "QLoRA 8 x 512",
-        f"{rates[0]:,.0f} to {rates[-1]:,.0f}",
-        f"{mfus[0]:.1f} to {mfus[-1]:.1f} %",
-        f"{peak_gb(folders[0]):.1f}",
-        f"[23 November](results/{START}/README.md)",
-    )
     yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
 
 
