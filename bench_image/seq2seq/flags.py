@@ -25,6 +25,7 @@ MOST_WARMUP_STEPS = 10_000  # the contract's
 MOST_STEPS_PER_EPOCH = 100_000  # the contract's, for a window
 MOST_STEPS = 350_000  # a result holds each step's time, and may have 4 MB
 TIMEOUT_S = 86_400.0
+PRESETS = "tuned: compiled, a step as one CUDA graph, with --amp bf16 no fp32 copies (default: as_users_run)"
 AMP = {"fp16": Precision.FP16, "bf16": Precision.BF16, "off": Precision.FP32}
 
 DESCRIPTION = """\
@@ -103,10 +104,7 @@ def parser() -> argparse.ArgumentParser:
     _number(work, "--epochs", 3, "measured passes over the data", high=100)
     _number(work, "--warmup-epochs", 1, "passes before the measured ones", low=0, high=100)
     work.add_argument("--amp", choices=AMP, help="mixed precision (default: fp16; off on the CPU, which emulates fp16)")
-    work.add_argument(
-        "--preset", choices=[str(preset) for preset in Preset], default=str(Preset.AS_USERS_RUN),
-        help="tuned: compiled, a step as one CUDA graph, with --amp bf16 no fp32 copies (default: as_users_run)",
-    )  # fmt: skip
+    work.add_argument("--preset", choices=[*map(str, Preset)], default=str(Preset.AS_USERS_RUN), help=PRESETS)
     work.add_argument("--no-amp", dest="amp", action="store_const", const="off", help="full fp32: --amp off")
     _number(work, "--seed", 0, "of weights and data", low=0, high=2**31 - 1)
     data = flags.add_argument_group("data")
