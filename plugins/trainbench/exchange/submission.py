@@ -28,14 +28,14 @@ from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
 from trainbench.core.user_error import UserError
 from trainbench.exchange.anonymise import anonymised
-from trainbench.figure_catalogue.run_figures import PERFORMANCE, TELEMETRY, of_section
+from trainbench.figure_catalogue.run_figures import PERFORMANCE, PROBES, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name
 
 FORMAT, FORMAT_VERSION = "trainbench-submission", 1
-PUBLISHED = (*of_section(PERFORMANCE), *of_section(TELEMETRY))
+PUBLISHED = (*of_section(PERFORMANCE), *of_section(PROBES), *of_section(TELEMETRY))
 NOTHING = "nothing"
 MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
 REPEAT = (

@@ -27,6 +27,7 @@ from trainbench.core.tables import (
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import (
     PERFORMANCE,
+    PROBES,
     SCALING_EFFICIENCY_PCT,
     STARTUP,
     STARTUP_FIGURES,
@@ -44,6 +45,7 @@ from trainbench.results.readings import rank_noun
 TITLES = {
     PERFORMANCE: "Throughput, step time, utilisation",
     STARTUP: "Where the seconds go",
+    PROBES: "Probes of the GPU before the loop",
     TELEMETRY: "Telemetry",
 }
 # The phases of a run that do not overlap: compiling is a part of warming up.
@@ -85,7 +87,9 @@ def _absences(results: Sequence[RunResult], figures: Sequence[Figure]) -> tuple[
     return tuple(f"{NA} – {', '.join(labels)}: {why}." for why, labels in labels_by_reason.items())
 
 
-performance, startup, telemetry = (partial(runs_table, section=each) for each in (PERFORMANCE, STARTUP, TELEMETRY))
+performance, probes, startup, telemetry = (
+    partial(runs_table, section=each) for each in (PERFORMANCE, PROBES, STARTUP, TELEMETRY)
+)
 
 
 def scaling(campaign: Campaign) -> Table:
