@@ -65,15 +65,17 @@ SILENT: dict[str, Any] = {
     "row_remap_failed": False, "nvlink_crc_errors": 0, "nvlink_replays": 0, "pcie_replays": 0,
 }  # fmt: skip
 # Of an H200 alone.
-HEALTHY_PROBES: dict[str, float | None] = {
-    "matmul_tflops": 780.0, "d2h_gb_per_s": 55.2, "memory_gb_per_s": 4070.0, "peer_gb_per_s": 385.0,
-    "matmul_bf16_tflops": 780.0, "matmul_fp8_tflops": 1490.0,
+HEALTHY_H200: dict[str, float] = {
+    "d2h_gb_per_s": 55.2, "memory_gb_per_s": 4070.0, "peer_gb_per_s": 385.0, "matmul_bf16_tflops": 780.0,
+    "matmul_fp8_tflops": 1490.0,
 }  # fmt: skip
 
 
 def make_probes(gpu_name: str, rates: Mapping[str, float | None]) -> Probes:
-    promised = data_sheet(gpu_name)
-    known = {name: rate for name, rate in rates.items() if rate is not None}
+    """Of a healthy GPU: the shares of its data sheet are those of an H200. `rates`: other ones, by their field."""
+    promised, of_h200 = data_sheet(gpu_name), data_sheet("NVIDIA H200")
+    known = {name: rate / of_h200[name] * promised[name] for name, rate in HEALTHY_H200.items() if name in promised}
+    known |= {name: rate for name, rate in rates.items() if rate is not None}
     shares = {share_field(name): 100 * rate / promised[name] for name, rate in known.items() if name in promised}
     return Probes(**dict.fromkeys(Probes.model_fields) | known | shares)
 
@@ -162,7 +164,7 @@ def make_result(
             energy_per_sample_j=67.0,
             energy_per_token_j=0.13,
         ),
-        "probes": make_probes(gpu_name, HEALTHY_PROBES | {"h2d_gb_per_s": h2d_gb_per_s} | (probes or {})),
+        "probes": make_probes(gpu_name, {"matmul_tflops": 780.0, "h2d_gb_per_s": h2d_gb_per_s} | (probes or {})),
         "communication": _communication(spec, exposed_communication_pct),
     }
     return _result(spec, fields | sections, uuids, total_s)
@@ -191,7 +193,7 @@ def make_cpu_result(
         "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
         "memory": _memory("process_rss", memory_gb, None),
         "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
-        "probes": make_probes("", {}),
+        "probes": Probes(**dict.fromkeys(Probes.model_fields)),
         "communication": _communication(spec, None),
     }
     return _result(spec, fields | sections, [None] * spec.placement.gpus_per_node, total_s)

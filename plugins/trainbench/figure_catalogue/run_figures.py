@@ -23,6 +23,10 @@ def milliseconds(value_s: float | None) -> str:
     return NA if value_s is None else figure(value_s * 1000)
 
 
+def whole(value: float | None) -> str:
+    return NA if value is None else f"{value:,.0f}"
+
+
 share_2, figure_3 = partial(share, decimals=2), partial(figure, digits=3)
 
 # fmt: off
@@ -201,11 +205,11 @@ THROTTLE_POWER_CAP_PCT = Figure("throttle_power_cap_pct", "power cap", "%", "tel
 XIDS = Figure("num_xids", "Xids", "1", "telemetry.gpus.*.xids",
     "events that the driver reported over the run, start-up included, all GPUs together",
     "trainbench.results.readings.num_xids", "test_readings.py::test_xids_of_all_gpus_add_up",
-    section=TELEMETRY, of=readings.num_xids)
+    write=whole, section=TELEMETRY, of=readings.num_xids)
 OTHER_PROCESSES = Figure("num_other_processes", "other processes", "1", "telemetry.gpus.*.num_other_processes",
     "most processes of others on a GPU at the end of a window",
     "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
-    section=TELEMETRY, over=known_max)
+    write=whole, section=TELEMETRY, over=known_max)
 OTHER_MEMORY_GB = Figure(
     "other_memory_gb", "others' memory GB", "1e9 bytes", "telemetry.gpus.*.other_memory_at_start_gb",
     "memory in use before the run's first process or after its last one, the larger, most used GPU",

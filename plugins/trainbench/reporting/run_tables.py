@@ -60,14 +60,14 @@ def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
 
 def runs_table(campaign: Campaign, section: str) -> Table:
     """One row for each run that ended well. Columns that no run filled are left out; the notes name them with the
-    reason.
+    reason. Where no run filled any, there are no rows.
     """
     results, figures = ended_well(campaign), of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
     more = len(results) - MAX_ROWS
     return make_table(
-        results[:MAX_ROWS],
+        results[:MAX_ROWS] if filled else (),
         (text("run", lambda r: names[r.spec.identity.run_id]), *(figure.column(figure.value) for figure in filled)),
         run_id=lambda r: r.spec.identity.run_id,
         title=TITLES[section],

@@ -64,11 +64,10 @@ def test_each_independent_gpu_is_looked_at_by_itself() -> None:
 
 def test_a_kind_of_gpu_that_was_never_measured_is_odd_far_below_all_bands_only() -> None:
     """Half of 59 % is 29.5 %: 9.4 of 32 GB/s is 29.4 %, 9.5 is 29.7 %."""
-    of_a100 = {"gpu_name": "NVIDIA A100-SXM4-80GB", "probes": {"memory_gb_per_s": 1700.0, "matmul_bf16_tflops": 250.0,
-        "d2h_gb_per_s": 25.0, "matmul_fp8_tflops": None, "peer_gb_per_s": 250.0}}  # fmt: skip
+    a100 = "NVIDIA A100-SXM4-80GB"
 
-    assert odd_probe_findings([make_result(h2d_gb_per_s=9.5, **of_a100)]) == ()
-    (finding,) = odd_probe_findings([make_result(h2d_gb_per_s=9.4, **of_a100)])
+    assert odd_probe_findings([make_result(gpu_name=a100, h2d_gb_per_s=9.5)]) == ()
+    (finding,) = odd_probe_findings([make_result(gpu_name=a100, h2d_gb_per_s=9.4)])
     assert "is 29 % of the data sheet's 32" in finding.summary
 
 
