@@ -104,16 +104,15 @@ def _memory_faults(events: Sequence[Event]) -> Iterator[Finding]:
                 resolution=RESET,
             )
         if remapped:
-            rows = sum(gpu.rows_remapped_in_run or 0 for gpu in remapped)
-            waits = any(gpu.row_remap_pending for gpu in remapped)
+            rows = count(sum(gpu.rows_remapped_in_run or 0 for gpu in remapped), "row")
+            waits = ", and one waits for a reset of the GPU" if any(gpu.row_remap_pending for gpu in remapped) else ""
             yield Finding(
                 level=Level.WARNING,
                 category=ROWS_REMAPPED,
                 nodes=(node,),
-                measured=f"{count(rows, 'row')} replaced" + (", one waits for a reset" if waits else ""),
+                measured=f"{rows} replaced{waits}",
                 expected="0",
-                summary=f"replaced faulty rows in the memory of {_names(remapped)}"
-                + (", which waits for a reset of the GPU" if waits else ""),
+                summary=f"has faulty rows in the memory of {_names(remapped)}: {rows} replaced{waits}",
                 cause="the GPU's memory wears; spare rows take the place of faulty ones",
                 resolution=WATCH,
             )

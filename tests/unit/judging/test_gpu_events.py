@@ -69,7 +69,7 @@ def test_every_xid_has_a_meaning_and_a_next_step() -> None:
         ({"row_remap_failed": True}, "row_remap_failed", Level.ERROR, "a row that could not be replaced"),
         ({"ecc_uncorrected_in_run": 2}, "ecc_uncorrected", Level.WARNING, "2 uncorrected memory errors"),
         ({"rows_remapped_in_run": 1}, "rows_remapped", Level.WARNING, "1 row replaced"),
-        ({"row_remap_pending": True}, "rows_remapped", Level.WARNING, "0 rows replaced, one waits for a reset"),
+        ({"row_remap_pending": True}, "rows_remapped", Level.WARNING, "0 rows replaced, and one waits for a reset of the GPU"),
         ({"nvlink_replays": 1}, "nvlink_errors", Level.WARNING, "1 replay and 0 CRC errors of NVLinks"),
         ({"other_memory_at_start_gb": 40.0}, "shared_gpu", Level.WARNING,
          "GPU 0 was shared: 40.0 GB in use beside the run"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import share_field
 from tests.unit.published.measured import document, row, run
-from trainbench.judging.probe_bands import KINDS
+from trainbench.judging.probe_bands import BANDS, KINDS
 from trainbench.results.shared_gpu import shared_by
 
 PROBES = "probes-h200-2026-11-23"
@@ -42,6 +43,19 @@ def note() -> Iterator[str]:
     (gpu,) = neighbour.telemetry.gpus
     yield f"{gpu.other_memory_at_start_gb:.1f} GB in use before the run"
     yield f"{gpu.other_memory_at_end_gb:.1f} GB after it"
+
+
+def bands() -> Iterator[str]:
+    """The table of docs/benchmarks.md; tests/unit/judging/test_probe_bands.py holds the bands to the result files."""
+    of_h200 = BANDS["NVIDIA H200"]
+    assert of_h200["h2d_gb_per_s"] == of_h200["d2h_gb_per_s"]
+    labels = {
+        "h2d_gb_per_s": "host-to-device, device-to-host",
+        **{rate: KINDS[rate].label for rate in ("memory_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops")},
+    }
+    for rate, label in labels.items():
+        band, promised = of_h200[rate], f"{data_sheet('NVIDIA H200')[rate]:,.0f} {KINDS[rate].unit}"
+        yield row(label, f"{band.low_pct:g} to {band.high_pct:g} % of {promised}")
 
 
 def span(values: list[float], form: str) -> str:
