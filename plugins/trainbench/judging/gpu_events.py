@@ -32,10 +32,15 @@ MAX_PCIE_REPLAYS_PER_MIN = 8.0
 Event = tuple[str, GpuTelemetry, RunResult]  # node, GPU, run
 
 
+EXCHANGE = "drain the node and have the GPU exchanged"
+
+
 def gpu_event_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """The findings on all runs, failed ones too; of one node and kind one finding. Empty where every GPU was silent."""
     events = [event for result in results for event in _events(result)]
-    return tuple(chain(_xids(events), _memory_faults(events), _link_errors(events), _shared(results)))
+    return tuple(
+        chain(_xids(events), _memory_faults(events), _replaced_rows(events), _link_errors(events), _shared(results))
+    )
 
 
 def broken_gpu_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -79,7 +84,6 @@ def _memory_faults(events: Sequence[Event]) -> Iterator[Finding]:
     for node, gpus in grouped((node, gpu) for node, gpu, _ in events).items():
         failed = [gpu for gpu in gpus if gpu.row_remap_failed]
         uncorrected = [gpu for gpu in gpus if gpu.ecc_uncorrected_in_run]
-        remapped = [gpu for gpu in gpus if gpu.rows_remapped_in_run or gpu.row_remap_pending]
         if failed:
             yield Finding(
                 level=Level.ERROR,
@@ -89,20 +93,25 @@ def _memory_faults(events: Sequence[Event]) -> Iterator[Finding]:
                 expected="none",
                 summary=f"could not replace a faulty row in the memory of {_names(failed)}",
                 cause="the GPU's memory has faults, and no spare rows are left where they are",
-                resolution="drain the node and have the GPU exchanged",
+                resolution=EXCHANGE,
             )
         if uncorrected:
-            errors = sum(gpu.ecc_uncorrected_in_run or 0 for gpu in uncorrected)
+            errors = count(sum(gpu.ecc_uncorrected_in_run or 0 for gpu in uncorrected), "uncorrected memory error")
             yield Finding(
                 level=Level.WARNING,
                 category=ECC_UNCORRECTED,
                 nodes=(node,),
-                measured=count(errors, "uncorrected memory error"),
+                measured=errors,
                 expected="0",
-                summary=f"had {count(errors, 'uncorrected memory error')} in its runs on {_names(uncorrected)}",
+                summary=f"had {errors} in its runs on {_names(uncorrected)}",
                 cause="the GPU's memory has faults, and what was computed with it may be wrong",
                 resolution=RESET,
             )
+
+
+def _replaced_rows(events: Sequence[Event]) -> Iterator[Finding]:
+    for node, gpus in grouped((node, gpu) for node, gpu, _ in events).items():
+        remapped = [gpu for gpu in gpus if gpu.rows_remapped_in_run or gpu.row_remap_pending]
         if remapped:
             rows = count(sum(gpu.rows_remapped_in_run or 0 for gpu in remapped), "row")
             waits = ", and one waits for a reset of the GPU" if any(gpu.row_remap_pending for gpu in remapped) else ""
