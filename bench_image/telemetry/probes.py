@@ -182,18 +182,23 @@ def allreduce_bus_gb_per_s(device: torch.device) -> float:
     ranks = dist.get_world_size()
     size = ALLREDUCE_BYTES if device.type == "cuda" else CPU_ALLREDUCE_BYTES
     buffer = torch.zeros(size // 4, device=device, dtype=torch.float32)
-    slowest = torch.tensor([_median_s(device, lambda: dist.all_reduce(buffer))], device=device, dtype=torch.float64)
+    # Each rank calls it as often as the others: a rank's own budget of time would leave them waiting.
+    own_s = _median_s(device, lambda: dist.all_reduce(buffer), budget_s=math.inf)
+    slowest = torch.tensor([own_s], device=device, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return 2 * (ranks - 1) / ranks * size / slowest.item() / 1e9
 
 
 def _median_s(
-    device: torch.device, work: Callable[[], object], cpu_clock: Callable[[], float] = time.perf_counter
+    device: torch.device,
+    work: Callable[[], object],
+    cpu_clock: Callable[[], float] = time.perf_counter,
+    budget_s: float = BUDGET_S,
 ) -> float:
     """Median seconds of one call of `work`, without the first WARMUP calls."""
     clock = _cuda_s if device.type == "cuda" else partial(_cpu_s, clock=cpu_clock)
     seconds: list[float] = []
-    end_at = time.monotonic() + BUDGET_S
+    end_at = time.monotonic() + budget_s
     while len(seconds) <= WARMUP or (len(seconds) < REPEATS and time.monotonic() < end_at):
         seconds.append(clock(work))
     return statistics.median(seconds[WARMUP:])

@@ -170,7 +170,7 @@ def test_the_bus_rate_of_an_all_reduce_by_hand(monkeypatch: pytest.MonkeyPatch) 
     """Four ranks, 2**20 bytes in 2 ms: 2 x 3/4 x 1,048,576 / 0.002 / 1e9 = 0.786432 GB/s."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_, **__: None)
-    monkeypatch.setattr(probes, "_median_s", lambda *_: 0.002)
+    monkeypatch.setattr(probes, "_median_s", lambda *_, **__: 0.002)
 
     assert probes.allreduce_bus_gb_per_s(CPU) == pytest.approx(0.786432)
 
@@ -180,3 +180,19 @@ def test_the_rate_of_a_matmul_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "_median_s", lambda *_, **__: 0.001)
 
     assert matmul_tflops(CPU, torch.float32) == pytest.approx(0.268435456)
+
+
+def test_every_rank_calls_an_all_reduce_equally_often_however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By time some ranks would stop before others: 12 calls and the maximum over ranks, at 0.2 s a call."""
+    now, calls = 0.0, 0
+
+    def all_reduce(*_: object, **__: object) -> None:
+        nonlocal now, calls
+        now, calls = now + 0.2, calls + 1
+
+    monkeypatch.setattr(probes.time, "monotonic", lambda: now)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    probes.allreduce_bus_gb_per_s(CPU)
+
+    assert calls == 13
