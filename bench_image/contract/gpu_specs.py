@@ -1,11 +1,14 @@
-"""Peak FLOP/s, memory and power of known GPUs, from NVIDIA's data sheets. An unknown GPU has no MFU: no fallback."""
+"""Peak rates, memory and power of known GPUs, from NVIDIA's data sheets. An unknown GPU has no shares: no fallback."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
 from bench_image.contract.options import Precision
+
+T = TypeVar("T")
 
 
 class Peak(NamedTuple):
@@ -51,6 +54,53 @@ PEAK_TFLOPS: dict[str, Peak] = {
 }
 
 
+class Rates(NamedTuple):
+    """GB/s (1e9 bytes/s): of the memory, reads and writes together; of the links in one direction, which is half of the
+    figure of data sheets that add both. `peer`: from GPU to GPU by NVLink; None where a data sheet names no link, or a
+    bridge that a machine need not have.
+    """
+
+    memory: float
+    host: float
+    peer: float | None
+    source: str
+
+
+# Links to the host: 16 lanes of PCIe generation 3, 4 or 5; of GH200 NVLink-C2C. Keys as in PEAK_TFLOPS, but where the
+# memory's size or kind decides its rate.
+PCIE_3, PCIE_4, PCIE_5 = 16.0, 32.0, 64.0
+RATES: dict[str, Rates] = {
+    "T4": Rates(320, PCIE_3, None, "NVIDIA T4 data sheet"),
+    "V100 SXM2": Rates(900, PCIE_3, 150, "NVIDIA V100 data sheet"),
+    "V100 PCIE": Rates(900, PCIE_3, None, "NVIDIA V100 data sheet"),
+    "A10": Rates(600, PCIE_4, None, "NVIDIA A10 data sheet"),
+    "A30": Rates(933, PCIE_4, None, "NVIDIA A30 data sheet"),
+    "A40": Rates(696, PCIE_4, None, "NVIDIA A40 data sheet"),
+    "A100 SXM4 40GB": Rates(1555, PCIE_4, 300, "NVIDIA A100 data sheet, SXM"),
+    "A100 SXM4 80GB": Rates(2039, PCIE_4, 300, "NVIDIA A100 data sheet, SXM"),
+    "A100 PCIE 40GB": Rates(1555, PCIE_4, None, "NVIDIA A100 data sheet, PCIe"),
+    "A100 PCIe 80GB": Rates(1935, PCIE_4, None, "NVIDIA A100 data sheet, PCIe"),
+    "L4": Rates(300, PCIE_4, None, "NVIDIA L4 data sheet"),
+    "L40": Rates(864, PCIE_4, None, "NVIDIA L40 data sheet"),
+    "L40S": Rates(864, PCIE_4, None, "NVIDIA L40S data sheet"),
+    "H20": Rates(4000, PCIE_5, 450, "NVIDIA H20 data sheet"),
+    "H100 HBM3": Rates(3350, PCIE_5, 450, "NVIDIA H100 data sheet, SXM"),
+    "H100 PCIe": Rates(2000, PCIE_5, None, "NVIDIA H100 PCIe data sheet"),
+    "H100 NVL": Rates(3900, PCIE_5, None, "NVIDIA H100 data sheet, NVL"),
+    "H200": Rates(4800, PCIE_5, 450, "NVIDIA H200 data sheet, SXM"),
+    "H200 NVL": Rates(4800, PCIE_5, None, "NVIDIA H200 data sheet, NVL"),
+    "GH200 144G HBM3e": Rates(4900, 450, None, "NVIDIA GH200 data sheet, HBM3e"),
+    "B200": Rates(8000, PCIE_5, 900, "NVIDIA HGX B200 data sheet"),
+    "RTX 3090": Rates(936, PCIE_4, None, "NVIDIA GA102 white paper"),
+    "RTX 4080": Rates(716.8, PCIE_4, None, "NVIDIA GeForce RTX 4080 specifications"),
+    "RTX 4090": Rates(1008, PCIE_4, None, "NVIDIA AD102 white paper"),
+    "RTX 5090": Rates(1792, PCIE_5, None, "NVIDIA GB202 white paper"),
+    "RTX A5000": Rates(768, PCIE_4, None, "NVIDIA RTX A5000 data sheet"),
+    "RTX A6000": Rates(768, PCIE_4, None, "NVIDIA RTX A6000 data sheet"),
+    "RTX 6000 Ada Generation": Rates(960, PCIE_4, None, "NVIDIA RTX 6000 Ada data sheet"),
+}
+
+
 class GpuSpec(NamedTuple):
     """One GPU. `peak_name`: its name in PEAK_TFLOPS; bandwidth in 1e9 bytes/s; `tdp_w`: the default power limit."""
 
@@ -83,20 +133,39 @@ _NEUTRAL = re.compile(r"nvidia|tesla|geforce|sxm\d?|pcie|hbm\d?e?|\d+gb?")
 
 def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
     """Dense peak in TFLOP/s of a GPU by its NVML name, e.g. 'NVIDIA A100-SXM4-80GB'; None for an unknown GPU."""
-    words = _name_parts(gpu_name)
-    matches = [
-        (len(key), peak)
-        for key, peak in ((_name_parts(name), peak) for name, peak in PEAK_TFLOPS.items())
-        if key <= words and all(_NEUTRAL.fullmatch(word) for word in words - key)
-    ]
-    if not matches:
+    peak = _named(PEAK_TFLOPS, gpu_name)
+    if peak is None:
         return None
-    _, peak = max(matches, key=lambda match: match[0])
     by_precision = {
         Precision.BF16: peak.bf16, Precision.FP16: peak.fp16, Precision.FP32: peak.fp32, Precision.FP8: peak.fp8,
         Precision.TF32: peak.tf32,
     }  # fmt: skip
     return by_precision[precision]
+
+
+def data_sheet(gpu_name: str) -> dict[str, float]:
+    """Field of `Probes` -> what the data sheet promises, in the field's unit; without what it does not say."""
+    peak, rates = _named(PEAK_TFLOPS, gpu_name), _named(RATES, gpu_name)
+    promised = {
+        "matmul_bf16_tflops": peak and peak.bf16,
+        "matmul_fp8_tflops": peak and peak.fp8,
+        "memory_gb_per_s": rates and rates.memory,
+        "h2d_gb_per_s": rates and rates.host,
+        "d2h_gb_per_s": rates and rates.host,
+        "peer_gb_per_s": rates and rates.peer,
+    }
+    return {name: float(value) for name, value in promised.items() if value is not None}
+
+
+def _named(table: Mapping[str, T], gpu_name: str) -> T | None:
+    """The row whose key has the most words of the name, if the words that are left change no rate."""
+    words = _name_parts(gpu_name)
+    matches = [
+        (len(key), row)
+        for key, row in ((_name_parts(name), row) for name, row in table.items())
+        if key <= words and all(_NEUTRAL.fullmatch(word) for word in words - key)
+    ]
+    return max(matches, key=lambda match: match[0])[1] if matches else None
 
 
 def _name_parts(name: str) -> frozenset[str]:

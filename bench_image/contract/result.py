@@ -14,6 +14,8 @@ from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
 from bench_image.contract.result_sections import (
+    NOT_IN_0_1,
+    SINCE_0_2,
     Clock,
     Communication,
     Context,
@@ -124,6 +126,10 @@ class RunResult(Frozen):
         if self.finished_at < self.started_at:
             raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
         for path in unexplained_nulls({name: getattr(self, name) for name in SECTIONS}, self.missing):
+            *parents, field = path.split(".")
+            if field in SINCE_0_2:
+                self.missing[".".join("*" if part.isdigit() else part for part in (*parents, field))] = NOT_IN_0_1
+                continue
             raise ValueError(f"{path} is null without a reason: add it to `missing`")
         return self
 

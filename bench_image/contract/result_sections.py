@@ -213,6 +213,31 @@ class GpuTelemetry(Slotted):
     pcie_generation: Count | None
     pcie_width: Count | None
     num_other_processes: Count | None
+    # From here on fields since 0.2: what the GPU said over the whole run, its start and its end included.
+    other_processes_at_start: Annotated[
+        Count | None, Field(description="processes on the GPU before the first of this run began")
+    ] = None
+    other_memory_at_start_gb: Annotated[
+        Gigabytes | None, Field(description="memory in use before this run's first process, without the driver's own")
+    ] = None
+    other_memory_at_end_gb: Annotated[
+        Gigabytes | None, Field(description="memory in use after this run's last process, without the driver's own")
+    ] = None
+    xids: Annotated[
+        dict[Text, Count] | None, Field(max_length=1000, description="code of an Xid -> how often it came in the run")
+    ] = None
+    ecc_corrected_in_run: Count | None = None
+    ecc_uncorrected_in_run: Count | None = None
+    rows_remapped_in_run: Count | None = None
+    row_remap_pending: Annotated[
+        bool | None, Field(description="at the end: a remapping waits for a reset of the GPU")
+    ] = None
+    row_remap_failed: Annotated[bool | None, Field(description="at the end: a row could not be remapped")] = None
+    nvlink_crc_errors: Annotated[
+        Count | None, Field(description="CRC errors of all links in the run; the link repeats what was lost")
+    ] = None
+    nvlink_replays: Annotated[Count | None, Field(description="replays and recoveries of all links in the run")] = None
+    pcie_replays: Annotated[Count | None, Field(description="in the run")] = None
 
 
 @slotted
@@ -231,11 +256,39 @@ class Telemetry(Slotted):
 
 
 class Probes(Frozen):
+    """What the GPU can do, measured before the loop; of several GPUs the slowest. `*_share_pct`: of the data sheet."""
+
     h2d_gb_per_s: GigabytesPerSecond | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
     matmul_tflops: Tflops | None = Field(
         description="large matmul in the run's precision (fp8: of 8-bit numbers), slowest GPU of the run"
     )
     allreduce_bus_gb_per_s: GigabytesPerSecond | None
+    # From here on fields since 0.2.
+    h2d_share_pct: Percent | None = None
+    d2h_gb_per_s: GigabytesPerSecond | None = Field(None, description="device-to-host copy into pinned memory")
+    d2h_share_pct: Percent | None = None
+    memory_gb_per_s: GigabytesPerSecond | None = Field(
+        None, description="copy within the GPU's memory, bytes read and bytes written"
+    )
+    memory_share_pct: Percent | None = None
+    peer_gb_per_s: GigabytesPerSecond | None = Field(None, description="copy to the next GPU that the rank sees")
+    peer_share_pct: Percent | None = None
+    matmul_bf16_tflops: Tflops | None = None
+    matmul_bf16_share_pct: Percent | None = None
+    matmul_fp8_tflops: Tflops | None = Field(None, description="of 8-bit numbers, with a scale for each row")
+    matmul_fp8_share_pct: Percent | None = None
+
+
+def share_field(rate: str) -> str:
+    """The field of `Probes` with the share of the data sheet: "h2d_share_pct" for "h2d_gb_per_s"."""
+    return rate.removesuffix("_gb_per_s").removesuffix("_tflops") + "_share_pct"
+
+
+# What results of 0.1 lack. Reading one explains the nulls.
+SINCE_0_2 = frozenset(
+    name for section in (Probes, GpuTelemetry) for name, field in fields_of(section).items() if not field.is_required()
+)
+NOT_IN_0_1 = "not measured by the version that wrote this result"
 
 
 class Communication(Frozen):

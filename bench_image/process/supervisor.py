@@ -31,6 +31,8 @@ from bench_image.process.merge import merge
 from bench_image.process.merge_independent import merge_independent
 from bench_image.process.parent_death import PARENT_ENV, process_start
 from bench_image.process.rank_report import STARTED_ENV, read_reports, remove_earlier_run
+from bench_image.process.watched_reports import with_watch
+from bench_image.telemetry.gpu_watch import GpuWatch
 
 TERMINATION_LOG = Path("/dev/termination-log")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a request to a hub that is not needed would cost seconds
@@ -54,15 +56,18 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
         return failed_result(
             spec, status=Status.ERROR, kind="ContractError", message=str(error), phase=Phase.LAUNCH, at=started_at
         )
+    watch = GpuWatch(spec.work.device)
     remaining_s = spec.timeout_s - (time.time() - started)
     exits = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
+    watched = watch.end()
     try:
         if spec.placement.strategy is Strategy.INDEPENDENT:
-            reports = read_reports(output, skip_broken=True)
+            reports = with_watch(read_reports(output, skip_broken=True), watched)
             return merge_independent(spec, reports, exits, started_at, datetime.now(UTC))
         # torchrun is one process here; it noted which of its ranks failed first.
         codes = read_exit_codes(output) or exits.codes
-        return merge(spec, read_reports(output), exits._replace(codes=codes), started_at, datetime.now(UTC))
+        reports = with_watch(read_reports(output), watched)
+        return merge(spec, reports, exits._replace(codes=codes), started_at, datetime.now(UTC))
     except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
         message = f"the ranks' figures break the contract: {explain(error)}"
         return failed_result(

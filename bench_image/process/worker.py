@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV
 from bench_image.contract.result import Chosen, Phase, RunError, Status
-from bench_image.contract.result_sections import Clock, Memory, Probes
+from bench_image.contract.result_sections import Clock, Memory
 from bench_image.contract.spec import RunSpec
 from bench_image.process.journal import Journal
 from bench_image.process.parent_death import die_with_parent
@@ -123,7 +123,9 @@ def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sa
     """Reads the context and probes the hardware. The first rank of each node reads, and samples, for all its GPUs."""
     import torch
 
+    from bench_image.model.dtypes import DTYPES, PRODUCTS
     from bench_image.telemetry.environment import read_context
+    from bench_image.telemetry.probes import probe
     from bench_image.telemetry.sampler import Sampler
 
     gpus = _gpus(spec)
@@ -133,7 +135,10 @@ def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sa
         journal.add_missing("context", reasons)
         sampler = Sampler(spec.work.device, gpus, spec.telemetry_interval_s)
         sampler.start()
-    journal.probes = _probe(spec, journal, group)
+    gpu_name = gpus[journal.local_rank].name if gpus else None
+    dtypes = PRODUCTS if group.device.type == "cuda" else DTYPES  # the CPU emulates 8-bit products
+    journal.probes, reasons = probe(group, gpu_name, dtypes[spec.work.precision])
+    journal.add_missing("probes", reasons)
     if group.device.type == "cuda":
         torch.cuda.empty_cache()  # the probes' buffers would count as memory of the training
     return sampler
@@ -146,26 +151,6 @@ def _gpus(spec: RunSpec) -> tuple[TorchGpu, ...]:
     from bench_image.telemetry.unmeasured_gpus import torch_gpus
 
     return torch_gpus(torch, spec.placement.gpus_per_node) if spec.work.device.value == "cuda" else ()
-
-
-def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
-    """The rates of the slowest GPU of the run."""
-    from bench_image.model.dtypes import DTYPES, PRODUCTS
-    from bench_image.telemetry import probes
-
-    h2d = probes.h2d_gb_per_s(group.device)
-    if h2d is None:
-        journal.missing["probes.h2d_gb_per_s"] = "no GPU to copy to"
-    dtypes = PRODUCTS if group.device.type == "cuda" else DTYPES  # the CPU emulates 8-bit products
-    matmul = probes.matmul_tflops(group.device, dtypes[spec.work.precision])
-    allreduce = probes.allreduce_bus_gb_per_s(group.device) if group.world_size > 1 else None
-    if allreduce is None:
-        journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
-    # The minimum over ranks, as the maximum of negative rates.
-    rates = [-rate for rate in group.max_over_ranks([-matmul] if h2d is None else [-matmul, -h2d])]
-    return Probes(
-        matmul_tflops=rates[0], h2d_gb_per_s=None if h2d is None else rates[1], allreduce_bus_gb_per_s=allreduce
-    )
 
 
 def _prepare_step(spec: RunSpec, journal: Journal, built: BuiltModel, group: ProcessGroup) -> tuple[RunSpec, TrainStep]:

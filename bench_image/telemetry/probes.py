@@ -1,34 +1,152 @@
-"""Hardware probes before training: rates of host-to-device copy, matmul and all-reduce."""
+"""Probes before training: what this GPU's units, memory and links can do, and the share of its data sheet.
+
+All together take at most 3 s: each one repeats until it has REPEATS times or has taken BUDGET_S.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from bench_image.contract.gpu_specs import data_sheet
+from bench_image.contract.result_sections import Probes, share_field
 
 if TYPE_CHECKING:
     import torch
 
 COPY_BYTES = 256 * 2**20
+MEMORY_COPY_BYTES = 512 * 2**20  # several times a GPU's cache
 ALLREDUCE_BYTES = 256 * 2**20
 CPU_ALLREDUCE_BYTES = 2**20
 MATMUL_SIZE = 8192
 CPU_MATMUL_SIZE = 512
 REPEATS = 12
 WARMUP = 2
+BUDGET_S = 0.3
+BF16_SINCE, FP8_SINCE = (8, 0), (8, 9)  # compute capabilities
+RATES = (
+    "h2d_gb_per_s", "d2h_gb_per_s", "memory_gb_per_s", "peer_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops",
+)  # fmt: skip
+NO_GPU = "the run uses no GPU"
 
 
-def h2d_gb_per_s(device: torch.device) -> float | None:
-    """Rate of pinned host-to-device copies in GB/s (1e9 bytes); None on the CPU, where nothing is copied."""
+class CannotProbe(Exception):
+    """Why a probe measures nothing here."""
+
+
+class Ranks(Protocol):
+    """Of a process group what the probes need."""
+
+    device: torch.device
+    world_size: int
+
+    def max_over_ranks(self, values: Sequence[float]) -> list[float]: ...
+
+
+def probe(group: Ranks, gpu_name: str | None, dtype: torch.dtype) -> tuple[Probes, dict[str, str]]:
+    """The rates of the slowest GPU of the run, and a reason for each null (paths relative to `probes`).
+
+    `gpu_name`: this rank's, None on the CPU. `dtype`: of the numbers that the run multiplies. All ranks call it.
+    """
+    device = group.device
+    own: dict[str, float] = {"matmul_tflops": matmul_tflops(device, dtype)}
+    rates, missing = gpu_rates(device, own["matmul_tflops"], dtype)
+    own |= rates | shares_pct(rates, gpu_name)
+    allreduce = allreduce_bus_gb_per_s(device) if group.world_size > 1 else None
+    # The minimum over ranks, as the maximum of negative rates; of a rank that lacks one it is unknown.
+    names = ("matmul_tflops", *RATES, *map(share_field, RATES))
+    slowest = [-rate for rate in group.max_over_ranks([-own.get(name, -math.inf) for name in names])]
+    known = {name: rate if math.isfinite(rate) else None for name, rate in zip(names, slowest, strict=True)}
+    for name in RATES:
+        if known[name] is None:
+            missing.setdefault(name, "another rank of the run could not measure it")
+        no_share = missing.get(name) or f"the data sheet of '{gpu_name}' is not in the GPU table, or names no such rate"
+        if known[share_field(name)] is None:
+            missing[share_field(name)] = no_share
+    if allreduce is None:
+        missing["allreduce_bus_gb_per_s"] = "one rank has no peer"
+    return Probes(**known, allreduce_bus_gb_per_s=allreduce), missing
+
+
+def gpu_rates(device: torch.device, tflops: float, dtype: torch.dtype) -> tuple[dict[str, float], dict[str, str]]:
+    """The rates of RATES that this GPU has, and why it lacks the others. `tflops`: the matmul's of `dtype`."""
     import torch
 
     if device.type != "cuda":
-        return None
+        return {}, dict.fromkeys(RATES, NO_GPU)
+    probes: dict[str, Callable[[], float]] = {
+        "h2d_gb_per_s": partial(host_copy_gb_per_s, device, to_host=False),
+        "d2h_gb_per_s": partial(host_copy_gb_per_s, device, to_host=True),
+        "memory_gb_per_s": partial(memory_gb_per_s, device),
+        "peer_gb_per_s": partial(peer_gb_per_s, device),
+        "matmul_bf16_tflops": partial(_units_tflops, device, torch.bfloat16, BF16_SINCE),
+        "matmul_fp8_tflops": partial(_units_tflops, device, torch.float8_e4m3fn, FP8_SINCE),
+    }
+    same = {torch.bfloat16: "matmul_bf16_tflops", torch.float8_e4m3fn: "matmul_fp8_tflops"}.get(dtype)
+    rates, missing = {}, {}
+    for name, measure in probes.items():
+        try:
+            rates[name] = tflops if name == same else measure()
+        except CannotProbe as why:
+            missing[name] = str(why)
+        except RuntimeError as error:  # too little memory beside the model, a link or a format that is not there
+            missing[name] = f"it could not be measured: {error}"[:400]
+    return rates, missing
+
+
+def shares_pct(rates: Mapping[str, float], gpu_name: str | None) -> dict[str, float]:
+    """Share field -> 100 x rate / the rate of the data sheet, where that is known."""
+    promised = data_sheet(gpu_name) if gpu_name else {}
+    return {share_field(name): 100 * rate / promised[name] for name, rate in rates.items() if name in promised}
+
+
+def host_copy_gb_per_s(device: torch.device, *, to_host: bool) -> float:
+    """Rate of copies from pinned host memory, or into it, in GB/s (1e9 bytes)."""
+    import torch
+
     host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
-    target = torch.empty_like(host, device=device)
-    return COPY_BYTES / _median_s(device, lambda: target.copy_(host, non_blocking=True)) / 1e9
+    on_gpu = torch.empty_like(host, device=device)
+    target, source = (host, on_gpu) if to_host else (on_gpu, host)
+    return COPY_BYTES / _median_s(device, lambda: target.copy_(source, non_blocking=True)) / 1e9
+
+
+def memory_gb_per_s(device: torch.device) -> float:
+    """Rate of a copy within the GPU's memory in GB/s: each byte is read once and written once."""
+    import torch
+
+    source = torch.zeros(MEMORY_COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * MEMORY_COPY_BYTES / _median_s(device, lambda: target.copy_(source)) / 1e9
+
+
+def peer_gb_per_s(device: torch.device) -> float:
+    """Rate of copies to the next GPU that this process sees, in GB/s. Raises CannotProbe where it sees one only.
+
+    When all ranks of a node copy at once, each link carries one copy in each direction.
+    """
+    import torch
+
+    count = torch.cuda.device_count()
+    if count < 2:
+        raise CannotProbe("the rank sees no other GPU")
+    neighbour = torch.device("cuda", ((device.index or 0) + 1) % count)
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source, device=neighbour)
+    # torch copies on the source's stream, where the events are that time it.
+    return COPY_BYTES / _median_s(device, lambda: target.copy_(source, non_blocking=True)) / 1e9
+
+
+def _units_tflops(device: torch.device, dtype: torch.dtype, since: tuple[int, int]) -> float:
+    import torch
+
+    capability = torch.cuda.get_device_capability(device)
+    if capability < since:
+        raise CannotProbe(f"the GPU has no units for {str(dtype).removeprefix('torch.')}")
+    return matmul_tflops(device, dtype)
 
 
 def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
@@ -64,17 +182,26 @@ def allreduce_bus_gb_per_s(device: torch.device) -> float:
     ranks = dist.get_world_size()
     size = ALLREDUCE_BYTES if device.type == "cuda" else CPU_ALLREDUCE_BYTES
     buffer = torch.zeros(size // 4, device=device, dtype=torch.float32)
-    slowest = torch.tensor([_median_s(device, lambda: dist.all_reduce(buffer))], device=device, dtype=torch.float64)
+    # Each rank calls it as often as the others: a rank's own budget of time would leave them waiting.
+    own_s = _median_s(device, lambda: dist.all_reduce(buffer), budget_s=math.inf)
+    slowest = torch.tensor([own_s], device=device, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return 2 * (ranks - 1) / ranks * size / slowest.item() / 1e9
 
 
 def _median_s(
-    device: torch.device, work: Callable[[], object], cpu_clock: Callable[[], float] = time.perf_counter
+    device: torch.device,
+    work: Callable[[], object],
+    cpu_clock: Callable[[], float] = time.perf_counter,
+    budget_s: float = BUDGET_S,
 ) -> float:
     """Median seconds of one call of `work`, without the first WARMUP calls."""
     clock = _cuda_s if device.type == "cuda" else partial(_cpu_s, clock=cpu_clock)
-    return statistics.median([clock(work) for _ in range(REPEATS)][WARMUP:])
+    seconds: list[float] = []
+    end_at = time.monotonic() + budget_s
+    while len(seconds) <= WARMUP or (len(seconds) < REPEATS and time.monotonic() < end_at):
+        seconds.append(clock(work))
+    return statistics.median(seconds[WARMUP:])
 
 
 def _cuda_s(work: Callable[[], object]) -> float:

@@ -30,6 +30,7 @@ from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
+from trainbench.judging.gpu_events import gpu_event_findings
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
 from trainbench.judging.over_time import own_past
 from trainbench.judging.over_time.node_history import records_of
@@ -41,6 +42,7 @@ from trainbench.judging.peers import confirmation
 from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.judging.peers.slow_node_warnings import slow_node_findings
 from trainbench.judging.peers.unsteady_nodes import disturbed_node_findings
+from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report
@@ -166,6 +168,8 @@ def explain(night: Night) -> Night:
         ("comparing with the past", lambda: own_past_findings(past, night.results, plan.params.tolerances)),
         # Causes of red nodes; then nodes that are neither red nor well.
         ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),
+        ("reading what the GPUs said", lambda: gpu_event_findings(runs)),
+        ("comparing probes with data sheets", lambda: odd_probe_findings(runs)),
         ("watching slow nodes", lambda: slow_node_findings(groups)),
         ("counting nights without a verdict", lambda: undecided_findings(groups, past.undecided, at)),
         ("looking for drills", lambda: undetected_drill_findings(groups, runs) if plan.judges_nodes else ()),

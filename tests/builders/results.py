@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench_image.contract.frozen import fields_of
+from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
@@ -44,6 +45,7 @@ from bench_image.contract.result_sections import (
     StepTime,
     Telemetry,
     Window,
+    share_field,
 )
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Device, Preset
@@ -55,6 +57,27 @@ LIBRARIES = {"torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "bit
 NO_THROTTLING = dict.fromkeys(
     ("thermal", "power_cap", "power_brake", "hw_slowdown", "sync_boost", "user_clocks"), 0.0
 )  # fmt: skip
+
+# Of a GPU that said nothing over the run and was nobody else's.
+SILENT: dict[str, Any] = {
+    "other_processes_at_start": 0, "other_memory_at_start_gb": 0.0, "other_memory_at_end_gb": 0.0, "xids": {},
+    "ecc_corrected_in_run": 0, "ecc_uncorrected_in_run": 0, "rows_remapped_in_run": 0, "row_remap_pending": False,
+    "row_remap_failed": False, "nvlink_crc_errors": 0, "nvlink_replays": 0, "pcie_replays": 0,
+}  # fmt: skip
+# Of an H200 alone.
+HEALTHY_H200: dict[str, float] = {
+    "d2h_gb_per_s": 55.2, "memory_gb_per_s": 4070.0, "peer_gb_per_s": 385.0, "matmul_bf16_tflops": 780.0,
+    "matmul_fp8_tflops": 1490.0,
+}  # fmt: skip
+
+
+def make_probes(gpu_name: str, rates: Mapping[str, float | None]) -> Probes:
+    """Of a healthy GPU: the shares of its data sheet are those of an H200. `rates`: other ones, by their field."""
+    promised, of_h200 = data_sheet(gpu_name), data_sheet("NVIDIA H200")
+    known = {name: rate / of_h200[name] * promised[name] for name, rate in HEALTHY_H200.items() if name in promised}
+    known |= {name: rate for name, rate in rates.items() if rate is not None}
+    shares = {share_field(name): 100 * rate / promised[name] for name, rate in known.items() if name in promised}
+    return Probes(**dict.fromkeys(Probes.model_fields) | known | shares)
 
 
 def make_result(
@@ -76,6 +99,8 @@ def make_result(
     ecc_uncorrected: int = 0,
     remapped_rows: int = 0,
     num_other_processes: int = 0,
+    events: dict[str, Any] | None = None,
+    probes: dict[str, float | None] | None = None,
     alloc_retries: int = 0,
     driver: str = "580.65.06",
     vbios: str = "96.00.A9.00.01",
@@ -90,7 +115,9 @@ def make_result(
     """A run that went well on CUDA. `windows`: the rates of the measured windows, of which only the ratios count, for
     together they are `samples_per_s`; by default 0.1 % around it.
 
-    `overrides` are fields of the spec, or sections of the result. `pcie` is (generation, width) as found under load.
+    `events`: what every GPU said over the run, instead of nothing. `probes`: rates by their field, instead of those of
+    a healthy GPU; the shares follow. `overrides` are fields of the spec, or sections of the result. `pcie` is
+    (generation, width) as found under load.
     `chosen`: by default what the spec says; in place of "auto" 8 samples without checkpointing.
     """
     of_spec, sections = _split(overrides)
@@ -129,6 +156,7 @@ def make_result(
                     pcie_generation=pcie[0],
                     pcie_width=pcie[1],
                     num_other_processes=num_other_processes,
+                    **SILENT | (events or {}),
                 )
                 for index, uuid in enumerate(uuids)
             ),
@@ -136,7 +164,7 @@ def make_result(
             energy_per_sample_j=67.0,
             energy_per_token_j=0.13,
         ),
-        "probes": Probes(h2d_gb_per_s=h2d_gb_per_s, matmul_tflops=780.0, allreduce_bus_gb_per_s=None),
+        "probes": make_probes(gpu_name, {"matmul_tflops": 780.0, "h2d_gb_per_s": h2d_gb_per_s} | (probes or {})),
         "communication": _communication(spec, exposed_communication_pct),
     }
     return _result(spec, fields | sections, uuids, total_s)
@@ -165,7 +193,7 @@ def make_cpu_result(
         "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
         "memory": _memory("process_rss", memory_gb, None),
         "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
-        "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
+        "probes": Probes(**dict.fromkeys(Probes.model_fields)),
         "communication": _communication(spec, None),
     }
     return _result(spec, fields | sections, [None] * spec.placement.gpus_per_node, total_s)

@@ -44,10 +44,15 @@ def test_a_run_measures_everything_a_gpu_offers(tmp_path: Path, recipe: Recipe, 
     assert 0 < result.memory.peak_allocated_bytes <= result.memory.peak_reserved_bytes
     assert result.probes.h2d_gb_per_s is not None
     assert result.probes.matmul_tflops is not None
+    assert result.probes.d2h_gb_per_s is not None
+    assert result.probes.memory_gb_per_s is not None
+    assert (result.probes.peer_gb_per_s is not None) == (torch.cuda.device_count() > 1)
     assert result.context is not None
     assert [gpu.uuid for gpu in result.context.gpus] == [result.ranks[0].gpu_uuid]
     (telemetry,) = result.telemetry.gpus
     assert telemetry.num_samples > 0
+    assert telemetry.other_memory_at_start_gb is not None
+    assert telemetry.xids == {} or "telemetry.gpus.0.xids" in result.missing
 
 
 @pytest.mark.parametrize("recipe", list(Recipe))

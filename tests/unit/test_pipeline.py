@@ -78,6 +78,22 @@ def test_errors_come_first_among_the_findings() -> None:
     assert levels == sorted(levels, key=["error", "warning", "info"].index)
 
 
+def test_what_the_gpus_said_and_odd_probes_are_among_the_findings() -> None:
+    planned = plan()
+    broken, odd, *others = results(planned, 9.5, 9.5, 9.5, 9.5)
+    (gpu,) = broken.telemetry.gpus
+    telemetry = broken.telemetry.model_copy(update={"gpus": (gpu.model_copy(update={"xids": {"79": 1}}),)})
+    slow_link = make_result(h2d_gb_per_s=12.1).probes
+    campaign = assessed(
+        planned,
+        [broken.model_copy(update={"telemetry": telemetry}), odd.model_copy(update={"probes": slow_link}), *others],
+    )
+
+    found = {finding.category: (finding.level, finding.nodes) for finding in campaign.findings}
+    assert found["xid"] == (Level.ERROR, ("node-1",))
+    assert found["probe_odd"] == (Level.WARNING, ("node-2",))
+
+
 def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
     """node-2 at 9.5 is as fast as its peers, but was at 10.5: 9.5 / 10.5 - 1 = -9.5 %."""
     planned = plan(reference="history")

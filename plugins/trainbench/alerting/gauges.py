@@ -14,7 +14,7 @@ from trainbench.history.fleet_state import FleetState, NodeState, WorkFigures
 from trainbench.judging.node_condition import Condition
 
 FLEET, NODE = "trainbench", "trainbench.node"
-IN_NAME = ("node", "work")  # labels that stand at the end of the name where the client drops labels
+IN_NAME = ("node", "work", "probe")  # labels that stand at the end of the name where the client drops labels
 MAX_NAMED = 5
 # 1 to 9 is quiet, 10 to 19 a warning, from 20 on red, the worse the higher. 0 is no condition: Airflow's OpenTelemetry
 # client sets each new gauge to 0 before its first value.
@@ -95,6 +95,8 @@ def _of_node(node: NodeState) -> Iterator[Gauge]:
     yield Gauge(f"{NODE}.open_breaches", node.num_open_breaches, labels)
     yield Gauge(f"{NODE}.marked", int(node.is_marked), labels)
     yield from _known(f"{NODE}.last_verdict_timestamp_seconds", _seconds(node.judged_at), labels)
+    for probe, share_pct in node.probe_shares_pct.items():
+        yield Gauge(f"{NODE}.probe_share_pct", share_pct, {"node": node.node, "probe": probe})
     for figures in node.works:
         yield from _of_work(node.node, figures)
 

@@ -28,14 +28,14 @@ from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
 from trainbench.core.user_error import UserError
 from trainbench.exchange.anonymise import anonymised
-from trainbench.figure_catalogue.run_figures import PERFORMANCE, TELEMETRY, of_section
+from trainbench.figure_catalogue.run_figures import PERFORMANCE, PROBES, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name
 
 FORMAT, FORMAT_VERSION = "trainbench-submission", 1
-PUBLISHED = (*of_section(PERFORMANCE), *of_section(TELEMETRY))
+PUBLISHED = (*of_section(PERFORMANCE), *of_section(PROBES), *of_section(TELEMETRY))
 NOTHING = "nothing"
 MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
 REPEAT = (
@@ -100,8 +100,8 @@ def parse_submission(content: bytes) -> Submission:
         raise SubmissionError(f"breaks the format: {reason}") from None
     if submission.result.status is not Status.OK:
         raise SubmissionError(f"its run ended as {submission.result.status.value}: there is nothing to compare")
-    if submission.summary != summarise(submission.result):
-        raise SubmissionError(f"its summary is not that of its result: {_first_difference(submission)}")
+    if difference := _first_difference(submission):
+        raise SubmissionError(f"its summary is not that of its result: {difference}")
     return submission
 
 
@@ -156,7 +156,10 @@ def summarise(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _first_difference(submission: Submission) -> str:
+def _first_difference(submission: Submission) -> str | None:
+    """A figure that the summary states otherwise than its result. An earlier version stated fewer."""
     stated, computed = submission.summary, summarise(submission.result)
-    name = next(name for name in computed | stated if stated.get(name, NOTHING) != computed.get(name, NOTHING))
-    return f"{name} is {stated.get(name, NOTHING)!r:.60}, its result says {computed.get(name, NOTHING)!r:.60}"
+    for name in ("gpu", *stated):
+        if stated.get(name, NOTHING) != computed.get(name, NOTHING):
+            return f"{name} is {stated.get(name, NOTHING)!r:.60}, its result says {computed.get(name, NOTHING)!r:.60}"
+    return None

@@ -9,17 +9,22 @@ from functools import partial
 from operator import attrgetter
 
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import share_field
 from trainbench.core.formats import NA, degrees, duration, figure, share, usd
 from trainbench.core.known_values import known_max, known_min, sum_of_all
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.prices.run_cost import RunCost
 from trainbench.results import readings
 
-PERFORMANCE, TELEMETRY, STARTUP = "performance", "telemetry", "startup"
+PERFORMANCE, PROBES, TELEMETRY, STARTUP = "performance", "probes", "telemetry", "startup"
 
 
 def milliseconds(value_s: float | None) -> str:
     return NA if value_s is None else figure(value_s * 1000)
+
+
+def whole(value: float | None) -> str:
+    return NA if value is None else f"{value:,.0f}"
 
 
 share_2, figure_3 = partial(share, decimals=2), partial(figure, digits=3)
@@ -85,11 +90,6 @@ MATMUL_SHARE_PCT = Figure("matmul_share_pct", "of matmul rate", "%", "performanc
     "bench_image.process.merge._share_pct", "test_merge.py::test_utilisation_by_hand",
     write=share, section=PERFORMANCE,
     read="The same FLOP rate over the rate of a large matmul measured on the same GPU.")
-H2D_GB_PER_S = Figure("h2d_gb_per_s", "H2D GB/s", "1e9 bytes/s", "probes.h2d_gb_per_s",
-    "bytes of a pinned host-to-device copy / its median seconds, slowest GPU",
-    "bench_image.telemetry.probes.h2d_gb_per_s", "test_gpu_runs.py::test_a_run_measures_everything_a_gpu_offers",
-    section=PERFORMANCE, csv="h2d_gbps_per_gpu",
-    read="Rate of pinned host-to-device copies, measured before the training loop.")
 EXPOSED_COMMUNICATION_PCT = Figure("exposed_communication_pct", "exposed comm.", "%", "communication.exposed_pct",
     "100 x time of communication that no computation covers / time of the profiled steps, mean over ranks",
     "bench_image.training.comm_profile.exposed", "test_comm_profile.py::test_exposed_is_what_no_computation_covers",
@@ -121,16 +121,49 @@ PEAK_RESERVED_GB = Figure("peak_reserved_gb", "reserved GB", "1e9 bytes", "memor
     "bench_image.process.merge.largest_memory",
     "test_merge.py::test_two_ranks_share_the_peak_and_count_the_larger_memory",
     of=readings.peak_reserved_gb)
-ALLREDUCE_BUS_GB_PER_S = Figure(
-    "allreduce_bus_gb_per_s", "all-reduce GB/s", "1e9 bytes/s", "probes.allreduce_bus_gb_per_s",
-    "2 (ranks - 1) / ranks x bytes / median seconds of an all-reduce before the loop",
-    "bench_image.telemetry.probes.allreduce_bus_gb_per_s", "test_probes.py::test_the_bus_rate_of_an_all_reduce_by_hand")
+# Probes before the loop, of the slowest GPU
+H2D_GB_PER_S = Figure("h2d_gb_per_s", "H2D GB/s", "1e9 bytes/s", "probes.h2d_gb_per_s",
+    "bytes of a pinned host-to-device copy / its median seconds, slowest GPU",
+    "bench_image.telemetry.probes.host_copy_gb_per_s", "test_probes.py::test_copies_by_hand",
+    section=PROBES, csv="h2d_gbps_per_gpu", stored="median",
+    read="Rate of pinned host-to-device copies, measured before the training loop; D2H: device to host.")
 MATMUL_TFLOPS = Figure("matmul_tflops", "matmul TFLOP/s", "1e12/s", "probes.matmul_tflops",
     "2 x n^3 of a large matmul in the run's precision (fp8: of 8-bit numbers) / its median seconds before the loop, "
     "slowest GPU",
     "bench_image.telemetry.probes.matmul_tflops", "test_probes.py::test_the_rate_of_a_matmul_by_hand",
-    section=PERFORMANCE, stored="median",
+    section=PROBES, stored="median",
     read="Rate of a large matmul in the run's precision, measured before the loop on the slowest GPU.")
+ALLREDUCE_BUS_GB_PER_S = Figure(
+    "allreduce_bus_gb_per_s", "all-reduce GB/s", "1e9 bytes/s", "probes.allreduce_bus_gb_per_s",
+    "2 (ranks - 1) / ranks x bytes / median seconds of an all-reduce before the loop",
+    "bench_image.telemetry.probes.allreduce_bus_gb_per_s", "test_probes.py::test_the_bus_rate_of_an_all_reduce_by_hand",
+    section=PROBES)
+_BY_HAND = "test_probes.py::test_copies_by_hand"
+_MATMUL = "2 x n^3 of a large matmul of such numbers / its median seconds before the loop, slowest GPU"
+_MATMUL_BY_HAND = "test_probes.py::test_the_rate_of_a_matmul_by_hand"
+_PROBES = {
+    "d2h_gb_per_s": ("D2H GB/s", "bytes of a device-to-host copy into pinned memory / its median seconds, slowest "
+        "GPU", "host_copy_gb_per_s", _BY_HAND),
+    "memory_gb_per_s": ("GPU memory GB/s", "bytes read and bytes written of a copy within the GPU's memory / its "
+        "median seconds, slowest GPU", "memory_gb_per_s", _BY_HAND),
+    "peer_gb_per_s": ("GPU to GPU GB/s", "bytes of a copy to the next GPU that the rank sees / its median seconds, "
+        "slowest GPU", "peer_gb_per_s", "test_probes.py::test_a_copy_goes_to_the_next_gpu"),
+    "matmul_bf16_tflops": ("bf16 TFLOP/s", _MATMUL, "matmul_tflops", _MATMUL_BY_HAND),
+    "matmul_fp8_tflops": ("8-bit TFLOP/s", _MATMUL, "matmul_tflops", _MATMUL_BY_HAND),
+}
+_UNITS = {True: "1e9 bytes/s", False: "1e12/s"}
+RATE_FIGURES = (H2D_GB_PER_S, *(
+    Figure(name, label, _UNITS[name.endswith("_gb_per_s")], f"probes.{name}", formula,
+        f"bench_image.telemetry.probes.{source}", test, section=PROBES, stored="median")
+    for name, (label, formula, source, test) in _PROBES.items()
+))
+SHARE_FIGURES = tuple(
+    Figure(share_field(rate.name), f"{rate.label.rpartition(' ')[0]} share", "%", f"probes.{share_field(rate.name)}",
+        f"100 x {rate.label} / that of the GPU's data sheet",
+        "bench_image.telemetry.probes.shares_pct", "test_probes.py::test_shares_of_the_data_sheet_by_hand",
+        write=share, section=PROBES)
+    for rate in RATE_FIGURES
+)
 
 # Telemetry
 GPU_UTILISATION_MEAN_PCT = Figure("gpu_utilisation_mean_pct", "GPU use", "%", "telemetry.gpus.*.utilisation_mean_pct",
@@ -169,6 +202,19 @@ THROTTLE_POWER_CAP_PCT = Figure("throttle_power_cap_pct", "power cap", "%", "tel
     "bench_image.telemetry.gpu_record.throttle_shares",
     "test_sampler.py::test_throttle_classes_as_shares_of_the_samples",
     write=share, section=TELEMETRY, of=lambda r: readings.throttle_pct(r, "power_cap"))
+XIDS = Figure("num_xids", "Xids", "1", "telemetry.gpus.*.xids",
+    "events that the driver reported over the run, start-up included, all GPUs together",
+    "trainbench.results.readings.num_xids", "test_readings.py::test_xids_of_all_gpus_add_up",
+    write=whole, section=TELEMETRY, of=readings.num_xids)
+OTHER_PROCESSES = Figure("num_other_processes", "other processes", "1", "telemetry.gpus.*.num_other_processes",
+    "most processes of others on a GPU at the end of a window",
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    write=whole, section=TELEMETRY, over=known_max)
+OTHER_MEMORY_GB = Figure(
+    "other_memory_gb", "others' memory GB", "1e9 bytes", "telemetry.gpus.*.other_memory_at_start_gb",
+    "memory in use before the run's first process or after its last one, the larger, most used GPU",
+    "trainbench.results.readings.other_memory_gb", "test_readings.py::test_memory_of_others_by_hand",
+    section=TELEMETRY, of=readings.other_memory_gb)
 ENERGY_PER_SAMPLE_J = Figure("energy_per_sample_j", "J per sample", "J", "telemetry.energy_per_sample_j",
     "joules of the GPUs' energy counters within the windows / samples, or tokens, of the windows",
     "bench_image.process.merge._telemetry", "test_merge.py::test_figures_by_hand",
@@ -252,7 +298,7 @@ _OF_RESULTS = tuple(
     for each in list(globals().values())
     if isinstance(each, Figure) and each not in (*COST_FIGURES, SCALING_EFFICIENCY_PCT)
 )
-RUN_FIGURES = (*_OF_RESULTS, *STARTUP_FIGURES)
+RUN_FIGURES = (*_OF_RESULTS, *RATE_FIGURES[1:], *SHARE_FIGURES, *STARTUP_FIGURES)
 STORED = tuple(each for each in (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT) if each.stored)
 # fmt: on
 

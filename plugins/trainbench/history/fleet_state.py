@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, func, select, true
 
+from bench_image.contract.gpu_specs import data_sheet
+from bench_image.contract.result_sections import share_field
 from trainbench.core.natural_order import natural
+from trainbench.figure_catalogue.run_figures import RATE_FIGURES
 from trainbench.history.breach import open_breaches_by_node
 from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
 from trainbench.history.notice_tables import warnings
@@ -40,6 +44,7 @@ class NodeState(NamedTuple):
     judged_at: datetime | None  # None: its verdicts are gone
     num_open_breaches: int  # acknowledged ones included
     works: tuple[WorkFigures, ...]
+    probe_shares_pct: Mapping[str, float]  # probe, as "h2d" -> share of the data sheet in that campaign, the lowest
     is_marked: bool  # this installation keeps other work away from it, as far as its runs and commands know
 
     @property
@@ -83,6 +88,7 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
             judged_at=judged.get(each.node),
             num_open_breaches=len(is_open.get(each.node, ())),
             works=_figures(latest.get(each.node, ())),
+            probe_shares_pct=_probe_shares_pct(latest.get(each.node, ())),
             is_marked=each.node in marked,
         )
         for each in conditions
@@ -104,8 +110,10 @@ def _latest_verdicts(connection: Connection, since: datetime) -> Mapping[str, li
         select(
             *(node_verdicts.c[name] for name in ("node", "samples_per_second", "deviation_pct", "is_drill")),
             *(works.c[name] for name in ("campaign_id", "group_id", "gpu_name", "at")),
+            *(runs.c[each.name] for each in RATE_FIGURES),
         )
         .join(works, works.c.id == node_verdicts.c.work_id)
+        .outerjoin(runs, (runs.c.campaign_id == works.c.campaign_id) & (runs.c.run_id == node_verdicts.c.run_id))
         .where(works.c.at >= since)
         .order_by(works.c.at, works.c.id)
     )
@@ -139,6 +147,17 @@ def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
         for row in verdicts
         if not row.is_drill
     )
+
+
+def _probe_shares_pct(verdicts: Iterable[Row[Any]]) -> dict[str, float]:
+    """Of each probe whose data sheet is known the lowest share; drills are real runs of a real GPU here."""
+    shares: dict[str, float] = {}
+    for row in verdicts:
+        for rate, promised in data_sheet(row.gpu_name or "").items():
+            if (value := getattr(row, rate)) is not None:
+                name = share_field(rate).removesuffix("_share_pct")
+                shares[name] = min(100 * value / promised, shares.get(name, math.inf))
+    return shares
 
 
 def _spends(connection: Connection, since: datetime) -> tuple[NodeSpend, ...]:

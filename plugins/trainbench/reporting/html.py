@@ -120,7 +120,10 @@ def _sections(campaign: Campaign, log_link: str) -> dict[str, object]:
         "history": history_tables.history_table(campaign),
         "baselines": history_tables.accepted_baselines(campaign),
         "beyond": (run_tables.failures(campaign, log_link), run_tables.skipped(campaign)),
-        "runs": (run_tables.performance(campaign), run_tables.scaling(campaign), run_tables.telemetry(campaign)),
+        "runs": tuple(
+            make(campaign)
+            for make in (run_tables.performance, run_tables.scaling, run_tables.probes, run_tables.telemetry)
+        ),
         "startup": run_tables.startup(campaign),
         "prices": cost_report.prices_table(campaign),
         "costs": (cost_report.example_table(campaign), cost_report.nodes_table(campaign)),

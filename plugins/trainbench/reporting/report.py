@@ -23,8 +23,8 @@ OTHER_FILES = {
 
 MAX_OPEN_ROWS = 12  # of evidence, which few readers look up; the answer stands open above it
 _OF_RUNS = (
-    run_tables.performance, run_tables.scaling, run_tables.startup, run_tables.telemetry, run_tables.failures,
-    run_tables.skipped,
+    run_tables.performance, run_tables.scaling, run_tables.startup, run_tables.probes, run_tables.telemetry,
+    run_tables.failures, run_tables.skipped,
 )  # fmt: skip
 
 

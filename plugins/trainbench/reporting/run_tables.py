@@ -27,6 +27,7 @@ from trainbench.core.tables import (
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import (
     PERFORMANCE,
+    PROBES,
     SCALING_EFFICIENCY_PCT,
     STARTUP,
     STARTUP_FIGURES,
@@ -44,6 +45,7 @@ from trainbench.results.readings import rank_noun
 TITLES = {
     PERFORMANCE: "Throughput, step time, utilisation",
     STARTUP: "Where the seconds go",
+    PROBES: "Probes of the GPU before the loop",
     TELEMETRY: "Telemetry",
 }
 # The phases of a run that do not overlap: compiling is a part of warming up.
@@ -58,14 +60,14 @@ def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
 
 def runs_table(campaign: Campaign, section: str) -> Table:
     """One row for each run that ended well. Columns that no run filled are left out; the notes name them with the
-    reason.
+    reason. Where no run filled any, there are no rows.
     """
     results, figures = ended_well(campaign), of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
     more = len(results) - MAX_ROWS
     return make_table(
-        results[:MAX_ROWS],
+        results[:MAX_ROWS] if filled else (),
         (text("run", lambda r: names[r.spec.identity.run_id]), *(figure.column(figure.value) for figure in filled)),
         run_id=lambda r: r.spec.identity.run_id,
         title=TITLES[section],
@@ -85,7 +87,9 @@ def _absences(results: Sequence[RunResult], figures: Sequence[Figure]) -> tuple[
     return tuple(f"{NA} – {', '.join(labels)}: {why}." for why, labels in labels_by_reason.items())
 
 
-performance, startup, telemetry = (partial(runs_table, section=each) for each in (PERFORMANCE, STARTUP, TELEMETRY))
+performance, probes, startup, telemetry = (
+    partial(runs_table, section=each) for each in (PERFORMANCE, PROBES, STARTUP, TELEMETRY)
+)
 
 
 def scaling(campaign: Campaign) -> Table:

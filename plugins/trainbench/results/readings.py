@@ -9,7 +9,7 @@ from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from trainbench.core.known_values import known_max
+from trainbench.core.known_values import known_max, known_sum
 
 
 def is_measured(result: RunResult) -> bool:
@@ -30,6 +30,17 @@ def mfu_bf16_pct(result: RunResult) -> float | None:
 def throttle_pct(result: RunResult, reason: str) -> float | None:
     """Share of samples in which `reason` (thermal, power_cap, ...) was active, on the GPU where it is largest."""
     return known_max((gpu.throttle_share_pct or {}).get(reason) for gpu in result.telemetry.gpus)
+
+
+def num_xids(result: RunResult) -> float | None:
+    """Events of all codes on all GPUs; None where the driver tells of none."""
+    return known_sum(None if gpu.xids is None else sum(gpu.xids.values()) for gpu in result.telemetry.gpus)
+
+
+def other_memory_gb(result: RunResult) -> float | None:
+    """Memory that others held on a GPU when the run began or when it had ended, on the GPU where it was largest."""
+    gpus = result.telemetry.gpus
+    return known_max(gb for gpu in gpus for gb in (gpu.other_memory_at_start_gb, gpu.other_memory_at_end_gb))
 
 
 def peak_reserved_gb(result: RunResult) -> float | None:

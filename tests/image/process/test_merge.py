@@ -56,8 +56,8 @@ def make_context(gpu: str) -> Context:
 
 
 def make_sample(energy_j: float | None) -> GpuTelemetry:
-    known = dict.fromkeys(set(fields_of(GpuTelemetry)) - {"throttle_share_pct", "uuid", "energy_j"}, 1)
-    return GpuTelemetry(**known, throttle_share_pct={}, uuid="GPU-1", energy_j=energy_j)
+    known = dict.fromkeys(set(fields_of(GpuTelemetry)) - {"throttle_share_pct", "xids", "uuid", "energy_j"}, 1)
+    return GpuTelemetry(**known, throttle_share_pct={}, xids={}, uuid="GPU-1", energy_j=energy_j)
 
 
 def make_report(rank: int = 0, **changes: Any) -> RankReport:

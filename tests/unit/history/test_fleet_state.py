@@ -93,6 +93,23 @@ def test_a_drill_gives_a_condition_and_no_figures(history: History) -> None:
     assert (drilled.condition.condition, drilled.works, drilled.num_open_breaches) == (Condition.DRILL, (), 0)
 
 
+def test_of_each_probe_the_lowest_share_of_the_latest_campaign_is_kept(history: History) -> None:
+    """Two works on an H200: copies of 54.4 and 32 GB/s of 64 are 85 and 50 %; memory 4,080 of 4,800 is 85 %."""
+    probes = {"memory_gb_per_s": 4080.0, "peer_gb_per_s": None, "matmul_fp8_tflops": None}
+    works = [
+        make_result("node-1", h2d_gb_per_s=gb_per_s, probes=probes, seq_length=length, group_id=f"work-{length}")
+        for gb_per_s, length in ((54.4, 512), (32.0, 1024))
+    ]
+    history.record(night(1, {"node-1": 10.0}))
+    history.record(night(2, works))
+    (node,) = state_of(history, 25.0).nodes
+
+    assert node.probe_shares_pct["h2d"] == pytest.approx(50)
+    assert node.probe_shares_pct["memory"] == pytest.approx(85)
+    history.record(night(3, [make_failed("node-1")]))
+    assert state_of(history, 49.0).nodes[0].probe_shares_pct == {}
+
+
 def test_spend_counts_every_run_and_a_gang_shares_it(history: History) -> None:
     """node-1: one run of its own and half of the gang's; node-2: the other half, and a failed run without a price."""
     gang = make_result("node-1", 20.0, strategy="ddp", nodes=2, peers=("node-2",))

@@ -10,6 +10,7 @@ from typing import Any
 from bench_image.contract.flops import num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.work import Device
+from tests.unit.published import probes
 from tests.unit.published.aa import nightly_check, noise_per_gpu
 from tests.unit.published.measured import RESULTS, THIRD, document, each, row, tokens_per_s
 from tests.unit.published.small import encoder_decoder as of_presets
@@ -49,6 +50,7 @@ def benchmarks() -> Iterator[str]:
     """By medians of steps and by means of turns, with adapters on all linears and on those of the attention."""
     ahead_pct = [pct for of in ("all", "attention") for pct in ahead_of_the_trainer_pct(f"{THIRD}/trainer-{of}.json")]
     yield f"within {math.ceil(max(map(abs, ahead_pct)))} % of the HF Trainer"
+    yield from probes.bands()
 
 
 def command_line() -> Iterator[str]:

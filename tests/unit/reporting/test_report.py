@@ -32,7 +32,7 @@ def test_only_files_that_exist_are_linked() -> None:
     run_id = campaign.results[0].spec.identity.run_id
     linked = benchmark_report(campaign, [f"../runs/{run_id}/result.json"])
     assert f"[node-1-r1](../runs/{run_id}/result.json)" in linked
-    assert linked.count("](") == 4  # verdict, throughput, seconds and telemetry: of this run
+    assert linked.count("](") == 5  # verdict, throughput, seconds, probes and telemetry: of this run
 
 
 def test_hostile_text_stays_text() -> None:

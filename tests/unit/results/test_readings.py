@@ -47,3 +47,18 @@ def test_mfu_by_the_bf16_peak_compares_precisions() -> None:
 
 def with_mfu(result: RunResult, mfu_pct: float) -> RunResult:
     return result.model_copy(update={"performance": result.performance.model_copy(update={"mfu_pct": mfu_pct})})
+
+
+def test_xids_of_all_gpus_add_up() -> None:
+    """Two GPUs with two events each: 4. A driver that tells of none leaves it open; one that saw none says 0."""
+    two = make_result(strategy="ddp", gpus_per_node=2, events={"xids": {"94": 1, "63": 1}})
+    assert readings.num_xids(two) == 4
+    assert readings.num_xids(make_result(events={"xids": None})) is None
+    assert readings.num_xids(make_result()) == 0
+
+
+def test_memory_of_others_by_hand() -> None:
+    """20 GB before the first process, 30 GB after the last one: 30 GB."""
+    events = {"other_memory_at_start_gb": 20.0, "other_memory_at_end_gb": 30.0}
+    assert readings.other_memory_gb(make_result(events=events)) == 30.0
+    assert readings.other_memory_gb(make_cpu_result()) is None

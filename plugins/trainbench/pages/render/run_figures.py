@@ -9,11 +9,19 @@ from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.formats import NA
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.figure import Figure, reason
-from trainbench.figure_catalogue.run_figures import PERFORMANCE, SAMPLES_PER_SECOND, STARTUP, TELEMETRY, of_section
+from trainbench.figure_catalogue.run_figures import (
+    PERFORMANCE,
+    PROBES,
+    SAMPLES_PER_SECOND,
+    STARTUP,
+    TELEMETRY,
+    of_section,
+)
 from trainbench.results.setups import setup_of, versions
 
 SECTIONS = (
-    ("Measured", PERFORMANCE), ("GPU and host", TELEMETRY), ("Start-up, beside the measured time", STARTUP),
+    ("Measured", PERFORMANCE), ("Probes of the GPU before the loop", PROBES), ("GPU and host", TELEMETRY),
+    ("Start-up, beside the measured time", STARTUP),
 )  # fmt: skip
 
 

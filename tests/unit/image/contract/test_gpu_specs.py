@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, RATES, data_sheet, peak_tflops
 from bench_image.contract.options import Precision
 
 
@@ -63,3 +63,42 @@ def test_each_precision_has_its_own_peak() -> None:
 def test_every_key_of_the_table_finds_itself() -> None:
     for name, peak in PEAK_TFLOPS.items():
         assert peak_tflops(f"NVIDIA {name}", Precision.FP16) == peak.fp16
+
+
+def test_what_the_data_sheet_of_an_h200_promises() -> None:
+    """One direction of each link: half of PCIe's 128 GB/s and of NVLink's 900."""
+    assert data_sheet("NVIDIA H200") == {
+        "matmul_bf16_tflops": 989, "matmul_fp8_tflops": 1979, "memory_gb_per_s": 4800, "h2d_gb_per_s": 64,
+        "d2h_gb_per_s": 64, "peer_gb_per_s": 450,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "peer"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1555, 300),
+        ("NVIDIA A100-SXM4-80GB", 2039, 300),
+        ("NVIDIA A100 80GB PCIe", 1935, None),  # a bridge may link it to a second one
+        ("NVIDIA H100 80GB HBM3", 3350, 450),
+        ("NVIDIA H200 NVL", 4800, None),
+        ("NVIDIA GH200 144G HBM3e", 4900, None),
+        ("NVIDIA L4", 300, None),
+        ("NVIDIA A10G", None, None),
+        ("", None, None),
+    ],
+)
+def test_rates_differ_by_size_and_form(name: str, memory: float | None, peer: float | None) -> None:
+    assert (data_sheet(name).get("memory_gb_per_s"), data_sheet(name).get("peer_gb_per_s")) == (memory, peer)
+
+
+def test_a_gpu_promises_nothing_in_a_format_that_it_lacks() -> None:
+    assert "matmul_fp8_tflops" not in data_sheet("NVIDIA A100-SXM4-80GB")
+    assert "matmul_bf16_tflops" not in data_sheet("Tesla T4")
+
+
+def test_each_row_of_rates_finds_itself_and_the_two_tables_agree() -> None:
+    for name, rates in RATES.items():
+        assert data_sheet(f"NVIDIA {name}")["memory_gb_per_s"] == rates.memory
+    forms = {"A100 40GB": "A100 SXM4 40GB", "A100 80GB": "A100 SXM4 80GB", "H100": "H100 HBM3"}
+    for name, spec in GPU_SPECS.items():
+        assert RATES[forms.get(name, name)].memory == spec.bandwidth_gb_per_s

@@ -1,4 +1,4 @@
-"""The schema of the history: every table and index. Before the first release, schema changes edit this file."""
+"""The schema of the history as 0.1.0 made it: every table and index."""
 
 from __future__ import annotations
 

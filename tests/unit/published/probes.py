@@ -1,0 +1,62 @@
+"""Figures of the probes of an H200: what they reach and take, alone and beside a neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench_image.contract.gpu_specs import data_sheet
+from bench_image.contract.result_sections import share_field
+from tests.unit.published.measured import document, row, run
+from trainbench.judging.probe_bands import BANDS, KINDS
+from trainbench.results.shared_gpu import shared_by
+
+PROBES = "probes-h200-2026-11-23"
+
+
+def note() -> Iterator[str]:
+    rounds = document(f"{PROBES}/probes.json")["rounds"]
+    quiet, neighbour = run(f"{PROBES}/quiet"), run(f"{PROBES}/neighbour")
+    for rate, kind in KINDS.items():
+        if quiet.probes.peer_gb_per_s is None and rate == "peer_gb_per_s":
+            continue
+        values = [each["probes"][rate] for each in rounds]
+        shares = [each["probes"][share_field(rate)] for each in rounds]
+        yield row(
+            f"{kind.label}, {kind.unit}",
+            span(values, ",.0f" if max(values) > 100 else ".1f"),
+            f"{span(shares, '.1f')} %",
+            f"{getattr(quiet.probes, share_field(rate)):.1f} %",
+            f"{getattr(neighbour.probes, share_field(rate)):.1f} %",
+        )
+    seconds = [each["seconds"] for each in rounds]
+    yield f"take {span(seconds, '.2f')} s in all"
+    for result in (quiet, neighbour):
+        yield f"{result.performance.samples_per_second:.1f} samples/s"
+        yield f"phase probe: {result.startup.probe_s:.2f} s"
+    shared = shared_by(neighbour)
+    assert shared is not None
+    assert shared_by(quiet) is None
+    yield f'"{shared.sentence}"'
+    watch = document(f"{PROBES}/probes.json")
+    yield f"{watch['seconds_to_begin_the_watch']:.2f} s before the first process"
+    yield f"{watch['seconds_to_end_the_watch']:.2f} s after the last one"
+    (gpu,) = neighbour.telemetry.gpus
+    yield f"{gpu.other_memory_at_start_gb:.1f} GB in use before the run"
+    yield f"{gpu.other_memory_at_end_gb:.1f} GB after it"
+
+
+def bands() -> Iterator[str]:
+    """The table of docs/benchmarks.md; tests/unit/judging/test_probe_bands.py holds the bands to the result files."""
+    of_h200 = BANDS["NVIDIA H200"]
+    assert of_h200["h2d_gb_per_s"] == of_h200["d2h_gb_per_s"]
+    labels = {
+        "h2d_gb_per_s": "host-to-device, device-to-host",
+        **{rate: KINDS[rate].label for rate in ("memory_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops")},
+    }
+    for rate, label in labels.items():
+        band, promised = of_h200[rate], f"{data_sheet('NVIDIA H200')[rate]:,.0f} {KINDS[rate].unit}"
+        yield row(label, f"{band.low_pct:g} to {band.high_pct:g} % of {promised}")
+
+
+def span(values: list[float], form: str) -> str:
+    return f"{min(values):{form}} to {max(values):{form}}"
