@@ -227,16 +227,16 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "device": "cpu",
     "model": "tiny",
     "recipe": "full",
-    "micro_batch_size": 4,
-    "seq_length": 64,
+    "micro_batch_size": 1,
+    "seq_length": 32,
     "optimizer": "adamw_torch",
     "warmup_steps": 3,
-    # Many short windows: the node can be judged even if another program halves the rate of one.
-    "measured_steps": 12,
-    "max_measured_steps": 12,
+    # Many short windows, which the nodes measure in turn: what slows the machine for a second slows a turn of them all.
+    "measured_steps": 5,
+    "max_measured_steps": 5,
     "target_half_width_pct": 3.0,
     "max_window_s": 30.0,  # wall time; a busy machine gives the process only a part of it
-    "repeats": 20,
+    "repeats": 30,
     "rounds": 1,
     "timeout_s": 300.0,
     "drill_slowdown_pct": 75.0,
