@@ -190,7 +190,6 @@ CPU_STEAL_PCT = Figure("cpu_steal_pct", "CPU steal", "%", "telemetry.host.cpu_st
 _PHASES = {
     "launch_s": "launch", "import_s": "import", "build_s": "build", "probe_s": "probe", "autotune_s": "autotune",
     "warmup_s": "warm-up", "compile_s": "(of it compile)", "measure_s": "measure", "profile_s": "profile",
-    "turns_s": "others' turns",
     "total_s": "total",
 }
 STARTUP_FIGURES = tuple(
