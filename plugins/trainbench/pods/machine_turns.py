@@ -91,7 +91,8 @@ class MachineTurns:
             os.close(own)
             with self._gate():
                 if not any(_is_alive(path) for path in self._members()):
-                    shutil.rmtree(self._folder)
+                    # Renamed first: another pod may begin meanwhile, in a folder of its own.
+                    shutil.rmtree(self._folder.rename(tempfile.mkdtemp(prefix=self._folder.name)))
 
     @property
     def _group(self) -> Path:
@@ -112,24 +113,33 @@ class MachineTurns:
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        """One launcher at a time. The folder is this user's alone; it may have been removed while we waited."""
-        while True:
+        """One launcher at a time."""
+        while (descriptor := self._locked_gate()) is None:
+            pass
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _locked_gate(self) -> int | None:
+        """The gate's lock; None where the last pod removed the folder meanwhile. The folder is this user's alone."""
+        try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             status = self._folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 raise PermissionError(f"{self._folder} belongs to another user")
             path = self._folder / GATE_FILE
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
-                    yield
-                    return
-            finally:
-                os.close(descriptor)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:
+            return None
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+        return None
 
 
 def _is_alive(path: Path) -> bool:

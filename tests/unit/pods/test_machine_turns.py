@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -99,6 +101,19 @@ def test_the_next_group_starts_when_the_last_pod_of_this_one_has_ended() -> None
     thread.join()
 
     assert order == ["group ends", "next"]
+
+
+def test_pods_that_come_and_go_at_the_same_time_do_not_disturb_each_other(folders: Path) -> None:
+    """The last one removes the folder while the next one makes its file in it."""
+
+    def come_and_go(member: int) -> None:
+        for _ in range(50):
+            with turns(0, member, of=4).admitted(never) as lock:
+                os.fstat(lock)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(come_and_go, range(4)))
+    assert list(folders.iterdir()) == []
 
 
 def test_a_pod_that_is_stopped_while_it_waits_comes_out() -> None:
