@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -124,7 +124,8 @@ class MachineTurns:
     def _locked_gate(self) -> int | None:
         """The gate's lock; None where the last pod removed the folder meanwhile. The folder is this user's alone."""
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700)
             status = self._folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 raise PermissionError(f"{self._folder} belongs to another user")
