@@ -78,10 +78,10 @@ def _outlook(arguments: argparse.Namespace) -> str:
     params = parse_params(LOCAL_DEFAULTS)
     slowed = f" {arguments.drill} is slowed by {params.drill_slowdown_pct:.0f} % on purpose." if arguments.drill else ""
     return (
-        f"{start} Then a tiny model is trained on the CPU for each of four nodes, one after another, and the nodes are "
-        f"compared: about two minutes in all, three where another program keeps a core busy.{slowed} Rates are samples "
-        "per second of the process' own CPU time, so that other programs do not slow a node; a node is out of its "
-        f"limits from {params.tolerances.samples_per_second_pct:.0f} % off. A CPU trial has no price."
+        f"{start} Then a tiny model is trained on the CPU for each of four nodes, which measure in turn, and the nodes "
+        f"are compared: about two minutes in all, three where another program keeps a core busy.{slowed} Rates are "
+        "samples per second of the process' own CPU time, so that other programs do not slow a node; a node is out of "
+        f"its limits from {params.tolerances.samples_per_second_pct:.0f} % off. A CPU trial has no price."
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainbench.cluster.running_pods import LivePod
-from trainbench.core.formats import figure
 from trainbench.orchestration.planned_runs import PlannedRun
 from trainbench.pods.manifests import pod_name
 
@@ -21,7 +20,7 @@ PHASES = {
     "import": "loading the libraries",
     "build": "building the model",
     "warmup": "warming up",
-    "measure": "measuring",
+    "measure": "measuring, in turn with the other nodes",
 }
 
 
@@ -45,7 +44,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, int], str] = {}
-        self._steps: dict[str, tuple[str | None, str | None]] = {}
+        self._phases: dict[str, str | None] = {}
 
     def of_tasks(
         self, instances: Iterable[Mapping[str, Any]], pods: Mapping[str, Sequence[PlannedPod]]
@@ -61,14 +60,14 @@ class Progress:
         return tuple(lines)
 
     def of_pods(self, running: Iterable[LivePod], planned: Iterable[PlannedPod]) -> tuple[str, ...]:
-        """A line for each pod of the plan that went on to another phase or window; pods of others are left out."""
+        """A line for each pod of the plan that went on to another phase; pods of others are left out."""
         ours = {pod.name for pod in planned}
         lines = []
         for pod in running:
-            step = (pod.progress.phase, pod.progress.step)
-            if pod.pod in ours and step != self._steps.get(pod.pod) and (text := _doing(pod)):
+            phase = pod.progress.phase
+            if pod.pod in ours and phase != self._phases.get(pod.pod) and (text := PHASES.get(phase or "")):
                 lines.append(f"{pod.node}: {text}")
-            self._steps[pod.pod] = step
+            self._phases[pod.pod] = phase
         return tuple(lines)
 
 
@@ -79,11 +78,3 @@ def _node(ti: Mapping[str, Any], pods: Mapping[str, Sequence[PlannedPod]]) -> st
     if 0 <= index < len(of_task):
         return of_task[index].node
     return str(ti["rendered_map_index"] or ALL).partition(" / ")[0]
-
-
-def _doing(pod: LivePod) -> str | None:
-    phase, step = pod.progress.phase, pod.progress.step or ""
-    if phase == "measure" and step.startswith("window "):
-        number, _, of = step.removeprefix("window ").partition("/")
-        return f"measured window {number} of {of}, {figure(pod.progress.samples_per_s, 3)} samples per CPU second"
-    return PHASES.get(phase or "") if not step else None

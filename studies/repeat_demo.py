@@ -1,22 +1,25 @@
-"""Is the demo definite? Runs `make demo` many times, on request beside a process that keeps a core busy.
+"""Is the demo definite? Repeats its check beside programs that keep cores busy, and writes how far its nodes are apart.
 
-    python studies/repeat_demo.py --times 10 --burn [--drill node-3] [--out docs/results/demo]
+    python studies/repeat_demo.py --times 20 --busy 0,1,2 [--drill node-3] [--whole] [--out docs/results/demo]
 
-Writes a table of the verdicts and seconds of each run, `demo.json` or `drill-node-3.json` and the same as .md, anew
-after each run. A run counts as definite when it ended as it should: four nodes `ok`, or the drilled node in breach
-and the three others `ok`.
+Without --whole the pods are those of `trainbench run`, started by its own code, and nothing is judged; with it each run
+is a `make demo`: Airflow's tasks start the same pods, and the states of its table are kept. Adds a row for each run to
+`runs.json`. `deviations_pct`: each node's rate against the median of the others, by `judged_rate`; `in_turns_pct`: the
+same by the medians of `rates_in_turns`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
-import platform
 import re
 import socket
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,44 +27,73 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from bench_image.contract.result import RunResult, Status
+from trainbench.cli.interrupts import Kept
+from trainbench.cli.run import run_pods
+from trainbench.cluster.local_nodes import TRIAL_NODES, local_fleet
+from trainbench.judging.run_rates import judged_rate, rates_in_turns
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
+from trainbench.planning.plan import LOCAL_NIGHT, make_plan
+from trainbench.results.artefacts import open_store
+from trainbench.settings.environment import read_settings
+
 ROOT = Path(__file__).resolve().parents[1]
-NODES = tuple(f"node-{number}" for number in range(1, 5))
 # A row of the verdict's table: its cells are apart by two spaces or more; the last one is the state.
 ROW = re.compile(r"^ +(node-\d) {2,}.* {2,}(\S.*?) *$", re.MULTILINE)
-NAMELESS = re.compile(r"^  \d\d:\d\d:\d\d  (?!node-\d|all nodes)", re.MULTILINE)
 TIMEOUT_S = 900
 
 
 def main() -> int:
-    """0: all runs were definite."""
     arguments = _arguments()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    done: list[dict[str, Any]] = []
+    file = arguments.out / "runs.json"
+    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     for number in range(1, arguments.times + 1):
-        with _burner(arguments.burn):
-            done.append(run_once(arguments.drill))
-        print(f"{number}/{arguments.times}: {_row(number, done[-1])}", flush=True)
-        _write(arguments.out, arguments.drill, arguments.burn, done)
-    return 0 if all(run["is_definite"] for run in done) else 1
+        for busy in map(int, arguments.busy.split(",")):
+            with _busy_cores(busy):
+                rows.append(run_once(arguments.drill, arguments.whole) | {"busy_cores": busy})
+            print(number, rows[-1], flush=True)
+            file.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+    return 0
 
 
-def run_once(drill: str | None) -> dict[str, Any]:
-    """One demo: its seconds, exit status and each node's state."""
-    command = [sys.executable, str(ROOT / "scripts" / "demo.py"), "--port", str(_free_port())]
+def run_once(drill: str | None, whole: bool) -> dict[str, Any]:
+    """One check: its seconds and figures."""
     started_at, began, load = datetime.now(UTC), time.monotonic(), os.getloadavg()[0]
-    done = subprocess.run(
-        [*command, *(["--drill", drill] if drill else [])], capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    states = states_of(done.stdout)
+    seen, results = _demo(drill) if whole else ({}, _pods(drill))
     return {
         "started_at": started_at.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began, 1),
         "load_before": round(load, 1),
-        "exit_code": done.returncode,
-        "states": states,
-        "is_definite": is_definite(states, done.returncode, drill),
-        "lines_without_a_node": len(NAMELESS.findall(done.stdout)),
-        "error": None if states else (done.stdout + done.stderr)[-500:],
+        "drill": drill,
+        "whole": whole,
+        **seen,
+        **figures(results),
+    }
+
+
+def figures(results: Sequence[RunResult]) -> dict[str, Any]:
+    """The nodes' rates and deviations; the first round's where a node was run again."""
+    first = [result for result in results if result.spec.identity.round == 1 and result.status is Status.OK]
+    nodes = [result.spec.identity.node for result in first]
+    rates = {node: rate for node, result in zip(nodes, first, strict=True) if (rate := judged_rate(result))}
+    in_turns = rates_in_turns(first)
+    medians = {node: statistics.median(each) for node, each in zip(nodes, in_turns or (), strict=False)}
+    return {
+        "samples_per_s": {node: round(rate, 2) for node, rate in rates.items()},
+        "deviations_pct": deviations_pct(rates),
+        "in_turns_pct": deviations_pct(medians),
+    }
+
+
+def deviations_pct(rates: Mapping[str, float]) -> dict[str, float]:
+    """Each node's rate against the median of the others'."""
+    return {
+        node: round(100 * (rate / statistics.median(other for name, other in rates.items() if name != node) - 1), 2)
+        for node, rate in rates.items()
+        if len(rates) > 1
     }
 
 
@@ -70,57 +102,36 @@ def states_of(output: str) -> dict[str, str]:
     return {node: state for node, state in ROW.findall(output)}
 
 
-def is_definite(states: Mapping[str, str], exit_code: int, drill: str | None) -> bool:
-    """Whether each node has the state that it should have, and the exit status says the same."""
-    wanted = {node: "breach" if node == drill else "ok" for node in NODES}
-    reached = {node: re.split(r"[:,]", state)[0] for node, state in states.items()}
-    return reached == wanted and exit_code == (1 if drill else 0)
+def _pods(drill: str | None) -> tuple[RunResult, ...]:
+    settings = read_settings()
+    params = parse_params({"drill_node": drill}, {**LOCAL_NIGHT, **LOCAL_DEFAULTS})
+    plan = make_plan(params, local_fleet(settings, params), f"repeat-{time.time_ns()}")
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Kept(plan.campaign_id, len(plan.specs))
+        return run_pods(plan.specs, {}, settings, open_store(folder), Console(file=io.StringIO()), kept)
 
 
-def table(runs: Sequence[Mapping[str, Any]], drill: str | None, burn: bool) -> str:
-    definite = sum(run["is_definite"] for run in runs)
-    seconds = sorted(run["seconds"] for run in runs)
-    command = f"make demo DRILL={drill}" if drill else "make demo"
-    beside = "beside a process that kept one core busy" if burn else "with nothing beside it"
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    head = (
-        f"# `{command}`, {len(runs)} runs {beside}\n\n{definite} of {len(runs)} ended as they should, in "
-        f"{seconds[0]:.0f} to {seconds[-1]:.0f} s. {machine}; written by `studies/repeat_demo.py`.\n\n"
-        "| run | seconds | load before | exit | node-1 | node-2 | node-3 | node-4 |\n"
-        "|---:|---:|---:|---:|---|---|---|---|\n"
+def _demo(drill: str | None) -> tuple[dict[str, Any], tuple[RunResult, ...]]:
+    command = [sys.executable, str(ROOT / "scripts" / "demo.py"), "--port", str(_free_port())]
+    done = subprocess.run(
+        [*command, *(["--drill", drill] if drill else [])], capture_output=True, text=True, timeout=TIMEOUT_S
     )
-    return head + "\n".join(_row(number, run) for number, run in enumerate(runs, 1)) + "\n"
-
-
-def _row(number: int, run: Mapping[str, Any]) -> str:
-    cells = [
-        number,
-        run["seconds"],
-        run["load_before"],
-        run["exit_code"],
-        *(run["states"].get(n, "n/a") for n in NODES),
-    ]
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def _write(folder: Path, drill: str | None, burn: bool, runs: Sequence[Mapping[str, Any]]) -> None:
-    name = f"drill-{drill}" if drill else "demo"
-    document = {"drill": drill, "burner": burn, "num_cpus": os.cpu_count(), "runs": runs}
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-    (folder / f"{name}.md").write_text(table(runs, drill, burn))
+    store = open_store(str(ROOT / ".trainbench" / "store"))
+    (name,) = re.findall(r"^  /\S+/campaigns/([^/]+)/\S+report\.html$", done.stdout, re.MULTILINE)
+    seen = {"exit_code": done.returncode, "states": states_of(done.stdout)}
+    return seen, tuple(store.read_results(name).results)
 
 
 @contextmanager
-def _burner(wanted: bool) -> Iterator[None]:
-    """A process that keeps one core busy, for as long as the demo runs."""
-    if not wanted:
+def _busy_cores(number: int) -> Iterator[None]:
+    """Processes that keep so many cores busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
         yield
-        return
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        try:
-            yield
-        finally:
+    finally:
+        for process in processes:
             process.kill()
+            process.wait()
 
 
 def _free_port() -> int:
@@ -131,10 +142,11 @@ def _free_port() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=10, help="how often (default 10)")
-    parser.add_argument("--burn", action="store_true", help="keep one core busy beside each run")
-    parser.add_argument("--drill", metavar="NODE", choices=NODES, help="slow this node on purpose")
-    parser.add_argument("--out", type=Path, default=ROOT / ".trainbench" / "demo-runs", help="folder of the tables")
+    parser.add_argument("--times", type=int, default=20, help="how often (default 20)")
+    parser.add_argument("--busy", default="0,1,2", metavar="CORES", help="numbers of busy cores (default 0,1,2)")
+    parser.add_argument("--drill", metavar="NODE", choices=TRIAL_NODES, help="slow this node on purpose")
+    parser.add_argument("--whole", action="store_true", help="whole demos, with Airflow")
+    parser.add_argument("--out", type=Path, default=ROOT / ".trainbench" / "demo-runs", help="folder of runs.json")
     return parser.parse_args()
 
 

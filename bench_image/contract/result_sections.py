@@ -98,6 +98,10 @@ class Startup(Frozen):
     warmup_s: Seconds | None = Field(description="all warm-up steps, compilation included")
     measure_s: Seconds | None = Field(description="all measured windows")
     profile_s: Seconds | None = Field(description="the profiled steps after the windows")
+    turns_s: Seconds | None = Field(
+        0.0,
+        description="turns of other pods on this machine, which the run waited for; in no other figure but the total",
+    )
     total_s: Seconds | None = Field(description="process start to result written")
 
 

@@ -48,7 +48,7 @@ class Journal:
         self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         self.started = float(os.environ.get(STARTED_ENV, now))
         self.phase = Phase.LAUNCH
-        self.startup: dict[str, float] = {}
+        self.startup: dict[str, float] = {"turns_s": 0.0}
         self.timings: list[Timing] = []
         self.chosen: Chosen | None = None
         self.context: Context | None = None
@@ -71,6 +71,11 @@ class Journal:
         self.phase, self._entered_at = phase, now
         self.write(None, None)
         self.log(seconds_since_start=round(now - self.started, 2))
+
+    def has_waited(self, seconds: float) -> None:
+        """Counts seconds in which other pods had their turn: they belong to no phase."""
+        self.startup["turns_s"] += seconds
+        self._entered_at += seconds
 
     def write(self, status: Status | None, error: RunError | None) -> None:
         """Writes the report. `status` None: the rank still runs."""

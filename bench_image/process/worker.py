@@ -211,6 +211,7 @@ def _measure(
 ) -> RunError | None:
     """Measures all windows, or those up to the first with an invalid loss, whose error it returns."""
     from bench_image.contract.step_stats import window_rate
+    from bench_image.parallel.turnstile import turnstile_of
     from bench_image.telemetry.peak_memory import reset_peak_memory
     from bench_image.training.loop import measure_window
 
@@ -218,13 +219,17 @@ def _measure(
     gc.collect()
     gc.freeze()
     reset_peak_memory(group.device)
+    turnstile = turnstile_of(os.environ)
+    journal.has_waited(turnstile.arrive())
     journal.enter(Phase.MEASURE)
     for number in range(1, spec.measurement.repeats + 1):
-        if sampler:
-            sampler.resume()
-        timing = measure_window(step, group, spec, expected_step_s)
-        if sampler:
-            sampler.pause()
+        with turnstile.turn() as waited_s:
+            journal.has_waited(waited_s)
+            if sampler:
+                sampler.resume()
+            timing = measure_window(step, group, spec, expected_step_s)
+            if sampler:
+                sampler.pause()
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
         expected_step_s = timing.wall_s / steps
@@ -234,6 +239,7 @@ def _measure(
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)
+    turnstile.leave()
     return None
 
 

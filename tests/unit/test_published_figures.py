@@ -26,6 +26,7 @@ from tests.unit.published import (
     small,
     speed,
     start,
+    trial,
     tries,
     zero,
 )
@@ -58,6 +59,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
     "docs/results/pages-2026-11-22/README.md": notes.pages,
     f"docs/results/{peers.PEERS}/README.md": peers.note,
+    f"docs/results/{trial.TRIAL}/README.md": trial.note,
     f"docs/results/{zero.ZERO}/README.md": zero.note,
     "docs/scale.md": control_plane.scale,
     "docs/security.md": control_plane.security,

@@ -23,7 +23,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Kept:
-    """The runs whose results are stored so far, and the one that is under way."""
+    """The runs whose results are stored so far, and those that are under way."""
 
     campaign_id: str
     num_planned: int
@@ -32,7 +32,7 @@ class Kept:
 
     @property
     def sentence(self) -> str:
-        ended = f" {self.running} was ended without a result." if self.running else ""
+        ended = f" {self.running} ended without a result." if self.running else ""
         again = "The same command starts again from the first run."
         if not self.num_kept:
             return f"stopped before a run had a result: no result is kept.{ended} {again}"

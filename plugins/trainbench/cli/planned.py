@@ -127,7 +127,7 @@ def changes(set_: Sequence[str] | None) -> dict[str, Any]:
 def opening(plan: Plan, root: object) -> str:
     """The first line of a run: what starts, for how long at most, and where its results go."""
     limit = duration(sum(spec.timeout_s for spec in plan.specs))
-    return f"{plan.campaign_id}: {count(len(plan.specs), 'run')}, one after another, at most {limit}; into {root}"
+    return f"{plan.campaign_id}: {count(len(plan.specs), 'run')}, at most {limit}; into {root}"
 
 
 def names(text: str) -> list[str]:
@@ -197,8 +197,8 @@ def headline(estimate: PlanEstimate) -> str:
     """Duration, GPU-hours and cost in one sentence."""
     runs, limit = count(estimate.num_runs, "run"), duration(estimate.limit_s)
     if estimate.total_s is None:
-        return f"{runs}, one after another: at most {limit}, by the time limits of the runs (timeout_s)."
-    parts = [f"{runs}, one after another: about {_time(estimate.total_s)} (at most {limit}, by timeout_s)"]
+        return f"{runs}: at most {limit}, by the time limits of the runs (timeout_s)."
+    parts = [f"{runs}: about {_time(estimate.total_s)} (at most {limit}, by timeout_s)"]
     if estimate.gpu_hours:
         parts.append(f"{_hours(estimate.gpu_hours)} GPU-hours")
     if estimate.on_demand_usd:

@@ -1,20 +1,25 @@
-"""One campaign on this machine, without Airflow: its pods run one after another."""
+"""One campaign on this machine, without Airflow: its pods run one after another, or take turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.interrupts import Kept
+from trainbench.core.formats import listing
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
-from trainbench.pods.local_pods import PROGRESS_MARK, LocalPod
+from trainbench.pods.local_pods import PROGRESS_MARK, LocalOutcome, LocalPod
+from trainbench.pods.machine_turns import MachineTurns, Slot, slots
 from trainbench.pods.manifests import manifest, pod_title
 from trainbench.results.arrivals import PlannedCampaign, store_log
 from trainbench.results.artefacts import Store
@@ -45,7 +50,7 @@ def run_campaign(
     The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
     started_at = datetime.now(UTC)
-    results = _run_pods(plan.specs, plan.labels, settings, store, console, kept)
+    results = run_pods(plan.specs, plan.labels, settings, store, console, kept)
     measured = Measured(
         plan=plan,
         results=results,
@@ -58,11 +63,11 @@ def run_campaign(
     if judged.suspects:
         console.print(f"once more, to confirm: {', '.join(judged.suspects)}")
     kept.num_planned += len(judged.rerun_specs)
-    reruns = _run_pods(judged.rerun_specs, plan.labels, settings, store, console, kept)
+    reruns = run_pods(judged.rerun_specs, plan.labels, settings, store, console, kept)
     return assess(judged.with_reruns(reruns, datetime.now(UTC)))
 
 
-def _run_pods(
+def run_pods(
     specs: Sequence[RunSpec],
     labels: Mapping[str, str],
     settings: Settings,
@@ -70,52 +75,84 @@ def _run_pods(
     console: Console,
     kept: Kept,
 ) -> tuple[RunResult, ...]:
+    """The results in the order of `specs`. Pods that may share the machine run at the same time."""
     from trainbench.reporting.terminal import plain
 
-    results = []
-    for number, spec in enumerate(specs, start=1):
-        name = f"{number}/{len(specs)} {pod_title(spec, what=labels.get(spec.identity.group_id))}"
-        kept.running = name
-        result = _run_pod(spec, settings, name, store, console)
-        store.write_result(result)
-        kept.num_kept, kept.running = kept.num_kept + 1, None
-        console.print(plain(f"{name}: {_outcome(result)}"))
-        results.append(result)
-    return tuple(results)
+    runs = [
+        _Run(
+            name=f"{number}/{len(specs)} {pod_title(spec, what=labels.get(spec.identity.group_id))}",
+            spec=spec,
+            slot=slot,
+        )
+        for number, (spec, slot) in enumerate(zip(specs, slots(specs), strict=True), start=1)
+    ]
+    results: dict[str, RunResult] = {}
+    for _, members in groupby(runs, key=lambda run: run.slot.group):
+        group = {run.name: run for run in members}
+        kept.running = listing(group)
+        with _shown(group, console) as show, _started(group.values(), settings, show) as ended:
+            for run, made, outcome in ended:
+                with suppress(StoreError):  # the result says what is wrong with the store
+                    store_log(store, made, outcome.log)
+                state = outcome.ended_by or f"exit code {outcome.exit_code}"
+                (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), [state])
+                store.write_result(result)
+                results[run.name] = result
+                left = [name for name in group if name not in results]
+                kept.num_kept, kept.running = kept.num_kept + 1, listing(left) if left else None
+                console.print(plain(f"{run.name}: {_outcome(result)}"))
+    return tuple(results[run.name] for run in runs)
 
 
-def _run_pod(spec: RunSpec, settings: Settings, name: str, store: Store, console: Console) -> RunResult:
-    made = manifest(spec, settings)
-    pod = LocalPod(made, settings.local_image)
-    with _shown(name, console) as show:
-        outcome = pod.run(show)
-    with suppress(StoreError):  # the result says what is wrong with the store
-        store_log(store, made, outcome.log)
-    state = outcome.ended_by or f"exit code {outcome.exit_code}"
-    (result,) = collect([spec], [outcome.result_text], datetime.now(UTC), [state])
-    return result
+class _Run(NamedTuple):
+    name: str
+    spec: RunSpec
+    slot: Slot
+
+
+Ended = tuple[_Run, Mapping[str, Any], LocalOutcome]
 
 
 @contextmanager
-def _shown(name: str, console: Console) -> Iterator[Callable[[str], None]]:
-    """Show a pod's lines as they come: on a terminal in place, else one line for each phase."""
+def _started(
+    group: Collection[_Run], settings: Settings, show: Callable[[str, str], None]
+) -> Iterator[Iterator[Ended]]:
+    """The pods of a group as they end; on the way out none is left."""
+    pods: dict[Future[LocalOutcome], tuple[_Run, Mapping[str, Any], LocalPod]] = {}
+    with ThreadPoolExecutor(len(group)) as threads:
+        try:
+            for run in group:
+                made = manifest(run.spec, settings)
+                turns = MachineTurns(settings.store, run.spec.identity.campaign_id, run.slot)
+                pod = LocalPod(made, settings.local_image, turns)
+                pods[threads.submit(pod.run, partial(show, run.name))] = (run, made, pod)
+            yield ((*pods[future][:2], future.result()) for future in as_completed(pods))
+        except BaseException:
+            for _, _, pod in pods.values():
+                pod.kill("the campaign was stopped")
+            raise
+
+
+@contextmanager
+def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, str], None]]:
+    """Show the pods' lines as they come: on a terminal in place, else one line for each phase of each pod."""
     from rich.markup import escape
 
     from trainbench.reporting.terminal import plain
 
     if console.is_terminal:
-        with console.status(escape(name)) as status:
-            yield lambda line: status.update(f"{escape(name)}: {escape(_progress(line))}")
+        with console.status(escape(listing(names))) as status:
+            yield lambda name, line: status.update(f"{escape(name)}: {escape(_progress(line))}")
         return
-    phase = "started"
-    console.print(plain(f"{name}: {phase}"), soft_wrap=True)
+    phases = dict.fromkeys(names, "started")
+    for name, phase in phases.items():
+        console.print(plain(f"{name}: {phase}"), soft_wrap=True)
 
-    def show(line: str) -> None:
-        nonlocal phase
+    def show(name: str, line: str) -> None:
         now = line.removeprefix(PROGRESS_MARK).split(maxsplit=1)
-        if line.startswith(PROGRESS_MARK) and now and now[0] != phase:
-            phase = now[0]
-            console.print(plain(f"{name}: {phase}"), soft_wrap=True)
+        if line.startswith(PROGRESS_MARK) and now and now[0] != phases[name]:
+            phases[name] = now[0]
+            console.print(plain(f"{name}: {now[0]}"), soft_wrap=True)
 
     yield show
 

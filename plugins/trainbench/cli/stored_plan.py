@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
 from trainbench.planning.skipped import Skipped, WithoutResult
 from trainbench.planning.work import identifier
+from trainbench.pods.machine_turns import slots
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign
@@ -33,7 +34,7 @@ from trainbench.results.stored_results import BrokenFile, Progress, StoredResult
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 REASONS = {
     WithoutResult.STOPPED: "the campaign was stopped before this run had a result",
-    WithoutResult.RUNNING: "the campaign is still running, and this run is the next to have a result",
+    WithoutResult.RUNNING: "the campaign is still running, and this run is among the next to have a result",
     WithoutResult.NOT_STARTED: "the campaign is still running, and other runs come before this one",
     WithoutResult.UNKNOWN: "the campaign still runs or was stopped, which this store does not tell",
 }
@@ -153,7 +154,7 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
     at = max((result.finished_at for result in stored.results), default=planned.planned_at)
     specs, skipped = planned.plan.specs, planned.plan.skipped
     if planned.suite == COMMAND_LINE:
-        skipped += tuple(_without_result([spec for spec in specs if spec.identity.run_id not in by_run], runs_now))
+        skipped += tuple(_without_result(specs, by_run, runs_now))
         specs = tuple(spec for spec in specs if spec.identity.run_id in by_run)
     results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
@@ -172,11 +173,12 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
     return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken, is_running=runs_now)
 
 
-def _without_result(specs: Sequence[RunSpec], runs_now: bool | None) -> Iterator[Skipped]:
-    """The runs without a result. The command line runs one after another, so the first one is the running one."""
+def _without_result(specs: Sequence[RunSpec], by_run: Container[str], runs_now: bool | None) -> Iterator[Skipped]:
+    """The runs without a result. The command line runs one group after another, so those of the first one run now."""
     absent = {True: WithoutResult.NOT_STARTED, False: WithoutResult.STOPPED, None: WithoutResult.UNKNOWN}[runs_now]
-    for position, spec in enumerate(specs):
-        state = WithoutResult.RUNNING if runs_now and position == 0 else absent
+    left = [(spec, slot) for spec, slot in zip(specs, slots(specs), strict=True) if spec.identity.run_id not in by_run]
+    for spec, slot in left:
+        state = WithoutResult.RUNNING if runs_now and slot.group == left[0][1].group else absent
         yield Skipped(what=spec.identity.run_id, reason=REASONS[state], state=state)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
+from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.time_limits import task_limit_s
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -53,12 +54,16 @@ class DelegatingOperator(BaseOperator):
         if self._inner is not None:
             self._inner.on_kill()
 
+    def turns(self, settings: Settings) -> MachineTurns | None:
+        """How the pod shares this machine with others; None: its task does not run beside other pods' tasks."""
+        return None
+
     def delegate(self, settings: Settings) -> Any:
         """The launcher's operator for the pod."""
         if settings.launcher is Launcher.LOCAL:
             from trainbench.orchestration.local_operator import LocalPodOperator
 
-            self._inner = LocalPodOperator(task_id=self.task_id, pod_template_dict=self.pod)
+            self._inner = LocalPodOperator(task_id=self.task_id, pod_template_dict=self.pod, turns=self.turns(settings))
         else:
             from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.orchestration.kept_results import keep_log, keep_result
 from trainbench.pods.local_pods import LocalPod
+from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.pod_end import END, EndKind, PodEnd
 from trainbench.pods.pod_log import shown_line
 from trainbench.pods.result_text import ResultTextError, decode_result
@@ -20,13 +21,14 @@ class LocalPodOperator(BaseOperator):
 
     ui_color = "#d7f0e3"
 
-    def __init__(self, *, pod_template_dict: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *, pod_template_dict: dict[str, Any], turns: MachineTurns | None = None, **kwargs: Any) -> None:
+        """`turns`: where the pod shares the machine with others."""
         super().__init__(**kwargs)
-        self.pod_template_dict = pod_template_dict
+        self.pod_template_dict, self.turns = pod_template_dict, turns
         self._pod: LocalPod | None = None
 
     def execute(self, context: Context) -> Any:
-        self._pod = LocalPod(self.pod_template_dict, read_settings().local_image)
+        self._pod = LocalPod(self.pod_template_dict, read_settings().local_image, self.turns)
         outcome = self._pod.run(lambda line: self.log.info(shown_line(line)))
         keep_log(self.pod_template_dict, outcome.log, self.log)
         if outcome.result_text is None:

@@ -16,6 +16,7 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
 from trainbench.core.user_error import UserError
+from trainbench.pods.machine_turns import Slot, slots
 
 CHUNK = 25  # runs in one XCom: about 40 kB
 COUNT = "num_runs"  # XCom key
@@ -27,15 +28,19 @@ class PackedTextError(UserError):
 
 
 class PlannedRun(Frozen):
-    """A run with its work's name in the plan."""
+    """A run with its work's name in the plan. `slot`: its place among the pods of one machine."""
 
     spec: RunSpec
+    slot: Slot
     what: str | None = None
 
 
 def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None = None) -> None:
     """Push the runs for the mapped tasks."""
-    runs = [PlannedRun(spec=spec, what=(labels or {}).get(spec.identity.group_id)) for spec in specs]
+    runs = [
+        PlannedRun(spec=spec, slot=slot, what=(labels or {}).get(spec.identity.group_id))
+        for spec, slot in zip(specs, slots(specs), strict=True)
+    ]
     ti.xcom_push(key=COUNT, value=len(runs))
     for first in range(0, len(runs), CHUNK):
         chunk = [run.model_dump_json() for run in runs[first : first + CHUNK]]

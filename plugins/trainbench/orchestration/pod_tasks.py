@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from trainbench.pods.machine_turns import AT_ONCE
 from trainbench.pods.manifests import TITLE
 from trainbench.pods.time_limits import GRACE_S
 from trainbench.settings.environment import Launcher, Settings
@@ -18,12 +19,14 @@ GANG_RETRY_DELAY = timedelta(seconds=5)
 
 def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = False) -> Any:
     """The mapped task of independent pods, to be expanded over blocks and places. A pod that the cluster took away is
-    repeated. `in_turn`: one after another, as always on one machine; deferred tasks count too.
+    repeated. `in_turn`: one after another; deferred tasks count too. On one machine the launcher lets those start that
+    may share it.
     """
     from trainbench.orchestration.run_operator import RunOperator
 
     is_local = settings.launcher is Launcher.LOCAL
-    limit = {"max_active_tis_per_dagrun": 1} if in_turn or is_local else {}
+    most = 1 if in_turn else AT_ONCE if is_local else None
+    limit = {"max_active_tis_per_dagrun": most} if most else {}
     retries = {} if is_local else {"retries": RETRIES, "retry_delay": RETRY_DELAY}
     options = {} if is_local else _options(settings)
     return RunOperator.partial(

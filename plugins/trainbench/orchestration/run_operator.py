@@ -18,8 +18,9 @@ from airflow.triggers.base import BaseTrigger
 from trainbench.orchestration.delegating_operator import DelegatingOperator
 from trainbench.orchestration.plan_tasks import owner
 from trainbench.orchestration.planned_runs import PlannedRun, own_run
+from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.manifests import manifest, pod_title
-from trainbench.settings.environment import Launcher, read_settings
+from trainbench.settings.environment import Launcher, Settings, read_settings
 
 TRIGGER = "trainbench.orchestration.run_trigger.RunTrigger"
 NOT_MADE = "not made"  # status of the event of a trigger that could not make its pod
@@ -37,6 +38,11 @@ class RunOperator(DelegatingOperator):
     @cached_property
     def planned(self) -> PlannedRun | None:
         return own_run(get_current_context()["ti"], self.planned_by)
+
+    def turns(self, settings: Settings) -> MachineTurns | None:
+        if self.planned is None or self.max_active_tis_per_dagrun == 1:
+            return None
+        return MachineTurns(settings.store, self.planned.spec.identity.campaign_id, self.planned.slot)
 
     @property
     def title(self) -> str:

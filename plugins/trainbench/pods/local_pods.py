@@ -15,13 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.core.user_error import UserError
+from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 from trainbench.pods.pod_log import LogTail
 
@@ -61,7 +62,9 @@ class LocalImage(Frozen):
 class LocalPod:
     """One pod as a process group. `run` blocks; `stop` may be called from another thread or a signal handler."""
 
-    def __init__(self, manifest: Mapping[str, Any], image: LocalImage) -> None:
+    def __init__(self, manifest: Mapping[str, Any], image: LocalImage, turns: MachineTurns | None = None) -> None:
+        """`turns`: where the pod shares the machine with others of its campaign."""
+        self._turns = turns
         self._spec = manifest["spec"]
         self._metadata = manifest["metadata"]
         self._container = next(c for c in self._spec["containers"] if c["name"] == CONTAINER)
@@ -76,8 +79,13 @@ class LocalPod:
         for name, place in (("envFrom", self._container), ("initContainers", self._spec)):
             if place.get(name):
                 raise LocalPodError(f"the Pod template's {name} needs a cluster: unset TRAINBENCH_POD_TEMPLATE here")
-        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
-            root = Path(folder)
+        with ExitStack() as stack:
+            locks = (
+                [stack.enter_context(self._turns.admitted(lambda: self._ended_by is not None))] if self._turns else []
+            )
+            if self._ended_by:
+                return LocalOutcome(exit_code=-signal.SIGTERM, result_text=None, ended_by=self._ended_by)
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)))
             command = [self._image.python, *self._container["command"][1:], *self._container.get("args", [])]
             self._process = subprocess.Popen(
                 command,
@@ -88,8 +96,11 @@ class LocalPod:
                 stdin=subprocess.DEVNULL,
                 text=True,
                 errors="replace",
+                pass_fds=locks,
                 start_new_session=True,  # so that the whole pod can be stopped, and nothing else
             )
+            if self._ended_by:  # stopped meanwhile, by another thread
+                self._kill(signal.SIGKILL)
             deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, ("DeadlineExceeded",))
             deadline.daemon = True
             deadline.start()
@@ -123,13 +134,20 @@ class LocalPod:
 
     def stop(self, why: str) -> None:
         """SIGTERM, the manifest's grace period, then SIGKILL, to the pod's whole process group."""
-        if self._process is None or self._ended_by:
+        if self._ended_by:
             return
         self._ended_by = why
+        if self._process is None:
+            return  # it waits for its turn, and will not start
         self._kill(signal.SIGTERM)
         give_up = time.monotonic() + float(self._spec["terminationGracePeriodSeconds"])
         while self._process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.1)
+        self._kill(signal.SIGKILL)
+
+    def kill(self, why: str) -> None:
+        """Ends the pod at once, without a result."""
+        self._ended_by = self._ended_by or why
         self._kill(signal.SIGKILL)
 
     def _introduce(self, root: Path) -> None:
@@ -150,6 +168,7 @@ class LocalPod:
         for folder in mounts.values():
             folder.mkdir(parents=True, exist_ok=True)
         passed = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        passed |= self._turns.environment if self._turns else {}
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
         for variable in self._container["env"]:
             passed[variable["name"]] = _inside(self._value(variable), mounts)

@@ -251,9 +251,10 @@ def _setting(value: object) -> str:
 
 
 def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:
-    """The run's seconds by phase, in order; the rest is "other"."""
+    """The run's seconds by phase, in order; the rest is "other", without those in which other pods had their turn."""
     known = [
         (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))
     ]
-    rest = (result.startup.total_s or 0.0) - sum(seconds for _, seconds in known)
+    own_s = (result.startup.total_s or 0.0) - (result.startup.turns_s or 0.0)
+    rest = own_s - sum(seconds for _, seconds in known)
     return [*known, (OTHER, rest)] if rest > 0 else known

@@ -50,9 +50,9 @@ def peak_reserved_gb(result: RunResult) -> float | None:
 
 
 def startup_s(result: RunResult) -> float | None:
-    """Seconds from process start to the end of the run, without the measured windows."""
-    total_s, measure_s = result.startup.total_s, result.startup.measure_s
-    return None if total_s is None or measure_s is None else total_s - measure_s
+    """Seconds from process start to the end of the run, without the measured windows and other pods' turns."""
+    total_s, measure_s, turns_s = result.startup.total_s, result.startup.measure_s, result.startup.turns_s
+    return None if total_s is None or measure_s is None else total_s - measure_s - (turns_s or 0.0)
 
 
 def gpu_name(result: RunResult) -> str | None:

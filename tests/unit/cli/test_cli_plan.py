@@ -118,7 +118,7 @@ def test_plan_estimates_duration_gpu_hours_and_cost_for_another_gpu() -> None:
     kinds = {kind["work"]: kind["num_gpus"] for kind in estimate["kinds"]}
     assert kinds == {"mistral-7b qlora independent": 2, "mistral-7b qlora ddp": 2}
     printed = " ".join(trainbench("plan", *arguments).stdout.split())
-    assert re.search(r"2 runs, one after another: about [\d.]+( to [\d.]+)? (s|min) \(at most 1 h 00 min", printed)
+    assert re.search(r"2 runs: about [\d.]+( to [\d.]+)? (s|min) \(at most 1 h 00 min", printed)
     assert re.search(r"GPU-hours, \$[\d.]+( to \$[\d.]+)? on demand, \$[\d.]+( to \$[\d.]+)? on spot", printed)
 
 

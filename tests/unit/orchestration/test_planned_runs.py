@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from tests.builders import make_spec
 from trainbench.orchestration import planned_runs
 from trainbench.orchestration.planned_runs import (
@@ -19,6 +20,7 @@ from trainbench.orchestration.planned_runs import (
     places,
     unpacked,
 )
+from trainbench.pods.machine_turns import Slot
 
 BYTES_OF_AN_XCOM = 200_000
 
@@ -53,6 +55,16 @@ def test_each_task_gets_its_own_run_and_the_surplus_none(number: int) -> None:
         assert (planned.spec, planned.what) == (spec, "LoRA r8")
     for ti.map_index in (number, number + 1, number + CHUNK):
         assert own_run(ti, "plan") is None
+
+
+def test_a_task_knows_its_slot_on_the_machine() -> None:
+    ti, specs = Xcoms(), [spec.changed(work={"device": Device.CPU}) for spec in runs(3)]
+    hand_out(ti, specs)
+
+    ti.map_index = 1
+    planned = own_run(ti, "plan")
+    assert planned is not None
+    assert planned.slot == Slot(group=0, member=1, num_members=3)
 
 
 @pytest.mark.parametrize(

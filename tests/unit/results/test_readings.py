@@ -26,10 +26,12 @@ def test_what_failed_after_its_first_window_has_a_rate_that_does_not_count() -> 
 
 
 def test_start_up_is_what_was_not_measured() -> None:
-    """55 s from process start to the result, 25 s of them measured: 30 s."""
+    """55 s from process start to the result, 25 s of them measured: 30 s; without 4 s of others' turns 26 s."""
     result = make_result()
     assert (result.startup.total_s, result.startup.measure_s) == (55.0, 25.0)
     assert readings.startup_s(result) == 30.0
+    waited = result.startup.model_copy(update={"turns_s": 4.0})
+    assert readings.startup_s(result.model_copy(update={"startup": waited})) == 26.0
     assert readings.startup_s(make_failed()) is None
 
 

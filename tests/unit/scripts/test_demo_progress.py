@@ -56,16 +56,17 @@ def test_a_change_is_printed_once_and_waiting_pods_are_not() -> None:
     assert progress.of_tasks([task("plan", "success", duration=1.25)], {}) == ()
 
 
-def test_the_windows_of_a_pod_are_printed_with_its_node() -> None:
+def test_the_phases_of_a_pod_are_printed_once_with_its_node_and_its_windows_are_not() -> None:
     progress = Progress()
     printed = ["phase=import seconds_since_start=0.5"]
     assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ("node-2: loading the libraries",)
     assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ()
 
     printed += ["phase=measure seconds_since_start=9", "phase=measure window=2/3 steps=20 samples_per_s=41.25"]
-    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == (
-        "node-2: measured window 2 of 3, 41.2 samples per CPU second",
-    )
+    measuring = "node-2: measuring, in turn with the other nodes"
+    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == (measuring,)
+    printed += ["phase=measure window=3/3 steps=20 samples_per_s=41.25"]
+    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ()
 
 
 def test_pods_of_another_run_on_this_machine_are_left_out() -> None:

@@ -1,0 +1,92 @@
+"""The rates by which runs are compared, on windows computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Clock, Window
+from tests.builders import make_cpu_result, make_independent, make_result
+from trainbench.judging.run_rates import judged_rate, rates_in_turns, window_rates
+
+
+def on_cpu(node: str, windows: Sequence[Sequence[float]], turns_s: float = 1.0, starts_s: float = 0.0) -> RunResult:
+    """A run with these step times, of 8 samples each, whose windows begin a second apart."""
+    made = make_cpu_result(node)
+    measured = tuple(
+        Window(
+            started_s=starts_s + number,
+            wall_s=sum(steps),
+            num_steps=len(steps),
+            samples_per_second=8 * len(steps) / sum(steps),
+            half_width_pct=0.0,
+            steady=True,
+        )
+        for number, steps in enumerate(windows)
+    )
+    changed: dict[str, Any] = {
+        "performance": made.performance.model_copy(
+            update={"windows": measured, "step_times_s": tuple(s for steps in windows for s in steps)}
+        ),
+        "startup": made.startup.model_copy(update={"turns_s": turns_s}),
+    }
+    return made.model_copy(update=changed)
+
+
+def test_a_window_counts_with_its_fast_steps() -> None:
+    """Of 0.1, 0.1, 0.1, 0.1 and 0.6 s the lower quartile is 0.1 s: 8 / 0.1 = 80, not 8 * 5 / 1.0 = 40; of 0.1, 0.2 and
+    0.3 s it is 0.15 s: 53.33.
+    """
+    run = on_cpu("node-1", [(0.1, 0.6, 0.1, 0.1, 0.1), (0.3, 0.1, 0.2)])
+    assert window_rates(run.performance) == pytest.approx([80, 8 / 0.15])
+    assert judged_rate(run) == pytest.approx((80 + 8 / 0.15) / 2)
+
+
+def test_on_a_gpu_rates_are_those_of_all_steps() -> None:
+    run = make_result(samples_per_s=40.0, windows=(38.0, 40.0, 42.0))
+    assert run.performance.clock is Clock.WALL
+    assert window_rates(run.performance) == tuple(window.samples_per_second for window in run.performance.windows)
+    assert judged_rate(run) == run.performance.samples_per_second
+
+
+def test_windows_without_their_step_times_keep_their_rates() -> None:
+    run = on_cpu("node-1", [(0.1, 0.6)])
+    unsplit = run.performance.model_copy(update={"step_times_s": (0.1,)})
+    assert window_rates(unsplit) == pytest.approx([8 * 2 / 0.7])
+
+
+def test_independent_ranks_count_with_the_slowest() -> None:
+    assert judged_rate(make_independent("node-1", (40.0, 30.0, 41.0))) == pytest.approx(30.0)
+
+
+def test_without_a_window_there_is_no_rate() -> None:
+    run = make_cpu_result("node-1")
+    empty = run.performance.model_copy(update={"windows": (), "step_times_s": (), "samples_per_second": None})
+    assert judged_rate(run.model_copy(update={"performance": empty})) is None
+
+
+def test_what_a_turn_did_to_all_is_taken_out() -> None:
+    """The second turn halves the rates of all. Rates 80, 40; 80, 40; 40, 20: the turns' medians are 80 and 40, the
+    level is 60, and the third node stays at half of the others.
+    """
+    slow, fast = (0.2, 0.2), (0.1, 0.1)
+    runs = [on_cpu("node-1", [fast, slow]), on_cpu("node-2", [fast, slow]), on_cpu("node-3", [slow, (0.4, 0.4)])]
+    in_turns = rates_in_turns(runs)
+    assert in_turns is not None
+    assert [pytest.approx(each) for each in in_turns] == [(60, 60), (60, 60), (30, 30)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        on_cpu("node-2", [(0.1, 0.1)] * 2, turns_s=0.0),  # it waited for nobody
+        on_cpu("node-2", [(0.1, 0.1)] * 2, starts_s=100.0),  # it began when the other had ended
+        on_cpu("node-2", [(0.1, 0.1)] * 3),  # it has other windows
+    ],
+)
+def test_runs_that_took_no_turns_have_no_such_rates(other: RunResult) -> None:
+    assert rates_in_turns([on_cpu("node-1", [(0.1, 0.1)] * 2), other]) is None
+    assert rates_in_turns([other]) is None

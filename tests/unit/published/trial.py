@@ -1,0 +1,57 @@
+"""Figures of docs/results/demo-definite-2026-11-23: how far equal nodes of a trial on the CPU are apart."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bench_image.contract.work import Device
+from tests.unit.published.measured import document, row
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, BenchmarkParams
+
+TRIAL = "demo-definite-2026-11-23"
+KINDS = ALONE, IN_TURNS = "deviations_pct", "in_turns_pct"
+BUSY = (0, 1, 2)
+ROWS = {
+    "mean of all steps": "the mean of all steps",
+    "lower quartile of all steps": "the lower quartile of all steps",
+    "median of the windows' lower quartiles": "the median of the windows' lower quartiles",
+    "mean rate of the windows' lower quartiles": "the mean rate of the windows' lower quartiles (`judged_rate`)",
+    "the same, turn by turn": "the median of these, turn by turn (`rates_in_turns`)",
+}
+
+
+def note() -> Iterator[str]:
+    runs = document(f"{TRIAL}/runs.json")
+    for drill in (None, "node-3"):
+        for busy in BUSY:
+            of = [run for run in runs if (run["drill"], run["busy_cores"], run["whole"]) == (drill, busy, False)]
+            yield _row(of, busy, drill)
+    loads = [run["load_before"] for run in runs]
+    yield f"the load was {min(loads):.1f} to {max(loads):.1f}"
+    yield f"**The limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} %**"
+    default = BenchmarkParams.model_fields["drill_slowdown_pct"].default
+    yield f"The drill takes {LOCAL_DEFAULTS.get('drill_slowdown_pct', default):.0f} %"
+    screened = document(f"{TRIAL}/screening.json")
+    for clock, name in (("cpu", "CPU"), ("wall", "wall")):
+        for key, words in ROWS.items():
+            most = (max(run[clock][key] for run in screened if run["busy_cores"] == busy) for busy in BUSY)
+            yield row(words, name, *(f"{pct:.1f}" for pct in most))
+
+
+def _row(runs: list[Mapping[str, Any]], busy: int, drill: str | None) -> str:
+    worst = {
+        kind: [max(abs(pct) for node, pct in run[kind].items() if node != drill) for run in runs] for kind in KINDS
+    }
+    seconds = [run["seconds"] for run in runs]
+    return row(
+        f"{drill} drilled" if drill else "four equal nodes",
+        str(busy),
+        str(len(runs)),
+        *(f"{statistics.median(worst[kind]):.1f}, {max(worst[kind]):.1f}" for kind in KINDS),
+        " to ".join(f"{bound:.1f}" for bound in sorted({f([run[IN_TURNS][drill] for run in runs]) for f in (min, max)}))
+        if drill
+        else "",
+        f"{min(seconds):.0f} to {max(seconds):.0f}",
+    )
