@@ -21,11 +21,11 @@ together, where it has several. A node is as good as its worst GPU.
 | `plan` | finds the nodes and their GPUs, checks the parameters, decides the runs |
 | `divide` | cuts the runs into blocks, because Airflow maps a task over at most 1,024 values by default |
 | `benchmark` | one mapped pod per node, strategy and round; its label names them |
-| `judge` | compares the nodes: samples/s ± 5 %, GPU memory ± 2 %, temperature ± 10 °C |
-| `confirm` | runs every breaching node once more |
-| `publish` | reports, metrics and history |
-| `alert` | emits the asset event with all breaches and warnings |
-| `gate` | turns the run red on breaches, failed or missing nodes and a drill that was not detected |
+| `judge` | compares each node with its peers, its own past and the known level of its GPU, and chooses who runs again |
+| `confirm` | runs each suspect twice more, together with up to three nodes that are well |
+| `publish` | the verdict by all runs; reports, metrics and history |
+| `alert` | emits the asset event with what is red and what needs a look |
+| `gate` | turns the run red on red nodes (slow, failed, missing, other numbers) and a drill that was not detected |
 
 A busy node is reported and not red. When `ready` or `plan` fails, no node is judged.
 

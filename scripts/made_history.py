@@ -1,6 +1,7 @@
 """Nights of a fleet that does not exist, for the screenshots: the figures are made, judged and kept by the real code.
 
-Ten nodes with one H200 each, 45 nights. 18 nights ago the driver was updated, which cost 3 %. gpu-07 ran hot for four
+Ten nodes with one H200 each, 45 nights. 18 nights ago the driver was updated, which cost 3 %; two nights later somebody
+accepted that. gpu-07 ran hot for four
 nights and was repaired; gpu-04 failed once; something has held gpu-09's power down for two nights.
 """
 
@@ -29,7 +30,7 @@ NUM_NIGHTS = 45
 RATES = (10.3, 10.0)  # before and after the driver: the stand-in image goes on with the second
 SPREAD, NOISE = 0.004, 0.002  # between the nodes; between the runs of one
 DRIVERS = ("575.57.08", "580.65.06")
-UPDATED, HOT, FAILED, BRAKED = 18, range(9, 13), 30, range(1, 3)  # nights ago
+UPDATED, ACCEPTED, HOT, FAILED, BRAKED = 18, 16, range(9, 13), 30, range(1, 3)  # nights ago
 
 
 def record_nights(history: History, params: Mapping[str, Any]) -> None:
@@ -44,6 +45,8 @@ def record_nights(history: History, params: Mapping[str, Any]) -> None:
         dag_run_id = f"scheduled__{at.isoformat()}"
         plan = make_plan(chosen, Fleet(), campaign_id(DAG_ID, dag_run_id))
         history.record(_night(plan, ago, at, own, draw, history).model_copy(update={"dag_run_id": dag_run_id}))
+        if ago == ACCEPTED:
+            history.accept_baseline(None, "ada", "the driver update closes a security hole", at + timedelta(hours=7))
 
 
 def _night(

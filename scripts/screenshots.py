@@ -35,7 +35,7 @@ JOB = {
     "rounds": 1,
     "samples_per_second_tolerance_pct": 5,
 }
-RUN_NODES = [node for node in NODES if node != "gpu-09"]  # its breach stays open
+RUN_NODES = [node for node in NODES if node != "gpu-09"]  # its notice stays open
 DRILL = {"nodes": RUN_NODES, "drill_node": DRILLED, "drill_slowdown_pct": 20}  # as much as the stand-in is slowed
 SCALED = {
     "device": "cuda",

@@ -4,7 +4,7 @@
     PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py airflow OUTPUT.json
 
 `pages` takes a database that measure_pages.py has filled. `airflow` asks three servers of one Airflow by turns: one
-without the plugin, one with it and open breaches, one whose history is a PostgreSQL that takes connections and never
+without the plugin, one with it and open notices, one whose history is a PostgreSQL that takes connections and never
 answers. Times by the clock are of the whole call over loopback; CPU times are the server's.
 """
 
@@ -112,7 +112,7 @@ def of_pages(state: Path, url: str, times: int) -> Row:
 def addresses(pages: Pages) -> Iterator[str]:
     """Each page, without filters and with those that read most."""
     run = pages.runs(Filters()).rows[0]
-    breach = pages.closed_breaches(Filters()).rows[0]
+    notice = pages.closed_notices(Filters()).rows[0]
     gpu = f"gpu={GPUS[1].replace(' ', '+')}"
     for days in (30, 90, 180):
         for path in ("", "nodes/gpu-7", "strategies", "costs", "runs"):
@@ -123,7 +123,7 @@ def addresses(pages: Pages) -> Iterator[str]:
     yield "/trainbench/runs?sort=dearest&page=100&days=180"
     yield "/trainbench/runs?page=1000&days=180"
     yield f"/trainbench/dags/{SEEN}"
-    yield f"/trainbench/breaches/{breach.breach_id}"
+    yield f"/trainbench/notices/{notice.id}"
     yield f"/trainbench/runs/{run.campaign_id}/{run.run_id}"
 
 

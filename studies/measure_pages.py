@@ -30,14 +30,15 @@ from bench_image.contract.result import RunResult
 from studies.argument_types import output_file
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
-from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, MetricVerdict, State
+from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
+from trainbench.core.verdicts import Metric, NodeVerdict, State, Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
+from trainbench.history.notice_tables import acknowledgements, notices
 from trainbench.history.run_rows import rows
-from trainbench.history.run_tables import breaches, runs
+from trainbench.history.run_tables import runs
 from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, summarise, with_known_gpus
-from trainbench.history.summary_tables import acknowledgements, campaigns, node_verdicts, works
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
@@ -53,6 +54,7 @@ HIDDEN_EVERY = 20  # nights: then the campaign belongs to a DAG that the reader 
 NEW_DRIVER_AFTER = (60, 140)  # nights
 FIGURES = ("cold_ms", "best_ms", "median_ms", "worst_ms", "cpu_ms")
 Row = dict[str, Any]
+RED: Row = {"state": "red", "why": "slow", "node_state": "red", "node_why": "slow", "is_red": True, "reason": "slow"}
 
 
 def main() -> None:
@@ -94,9 +96,9 @@ def machine(history: History) -> Row:
 
 
 def one_night(num_nodes: int) -> Campaign:
-    """Every node well, with its own past."""
+    """Every node well, beside peers, past and level."""
     results: list[RunResult] = []
-    groups, history = [], []
+    groups = []
     for strategy in STRATEGIES:
         gpus_per_node = 1 if strategy == "single" else 2
         made = [
@@ -107,32 +109,21 @@ def one_night(num_nodes: int) -> Campaign:
         group_id = made[0].spec.identity.group_id
         for gpu in GPUS:
             members = [run for run in made if run.context and run.context.gpus[0].name == gpu]
-            nodes = [make_node(run.spec.identity.node, metrics(), gpu_name=gpu, num_runs=1) for run in members]
+            nodes = [_verdict(run, gpu) for run in members]
             groups.append(make_group(nodes, group_id, gpu_name=gpu))
-            history += [_own_past(run) for run in members]
-    return make_campaign(results, groups, history=tuple(history), usd_per_gpu_hour=3.0, suite=SEEN)
+    return make_campaign(results, groups, usd_per_gpu_hour=3.0, suite=SEEN)
 
 
-def metrics() -> tuple[MetricVerdict, ...]:
-    return (
-        make_metric(9.5, 9.5),
-        make_metric(7.1, 7.1, metric=Metric.MEMORY_GB, limit=2.0),
-        make_metric(60.0, 60.0, metric=Metric.TEMPERATURE_C, limit=10.0, deviation=0.0),
+def _verdict(run: RunResult, gpu: str) -> NodeVerdict:
+    made = make_node(
+        run.spec.identity.node, 9.5, peers=9.5, past=9.5, level=9.6, gpu_name=gpu, num_runs=1, memory_gb=7.1,
+        temperature_c=60.0,
+    )  # fmt: skip
+    others = (
+        make_comparison(7.1, 7.1, metric=Metric.MEMORY_GB),
+        make_comparison(60.0, 60.0, metric=Metric.TEMPERATURE_C),
     )
-
-
-def _own_past(run: RunResult) -> HistoryVerdict:
-    return HistoryVerdict(
-        node=run.spec.identity.node,
-        group_id=run.spec.identity.group_id,
-        state=State.OK,
-        samples_per_second=9.5,
-        baseline_median=9.5,
-        deviation_pct=0.0,
-        limit_pct=1.5,
-        num_points=30,
-        reason="as it was",
-    )
+    return made.model_copy(update={"comparisons": (*made.comparisons, *others)})
 
 
 def fill(history: History, night: Campaign, num_nights: int) -> float:
@@ -150,15 +141,12 @@ def fill(history: History, night: Campaign, num_nights: int) -> float:
         driver = f"580.65.{sum(number >= after for after in NEW_DRIVER_AFTER)}"
         number_of = {run_id: work_id + i for i, work in enumerate(summary, start=1) for run_id in work.run_ids}
         of_night = [
-            _run(row, at, driver, chance) | campaign | {"work_id": number_of[row["run_id"]]} for row in template
+            _run(dict(row), at, driver, chance) | campaign | {"work_id": number_of[row["run_id"]]} for row in template
         ]
         made, verdicts = _works(summary, campaign, at, work_id, chance)
         work_id += len(made)
-        opened = [
-            _breach(verdict, of, campaign, at, number == num_nights - 1)
-            for verdict, of in verdicts
-            if verdict["is_red"]
-        ]
+        red = {verdict["node"]: (verdict, of) for verdict, of in verdicts if verdict["is_red"]}
+        opened = [_notice(verdict, of, campaign, at, number == num_nights - 1) for verdict, of in red.values()]
         with history.engine.execution_options(is_write=True).begin() as connection:
             connection.execute(insert(runs), of_night)
             connection.execute(insert(campaigns).values(_campaign(campaign, at, len(of_night), len(opened))))
@@ -168,7 +156,7 @@ def fill(history: History, night: Campaign, num_nights: int) -> float:
                 KNOWN_NODE, [row | {"suite": campaign["suite"]} for work in summary for row in known_nodes(work)]
             )
             if opened:
-                connection.execute(insert(breaches), opened)
+                connection.execute(insert(notices), opened)
         print(f"\r{number + 1} of {num_nights} nights", end="", file=sys.stderr)
     _finish_filling(history)
     return round(time.perf_counter() - began, 1)
@@ -209,11 +197,7 @@ def _works(
         of = {**work.values, **campaign, "id": number, "at": ended_at, "day": ended_at.date().isoformat()}
         made.append(of)
         for row in work.verdicts.values():
-            red = (
-                {"state": "breach", "condition": "breach", "is_red": True, "reason": "slow"}
-                if chance.random() < RED_SHARE
-                else {}
-            )
+            red = RED if chance.random() < RED_SHARE else {}
             deviation = -8.0 if red else chance.gauss(0, 1)
             verdicts.append(({**row, "work_id": number, "deviation_pct": deviation, **red}, of))
     return made, verdicts
@@ -225,35 +209,27 @@ def _campaign(campaign: Row, at: datetime, num_runs: int, num_red: int) -> Row:
     return {**campaign, **times, **figures, "title": "a night", "campaign_kind": "nodes", "is_drill": False}
 
 
-def _breach(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool) -> Row:
+def _notice(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool) -> Row:
     """Open on the last night, else closed by the next."""
     opened_at = at + timedelta(hours=1)
+    finding = make_finding(verdict["node"], cause="The GPU slows itself down because it is hot")
     return {
         **{name: work[name] for name in ("group_id", "gpu_name", "model", "recipe", "strategy")},
         "node": verdict["node"],
+        "category": "",
         "campaign_id": campaign["campaign_id"],
         "dag_id": campaign["suite"],
-        "state": "breach",
+        "state": State.RED.value,
+        "why": Why.SLOW.value,
         "reason": "slow",
-        "finding": _finding(verdict["node"]).model_dump_json(),
+        "metric": Metric.SAMPLES_PER_SECOND.value,
+        "against": "peers",
+        "deviation": -8.0,
+        "finding": finding.model_dump_json(),
         "is_drill": False,
         "opened_at": opened_at,
         "closed_at": None if is_last else opened_at + timedelta(days=1),
     }
-
-
-def _finding(node: str) -> Finding:
-    return Finding(
-        level=Level.ERROR,
-        category="thermal_throttling",
-        nodes=(node,),
-        evidence=(make_metric(8.74, 9.5, state=State.BREACH),),
-        measured="hot",
-        expected="cool",
-        summary="is in breach",
-        cause="The GPU slows itself down because it is hot",
-        resolution="Check the fans",
-    )
 
 
 def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -283,8 +259,8 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "overview": lambda: pages.overview(filters, TODAY),
         "heat map": lambda: pages.heat_map(filters, TODAY),
         "heat map, 92 days, last page": lambda: pages.heat_map(filters, TODAY, 92, 10_000),
-        "open breaches": lambda: pages.open_breaches(filters),
-        "closed breaches": lambda: pages.closed_breaches(filters),
+        "open notices": lambda: pages.open_notices(filters),
+        "closed notices": lambda: pages.closed_notices(filters),
         "node": lambda: pages.node("gpu-7", filters),
         "strategies": lambda: pages.strategies(filters),
         "costs": lambda: pages.costs(filters),
@@ -351,7 +327,7 @@ def time_record(history: History, night: Campaign) -> Row:
 
 def count_rows(history: History) -> dict[str, int]:
     with history.engine.connect() as connection:
-        tables = (runs, campaigns, works, node_verdicts, breaches, acknowledgements)
+        tables = (runs, campaigns, works, node_verdicts, notices, acknowledgements)
         return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
 
 

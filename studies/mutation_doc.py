@@ -5,13 +5,13 @@ PYTHONPATH=.:plugins python studies/mutation_doc.py
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection_doc import interval_pct, markdown
 from mutation_study import PARTS, RESULTS, ROOT, rows_of
 
 PAGE = ROOT / "docs" / "mutation.md"
@@ -141,6 +141,21 @@ def refreshed(page: str) -> str:
         return f"<!-- {match[1]} -->\n{TABLES[match[1]]()}\n<!-- /{match[1]} -->"
 
     return re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", block, page, flags=re.DOTALL)
+
+
+def interval_pct(k: int, n: int) -> tuple[float, float]:
+    """95 % of a share: Wilson's; where nothing or everything was counted, the rule of three (3 / n)."""
+    if k in (0, n):
+        return (0.0, 300 / n) if k == 0 else (100 - 300 / n, 100.0)
+    z, p = 1.96, k / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return 100 * (middle - half), 100 * (middle + half)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ PARTS = {
         ["plugins/trainbench/judging"],
         [
             "tests/unit/judging",
-            "tests/unit/pages/test_condition_surfaces.py",
+            "tests/unit/pages/test_state_surfaces.py",
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
         ],
@@ -128,7 +128,7 @@ PARTS = {
     ),
 }
 LISTED_TESTS = {
-    CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/over_time/test_change_points.py"],
+    CONTROL: [*COST_TESTS, "tests/unit/comparison"],
     IMAGE: [
         "tests/image/process/test_merge.py",
         "tests/image/training/test_loop.py",

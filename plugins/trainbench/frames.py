@@ -42,7 +42,7 @@ SUFFIXES = (".csv", ".parquet")
 MONTH_COLUMNS = ("month", "suite", "num_runs", "num_unknown", "gpu_hours", "run_usd")
 PER_NODE = (
     "started_at", "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "world_size",
-    "gpu_name", "driver", "image", "status", "state", "history_state", "is_drill", "fingerprint",
+    "gpu_name", "driver", "image", "status", "state", "why", "is_drill", "fingerprint",
     *(each.name for each in STORED),
 )  # fmt: skip
 

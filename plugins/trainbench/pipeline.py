@@ -1,9 +1,9 @@
 """One night as named steps: collect, judge, confirm, explain, validate, price, keep away, report, record, alert.
 
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
-call the same steps, so this module does not import Airflow. `judge` gives the verdict once: the re-runs follow from it,
-`confirm` settles it, and later steps only read it. A defect in one part becomes an error finding, and the other parts
-go on (`results.fault_isolation`).
+call the same steps, so this module does not import Airflow. `judge` chooses the re-runs, `confirm` gives the verdicts,
+and later steps only read them. A defect in one part becomes an error finding, and the other parts go on
+(`results.fault_isolation`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from pydantic import ValidationError
-
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.alerting.alerts import alerts as alert
@@ -22,6 +20,7 @@ from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, GroupVerdict, by_level
 from trainbench.history.history import History
+from trainbench.judging import machines
 from trainbench.judging.checks.drills import undetected_drill_findings
 from trainbench.judging.checks.identity import identity_findings
 from trainbench.judging.checks.missing_nodes import missing_node_findings
@@ -29,24 +28,16 @@ from trainbench.judging.checks.no_figures import no_figure_findings
 from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
-from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
-from trainbench.judging.gpu_events import gpu_event_findings
+from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
-from trainbench.judging.over_time import own_past
-from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.over_time.own_past import own_past_findings
-from trainbench.judging.over_time.renames import rename_findings
-from trainbench.judging.over_time.replaced_machines import replaced_gpu_findings
-from trainbench.judging.over_time.undecided_streaks import undecided_findings
-from trainbench.judging.peers import confirmation
-from trainbench.judging.peers.node_verdicts import nodes_to_confirm
-from trainbench.judging.peers.slow_node_warnings import slow_node_findings
-from trainbench.judging.peers.unsteady_nodes import disturbed_node_findings
+from trainbench.judging.judge import Known
+from trainbench.judging.judge import judge as judge_nodes
+from trainbench.judging.levels import KnownLevel
+from trainbench.judging.past import records_of
 from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report
-from trainbench.results import fault_isolation
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import collect
 from trainbench.results.fault_isolation import FaultIsolation
@@ -71,26 +62,18 @@ class Measured:
     started_at: datetime
     finished_at: datetime
     history: HistoryReads = NO_HISTORY
+    levels: tuple[KnownLevel, ...] = ()
     is_on_cluster: bool = False
     dag_run_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """After `judge`: the verdict on the first runs, and the re-runs as soon as they are measured."""
+    """After `judge`: the runs to repeat, and their results as soon as they are measured."""
 
     measured: Measured
-    verdict: FirstVerdict
+    rerun_specs: tuple[RunSpec, ...] = ()
     reruns: tuple[RunResult, ...] = ()
-
-    @property
-    def suspects(self) -> tuple[str, ...]:
-        """The nodes in breach: each of them runs once more."""
-        return nodes_to_confirm(self.verdict.groups)
-
-    @property
-    def rerun_specs(self) -> tuple[RunSpec, ...]:
-        return confirm_specs(self.measured.plan, self.suspects)
 
     def with_reruns(self, reruns: Sequence[RunResult], finished_at: datetime) -> Judged:
         return replace(self, measured=replace(self.measured, finished_at=finished_at), reruns=tuple(reruns))
@@ -98,7 +81,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """After `confirm`: settled verdicts. `explain` and `validate` add findings. `results` and `reruns`: as judged, a
+    """After `confirm`: the verdicts. `explain` and `validate` add findings. `results` and `reruns`: as judged, a
     result that cannot count being a failed run. `failures`: one finding for each part that raised.
     """
 
@@ -122,62 +105,63 @@ Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the 
 
 
 def judge(measured: Measured) -> Judged:
-    """Judge each node against its peers and its own past, once, on the first runs."""
-    plan, results, history = measured.plan, measured.results, measured.history
-    verdict = judge_campaign(plan, results, history, measured.started_at, measured.finished_at)
-    return Judged(measured=measured, verdict=verdict)
-
-
-def judged_before(measured: Measured, stored: str | None) -> Judged:
-    """The verdict that an earlier task gave on these results, as JSON; judges where there is none, or where another
-    result has come in since.
-    """
-    try:
-        verdict = FirstVerdict.model_validate_json(stored) if stored else None
-    except ValidationError:
-        verdict = None
-    if verdict is None or not verdict.is_of(measured.results):
-        return judge(measured)
-    return Judged(measured=measured, verdict=verdict)
+    """Choose the nodes that run again, from the planned rounds: the suspects, and well nodes as controls."""
+    first = judge_nodes(measured.plan, measured.results, (), _known(measured))
+    return Judged(measured=measured, rerun_specs=confirm_specs(measured.plan, first.suspects, first.controls))
 
 
 def confirm(judged: Judged) -> Night:
-    """Settle each breach by its re-run."""
-    plan, first, parts = judged.measured.plan, judged.verdict, FaultIsolation()
-    results = first.counted(judged.measured.results)
-    reruns = computed_alike(plan, judged.reruns, results, parts)
-    settle = partial(confirmation.confirm, first.groups, has_reruns=plan.has_reruns, tolerances=plan.params.tolerances)
-    groups, reruns = fault_isolation.apart(reruns, settle)
-    failures = (*first.failures, *parts.failures)
-    return Night(judged=judged, results=results, reruns=reruns, groups=groups, failures=failures)
+    """The verdicts, by the planned rounds and the re-runs together."""
+    measured = judged.measured
+    settled = judge_nodes(measured.plan, measured.results, judged.reruns, _known(measured))
+    return Night(
+        judged=judged,
+        results=settled.results,
+        reruns=settled.reruns,
+        groups=settled.groups,
+        failures=settled.failures,
+        findings=settled.findings,
+    )
+
+
+def _known(measured: Measured) -> Known:
+    """All reads of the history for the verdicts. Their errors are not isolated: without history no node is judged."""
+    fingerprints = {run.effective_spec.fingerprint for run in measured.results}
+    plan, history = measured.plan, measured.history
+    return Known(
+        at=measured.started_at,
+        earlier=history.node_records(fingerprints, plan.campaign_id, measured.started_at) if plan.judges_nodes else (),
+        baselines=history.baselines(),
+        levels=measured.levels,
+        broken={node: f.summary for f in broken_gpu_findings(measured.results) for node in f.nodes},
+    )
 
 
 def explain(night: Night) -> Night:
     """Add findings on the nodes: missing ones, changes, causes of slowness, doubtful comparisons."""
     groups, runs, parts = night.groups, night.runs, FaultIsolation()
-    plan, began, at = night.measured.plan, night.measured.started_at, night.measured.finished_at
-    past = _own_past(night, parts)
-    same_names, known = past.under_same_name, plan.known
+    measured, plan = night.measured, night.measured.plan
+    began, at, known = measured.started_at, measured.finished_at, plan.known
+    now = parts.attempt("dating", plan.campaign_id, partial(records_of, runs, began)) or ()
+    earlier = measured.history.node_records({record.fingerprint for record in now}, plan.campaign_id, began)
+    renamed = parts.attempt("recognising renamed nodes", plan.campaign_id, lambda: machines.find(now, earlier)) or ()
+    last_measured = measured.history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {}
+    old_names, new_names = [rename.was for rename in renamed], {rename.node for rename in renamed}
+    same_names = [record for record in now if record.node not in new_names]
     sources: Sequence[Source] = (
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
-        ("listing missing nodes", lambda: missing_node_findings(plan, groups, past.old_names, past.last_measured, at)),
-        # Renames and clocks come before the comparison over time, which depends on both.
-        ("recognising renamed nodes", lambda: rename_findings(past.renamed, began)),
+        ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
+        ("recognising renamed nodes", lambda: machines.rename_findings(renamed, began)),
         ("comparing clocks", lambda: clock_findings(runs, began, at)),
-        ("comparing with the past", lambda: own_past_findings(past, night.results, plan.params.tolerances)),
-        # Causes of red nodes; then nodes that are neither red nor well.
         ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),
         ("reading what the GPUs said", lambda: gpu_event_findings(runs)),
         ("comparing probes with data sheets", lambda: odd_probe_findings(runs)),
-        ("watching slow nodes", lambda: slow_node_findings(groups)),
-        ("counting nights without a verdict", lambda: undecided_findings(groups, past.undecided, at)),
         ("looking for drills", lambda: undetected_drill_findings(groups, runs) if plan.judges_nodes else ()),
-        ("looking for unsteady nodes", lambda: disturbed_node_findings(groups)),
         # Doubtful comparisons: other work, other machines, other choices of the program.
         ("comparing what was computed", lambda: unequal_work_findings(runs)),
         ("comparing GPUs and names", lambda: identity_findings(runs, known)),
-        ("comparing GPUs with the past", lambda: replaced_gpu_findings(same_names, past.earlier, began, known)),
+        ("comparing GPUs with the past", lambda: machines.replaced_gpu_findings(same_names, earlier, began, known)),
         ("comparing choices", lambda: diagnose.other_execution_findings(runs)),
     )
     return _with_findings(night, sources, parts)
@@ -210,7 +194,6 @@ def price(night: Night) -> Campaign:
         skipped=plan.skipped,
         results=priced.results,
         groups=night.groups,
-        history=night.judged.verdict.history,
         findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
         costs=priced.costs,
         campaign_kind=plan.campaign_kind,
@@ -236,22 +219,6 @@ def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campai
 def record(campaign: Campaign, history: History) -> None:
     """Record the campaign in the history, replacing an earlier record of it."""
     history.record(campaign)
-
-
-def _own_past(night: Night, parts: FaultIsolation) -> own_past.OwnPast:
-    """All reads of the history for `explain`. Their errors are not isolated: without history no node can be judged."""
-    measured, verdict, history = night.measured, night.judged.verdict, night.measured.history
-    name, at = measured.plan.campaign_id, measured.finished_at
-    now = parts.attempt("dating", name, partial(records_of, night.runs, measured.started_at)) or ()
-    return own_past.OwnPast(
-        now=now,
-        earlier=history.node_records({record.fingerprint for record in now}, name, measured.started_at),
-        verdicts=verdict.history,
-        renamed=verdict.renamed,
-        last_measured=history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {},
-        undecided=history.undecided_before(measured.suite, name, at),
-        slowdowns=history.slower_before(measured.suite, name, at) if measured.plan.judges_nodes else (),
-    )
 
 
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:

@@ -14,6 +14,7 @@ from chromium import NoChromium, chromium, find_chromium
 from tests.browser.site import NODES, PATIENCE_S, Site
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
+from trainbench.results.campaign import Campaign
 
 DRILLED = NODES[1]
 DESK = {"width": 1280, "height": 800}
@@ -49,17 +50,17 @@ def drill(site: Site) -> str:
 
 
 @pytest.fixture(scope="session")
-def breach(site: Site, drill: str) -> str:
-    """The drill's campaign recorded once more as if nobody had slowed the node: an open breach. Its run's id."""
+def slow(site: Site, drill: str) -> str:
+    """The drill's campaign recorded once more as if nobody had slowed the node: an open notice. Its run's id."""
     store = open_store(str(site.state / "store"))
     campaign = store.read_campaign(store.campaign_ids()[-1])
-    groups = [
-        group.model_copy(update={"nodes": tuple(n.model_copy(update={"is_drill": False}) for n in group.nodes)})
-        for group in campaign.groups
-    ]
-    results = [r.model_copy(update={"spec": r.spec.model_copy(update={"drill": None})}) for r in campaign.results]
-    real = {"campaign_id": "the-night-after", "groups": tuple(groups), "results": tuple(results)}
-    open_history(site.history_url).record(campaign.model_copy(update=real))
+    text = campaign.model_dump_json()
+    for drilled, red in (('"is_drill":true', '"is_drill":false'), ('"state":"drill"', '"state":"red"')):
+        text = text.replace(drilled, red)
+    real = Campaign.model_validate_json(text)
+    results = [run.model_copy(update={"spec": run.spec.model_copy(update={"drill": None})}) for run in real.results]
+    night = {"campaign_id": "the-night-after", "results": tuple(results)}
+    open_history(site.history_url).record(real.model_copy(update=night))
     return drill
 
 

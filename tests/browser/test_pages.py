@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -17,12 +18,12 @@ from tests.browser.conftest import DRILLED, Visit, open_home
 from tests.browser.site import DAG_ID, Site
 from tests.builders.nights import night
 from trainbench.alerting.links import in_airflow
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 
 HOSTILE = "<img src=x onerror=alert(1)>[x](javascript:alert(2))"
 PHONE = {"width": 390, "height": 844}
-OURS = ("", f"nodes/{DRILLED}", "strategies", "costs", "runs", "breaches/1", f"dags/{DAG_ID}")
+OURS = ("", f"nodes/{DRILLED}", "strategies", "costs", "runs", "notices/1", f"dags/{DAG_ID}")
 DARK, LIGHT = "rgb(18, 21, 24)", "rgb(250, 250, 249)"
 WHAT_IS_WRONG = (Path(__file__).parent / "readable.js").read_text()
 WHAT_IS_PALE = (Path(__file__).parent / "contrast.js").read_text()
@@ -30,17 +31,19 @@ WHAT_IS_PALE = (Path(__file__).parent / "contrast.js").read_text()
 
 @pytest.fixture(scope="module")
 def hostile(site: Site, drill: str) -> int:
-    """The open breach of a node whose name no cluster would allow; returns its id."""
+    """The open notice of a node whose name no cluster would allow; returns its id."""
     history = open_history(site.history_url)
     rates = {"evil": 8.0, "well": 10.0, "fine": 10.0}
-    history.record(night(1, rates, {"evil": State.BREACH}, suite=DAG_ID, dag_run_id=drill))
+    now = {"finished_at": datetime.now(UTC)}  # only the newest campaign of a DAG opens notices
+    campaign = night(1, rates, {"evil": Why.SLOW}, suite=DAG_ID, dag_run_id=drill)
+    history.record(campaign.model_copy(update=now))
     schema = inspect(history.engine)
     with history.engine.begin() as connection:
         for table in schema.get_table_names():
             if "node" in {column["name"] for column in schema.get_columns(table)}:
                 rename = text(f"UPDATE {table} SET node = :hostile WHERE node = 'evil'")
                 connection.execute(rename, {"hostile": HOSTILE})
-        return int(connection.scalar(text("SELECT id FROM breaches WHERE node = :node"), {"node": HOSTILE}) or 0)
+        return int(connection.scalar(text("SELECT id FROM notices WHERE node = :node"), {"node": HOSTILE}) or 0)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_our_pages_follow_airflow_s_colour_mode(site: Site, drill: str, visit: V
 
 def test_on_a_phone_no_page_scrolls_sideways(site: Site, hostile: int, visit: Visit) -> None:
     page = visit("vera", viewport=PHONE, is_mobile=True, has_touch=True)
-    for path in (*OURS, f"breaches/{hostile}", f"nodes/{quote(HOSTILE, safe='')}"):
+    for path in (*OURS, f"notices/{hostile}", f"nodes/{quote(HOSTILE, safe='')}"):
         open_ours(page, site, path)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE["width"], f"/{path} is {width} px wide"
@@ -78,7 +81,7 @@ def test_on_a_phone_no_page_scrolls_sideways(site: Site, hostile: int, visit: Vi
 
 def test_every_page_can_be_read_aloud_and_walked_by_keyboard(site: Site, hostile: int, visit: Visit) -> None:
     page = visit("ada", refusals={404})
-    for path in (*OURS, f"breaches/{hostile}", "nodes/unknown"):
+    for path in (*OURS, f"notices/{hostile}", "nodes/unknown"):
         open_ours(page, site, path)
         assert (path, page.evaluate(WHAT_IS_WRONG)) == (path, [])
     page.keyboard.press("Tab")
@@ -90,11 +93,11 @@ def test_all_text_stands_out_from_its_background(
     site: Site, drill: str, hostile: int, visit: Visit, scheme: Literal["light", "dark"]
 ) -> None:
     page = visit("ada", refusals={404}, color_scheme=scheme)
-    for path in (*OURS, f"breaches/{hostile}", "nodes/unknown", f"dags/{DAG_ID}/runs/{quote(drill)}"):
+    for path in (*OURS, f"notices/{hostile}", "nodes/unknown", f"dags/{DAG_ID}/runs/{quote(drill)}"):
         open_ours(page, site, path)
         assert (path, [pale for frame in page.frames for pale in frame.evaluate(WHAT_IS_PALE)]) == (path, [])
     stranger = visit(None, refusals={401}, color_scheme=scheme)
-    stranger.goto(f"{site.base}/trainbench/breaches/1")
+    stranger.goto(f"{site.base}/trainbench/notices/1")
     assert stranger.evaluate(WHAT_IS_PALE) == []
 
 
@@ -102,7 +105,7 @@ def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> 
     page = visit("ada")
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
-    for path in ("", f"breaches/{hostile}", f"nodes/{quote(HOSTILE, safe='')}", "runs"):
+    for path in ("", f"notices/{hostile}", f"nodes/{quote(HOSTILE, safe='')}", "runs"):
         open_ours(page, site, path)
         expect(page.get_by_text(HOSTILE).first).to_be_attached()
         assert page.locator("img, [onerror], a[href^='javascript:']").count() == 0
@@ -114,7 +117,7 @@ def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> 
 
 def test_who_is_not_logged_in_is_asked_to_and_comes_back(site: Site, drill: str, visit: Visit) -> None:
     page = visit(None, refusals={401}, color_scheme="dark")
-    page.goto(f"{site.base}/trainbench/breaches/1")
+    page.goto(f"{site.base}/trainbench/notices/1")
     expect(page.locator("body")).not_to_contain_text(DRILLED)
     expect(page.locator("body")).to_have_css("background-color", DARK)
     page.get_by_role("link", name="Log in").click()
@@ -123,7 +126,7 @@ def test_who_is_not_logged_in_is_asked_to_and_comes_back(site: Site, drill: str,
     page.get_by_role("button", name="Sign in").click()
 
     expect(page.locator("h1")).to_contain_text(DRILLED)
-    expect(page).to_have_url(f"{site.base}/trainbench/breaches/1")
+    expect(page).to_have_url(f"{site.base}/trainbench/notices/1")
 
 
 def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hostile: int, visit: Visit) -> None:
@@ -131,14 +134,14 @@ def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hos
     page = visit("vera", at=behind_a_prefix)
     open_home(page, behind_a_prefix, HOSTILE)
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Breach", exact=True).click()
-    breach = opened.value
-    expect(breach).to_have_url(f"{base}/{in_airflow(f'breaches/{hostile}', '/af')}")
-    expect(breach.frame_locator("iframe").locator("h1")).to_contain_text(HOSTILE)
-    breach.frame_locator("iframe").get_by_role("link", name="DAG run").click()
-    expect(breach).to_have_url(f"{base}/dags/{DAG_ID}/runs/{quote(drill)}")
-    breach.get_by_role("link", name="Benchmark", exact=True).click()
-    expect(breach.frame_locator("iframe").locator("body")).to_contain_text("slowed gpu-b by 75 % on purpose")
+        page.get_by_role("link", name="Notice", exact=True).click()
+    notice = opened.value
+    expect(notice).to_have_url(f"{base}/{in_airflow(f'notices/{hostile}', '/af')}")
+    expect(notice.frame_locator("iframe").locator("h1")).to_contain_text(HOSTILE)
+    notice.frame_locator("iframe").get_by_role("link", name="DAG run").click()
+    expect(notice).to_have_url(f"{base}/dags/{DAG_ID}/runs/{quote(drill)}")
+    notice.get_by_role("link", name="Benchmark", exact=True).click()
+    expect(notice.frame_locator("iframe").locator("body")).to_contain_text("slowed gpu-b by 75 % on purpose")
 
     page.get_by_role("link", name="Benchmarks").click()
     inside = page.frame_locator("iframe")

@@ -11,18 +11,15 @@ from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora, Quantisation
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
-from tests.builders.verdicts import make_group, make_metric, make_node
+from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
 from trainbench.core.verdicts import (
-    Confirmation,
+    Against,
     Finding,
     GroupVerdict,
-    HistoryVerdict,
     Level,
     Metric,
-    MetricVerdict,
     NodeVerdict,
-    Side,
-    State,
+    Why,
 )
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.skipped import Skipped
@@ -72,33 +69,41 @@ def make_campaign(
         "skipped": (),
         "results": tuple(results),
         "groups": tuple(groups),
-        "history": (),
         "findings": (),
         "costs": tuple(make_cost(result, usd_per_gpu_hour) for result in results),
     }
     return Campaign(**defaults | fields)
 
 
-def gpu_node(
-    name: str, rate: float | None, reference: float | None, temperature_c: float = 61.0, **fields: Any
-) -> NodeVerdict:
-    """A node of the A10 fleet with its three figures; `throughput` are changes to the first of them."""
-    return make_node(
-        name,
-        (
-            make_metric(rate, reference, **fields.pop("throughput", {})),
-            make_metric(19.8, 19.8, metric=Metric.MEMORY_GB, limit=2.0, noise=0.0),
-            make_metric(
-                temperature_c,
-                61.0,
-                metric=Metric.TEMPERATURE_C,
-                limit=10.0,
-                noise=None,
-                deviation=temperature_c - 61.0,
-            ),
-        ),
-        **fields,
+def judged(*nodes: NodeVerdict, **fields: Any) -> Campaign:
+    """A campaign of these verdicts on one work; without results unless `results` are among the `fields`."""
+    return make_campaign(fields.pop("results", ()), [make_group(nodes, fields.pop("group_id", "g"))], **fields)
+
+
+def each_alone(results: Sequence[RunResult]) -> list[GroupVerdict]:
+    """The groups of runs that have no peer, each on its only node."""
+    of_works = {result.spec.identity.group_id: result for result in results}
+    return [
+        make_group(
+            [
+                make_node(
+                    run.spec.identity.node, run.performance.samples_per_second, why=Why.NOTHING_TO_COMPARE, num_runs=1
+                )
+            ],
+            group_id,
+        )
+        for group_id, run in of_works.items()
+    ]
+
+
+def gpu_node(name: str, rate: float, temperature_c: float = 61.0, **fields: Any) -> NodeVerdict:
+    """A node of the A10 fleet with its three figures, against its peers and, with `past`, against its own past."""
+    made = make_node(name, rate, memory_gb=19.8, temperature_c=temperature_c, noise_pct=0.3, **fields)
+    others = (
+        make_comparison(19.8, 19.8, metric=Metric.MEMORY_GB),
+        make_comparison(temperature_c, 61.0, metric=Metric.TEMPERATURE_C),
     )
+    return made.model_copy(update={"comparisons": (*made.comparisons, *others)})
 
 
 def a10(node: str, rate: float, round: int = 1, **fields: Any) -> RunResult:
@@ -122,37 +127,11 @@ def healthy() -> Campaign:
     rates = {"node-1": 1.46, "node-2": 1.45, "node-3": 1.47, "node-4": 1.44}
     references = {"node-1": 1.45, "node-2": 1.46, "node-3": 1.45, "node-4": 1.46}
     results = [a10(node, rate * (1 + 0.002 * (-1) ** round), round) for round in (1, 2) for node, rate in rates.items()]
-    nodes = [gpu_node(name, rate, references[name], 60.0 + i) for i, (name, rate) in enumerate(rates.items())]
-    history = [
-        HistoryVerdict(
-            node=name,
-            group_id=results[0].spec.identity.group_id,
-            state=State.OK,
-            samples_per_second=rate,
-            baseline_median=1.455,
-            deviation_pct=100 * (rate / 1.455 - 1),
-            limit_pct=1.5,
-            num_points=14,
-            reason="within its own history",
-        )
-        for name, rate in rates.items()
+    nodes = [
+        gpu_node(name, rate, 60.0 + i, peers=references[name], past=1.455, reason="within its limits")
+        for i, (name, rate) in enumerate(rates.items())
     ]
-    return make_campaign(results, [make_group(nodes, results[0].spec.identity.group_id)], history=tuple(history))
-
-
-def slower_since() -> Campaign:
-    """The healthy fleet, nine nights after a driver update that cost all of it some speed."""
-    finding = Finding(
-        level=Level.WARNING,
-        category="step_slower",
-        nodes=("node-1", "node-2", "node-3", "node-4"),
-        measured="1.450 samples/s, median of 9 campaigns, on node-2",
-        expected="1.549 samples/s, median of the 11 before",
-        summary="are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95; so are all "
-        "nodes that got this change",
-        resolution="undo this change on one of them and run the check again",
-    )
-    return healthy().model_copy(update={"findings": (finding,)})
+    return make_campaign(results, [make_group(nodes, results[0].spec.identity.group_id)])
 
 
 def slow_node() -> Campaign:
@@ -165,30 +144,26 @@ def slow_node() -> Campaign:
         for node, rate in rates.items()
     ]
     results.append(a10("node-3", 1.32, 3, **hot))
-    slow = {"state": State.BREACH, "side": Side.SLOW, "reason": "9.7 % below the median of the others"}
     nodes = [
-        gpu_node("node-1", 1.46, 1.44),
-        gpu_node("node-2", 1.45, 1.44),
+        gpu_node("node-1", 1.46, peers=1.44),
+        gpu_node("node-2", 1.45, peers=1.44),
         gpu_node(
             "node-3",
             1.31,
-            1.45,
             81.0,
-            throughput=slow,
-            state=State.BREACH,
-            confirmation=Confirmation.CONFIRMED,
-            confirm_deviation_pct=-9.0,
-            reason="samples/s: deviation −9.7 %, limit 5.0 %",
+            peers=1.45,
+            past=1.452,
+            why=Why.SLOW,
+            reason="samples/s −9.7 % against the median of 3 peers, −9.0 % in the re-run, limit 5.0 %",
         ),
-        gpu_node("node-4", 1.44, 1.45),
+        gpu_node("node-4", 1.44, peers=1.45),
     ]
-    finding = Finding(
-        level=Level.ERROR,
+    finding = make_finding(
+        "node-3",
         category="thermal_throttling",
-        nodes=("node-3",),
         measured="thermal throttling in 38 % of the samples, SM clock 1410 MHz",
         expected="none, SM clock 1650 MHz as on its peers",
-        summary="is in breach: samples/s: deviation −9.7 %, limit 5.0 %",
+        summary="is slow: samples/s −9.7 % against the median of 3 peers, −9.0 % in the re-run, limit 5.0 %",
         cause="The GPU of node-3 slows itself down because it is hot",
         resolution="Check fans, filters and the air flow of node-3, then run it again",
     )
@@ -225,37 +200,22 @@ def cpu_drill() -> Campaign:
         for node, rate in rates.items()
     ]
     results.append(make_cpu_result("node-3", 10.1, round=3, drill=Drill(slowdown_pct=75)))
-    no_temperature = MetricVerdict(
-        metric=Metric.TEMPERATURE_C,
-        state=State.NOT_JUDGED,
-        value=None,
-        reference=None,
-        deviation=None,
-        limit=10.0,
-        noise=None,
-        side=None,
-        reason="no GPU reported a temperature",
-    )
     nodes = []
     for name, rate in rates.items():
         is_drilled = name == "node-3"
-        throughput = make_metric(
-            rate,
-            references[name],
-            limit=25.0,
-            noise=18.0,
-            **({"state": State.BREACH, "side": Side.SLOW} if is_drilled else {}),
-        )
-        memory = make_metric(0.6, 0.6, metric=Metric.MEMORY_GB, limit=2.0, noise=0.0)
-        breach = {
-            "state": State.BREACH,
-            "confirmation": Confirmation.CONFIRMED,
-            "confirm_deviation_pct": -75.4,
+        drilled = {
+            "why": Why.SLOW,
             "is_drill": True,
-            "reason": "samples/s: deviation −76.1 %, limit 25.0 %",
+            "reason": "samples/s −76.1 % against the median of 3 peers, −75.4 % in the re-run, limit 25.0 %",
         }
-        metrics = (throughput, memory, no_temperature)
-        nodes.append(make_node(name, metrics, gpu_name=None, **(breach if is_drilled else {})))
+        comparisons = (
+            make_comparison(rate, references[name], limit=25.0, chance=21.0),
+            make_comparison(0.6, 0.6, metric=Metric.MEMORY_GB),
+        )
+        more = drilled if is_drilled else {"reason": "within its limits"}
+        nodes.append(
+            make_node(name, rate, comparisons=comparisons, memory_gb=0.6, noise_pct=8.5, gpu_name=None, **more)
+        )
     group = make_group(nodes, results[0].spec.identity.group_id, gpu_name=None, noise_pct=8.5, detectable_pct=21.0)
     title = "tiny qlora, batch 8 x 64 tokens, on 4 nodes"
     return make_campaign(results, [group], title=title, params={"model": "tiny", "rounds": 2, "drill_node": "node-3"})
@@ -270,13 +230,14 @@ def all_failed() -> Campaign:
     nodes = [
         make_node(
             result.spec.identity.node,
-            (make_metric(None, None, state=State.FAILED, noise=None, reason="no valid run"),),
-            state=State.FAILED,
+            None,
+            why=Why.FAILED,
+            num_runs=1,
             reason=f"no valid run: {result.error.message if result.error else ''}",
         )
         for result in results
     ]
-    nodes.append(make_node("node-<b>9|", (), state=State.MISSING, num_runs=0, reason="planned, but no run was seen"))
+    nodes.append(make_node("node-<b>9|", None, why=Why.MISSING, reason="planned, but no run was seen"))
     group = make_group(nodes, results[0].spec.identity.group_id, gpu_name=None, noise_pct=None, detectable_pct=None)
     return make_campaign(results, [group], usd_per_gpu_hour=None)
 
@@ -284,14 +245,23 @@ def all_failed() -> Campaign:
 def two_nodes() -> Campaign:
     """Too few nodes to say which one is wrong."""
     results = [a10("node-1", 1.46), a10("node-2", 1.30)]
-    pair = {"state": State.INSUFFICIENT, "noise": None}
-    reason = "2 nodes: they differ by 11.6 %, but it is unknown which one is wrong"
+    reason = "2 nodes: they differ by 11.6 %, and neither a past nor a level says which one is off"
     nodes = [
-        gpu_node("node-1", 1.46, 1.30, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
-        gpu_node("node-2", 1.30, 1.46, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
+        gpu_node("node-1", 1.46, peers=1.30, why=Why.PAIR, num_runs=1, reason=reason),
+        gpu_node("node-2", 1.30, peers=1.46, why=Why.PAIR, num_runs=1, reason=reason),
     ]
     group = make_group(nodes, results[0].spec.identity.group_id, noise_pct=None, detectable_pct=None)
     return make_campaign(results, [group], params={"model": "mistral-7b", "rounds": 1})
+
+
+def one_box() -> Campaign:
+    """A single H200 whose level is known: well in its first night, and the report says by what."""
+    results = [make_result("box-1", rate, round=i, gpu_name="NVIDIA H200") for i, rate in enumerate((37.7, 37.9), 1)]
+    level = make_comparison(37.8, 37.9, Against.LEVEL, source="the H200's level", limit=4.0)
+    reason = "37.8 samples/s, 99.7 % of the H200's level of 37.9, band 96 to 104 %"
+    node = make_node("box-1", 37.8, comparisons=(level,), temperature_c=61.0, reason=reason, gpu_name="NVIDIA H200")
+    group = make_group([node], results[0].spec.identity.group_id, gpu_name="NVIDIA H200", detectable_pct=None)
+    return make_campaign(results, [group], title="mistral-7b qlora, batch 8 x 512 tokens, on 1 node")
 
 
 def scaling() -> Campaign:
@@ -484,4 +454,4 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
 
 
 # One of each kind whose reports are golden files.
-REPORTED = (healthy, slow_node, cpu_drill, all_failed, two_nodes, strategies, configurations, survey)
+REPORTED = (healthy, slow_node, cpu_drill, all_failed, two_nodes, one_box, strategies, configurations, survey)

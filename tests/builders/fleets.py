@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from trainbench.core.verdicts import GroupVerdict, NodeVerdict, State
+from trainbench.core.verdicts import GroupVerdict, NodeVerdict, State, Why
 
 
 def fleet(*rates: float) -> list[RunResult]:
@@ -17,3 +17,7 @@ def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
 
 def states(group: GroupVerdict) -> list[State]:
     return [node.state for node in group.nodes]
+
+
+def reasons(group: GroupVerdict) -> list[Why]:
+    return [node.why for node in group.nodes]

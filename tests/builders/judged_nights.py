@@ -8,7 +8,7 @@ from typing import Any
 
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_result
-from tests.builders.pipelines import StubHistory, assessed
+from tests.builders.pipelines import StubHistory, assessed, nights_before
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import make_plan
@@ -34,7 +34,11 @@ def judged_night(
         group = {"group_id": planned.specs[0].identity.group_id}
         return [run.model_copy(update={"spec": run.spec.changed(identity=group)}) for run in measured]
 
-    history = StubHistory(rates=lambda run: pasts(run.spec.identity.node))
+    # Its earlier nights were no drills.
+    undrilled = [run.model_copy(update={"spec": run.spec.model_copy(update={"drill": None})}) for run in of_plan(first)]
+    last = {run.spec.identity.node: run for run in undrilled}
+    points = [record for node, run in last.items() for record in nights_before(run, *pasts(node))]
+    history = StubHistory(points=points)
     return assessed(
         planned, of_plan(first), of_plan(again), history, suite="node_consistency", finished_at=ENDED_AT
     ).model_copy(update={"dag_run_id": "scheduled__1"})

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
 from trainbench import pipeline
+from trainbench.core.baselines import Baseline
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads, NoHistory
-from trainbench.judging.over_time.lasting_slowdowns import Slowdown
-from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.undecided_streaks import Streak
+from trainbench.judging.past import NodeRecord, records_of
 from trainbench.planning.plan import Plan
 from trainbench.results.campaign import Campaign
 
 
 @dataclass(frozen=True)
 class StubHistory(NoHistory):
-    """A history that answers what it was made with; `rates`: a result -> earlier samples/s of its node."""
+    """A history that answers what it was made with."""
 
-    rates: Callable[[RunResult], Sequence[float]] = lambda _: ()
     points: Sequence[NodeRecord] = ()
-    undecided: Mapping[str, Streak] = field(default_factory=dict)
-    slowdowns: Sequence[Slowdown] = ()
-
-    def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
-        return [self.rates(result) for result in results]
+    accepted: Sequence[Baseline] = ()
+    measured: Mapping[str, datetime] = field(default_factory=dict)
 
     def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
-        return [point for point in self.points if point.fingerprint in fingerprints]
+        return [point for point in self.points if point.fingerprint in fingerprints and point.at < before]
 
-    def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> Mapping[str, Streak]:
-        return self.undecided
+    def last_measured(self, since: datetime) -> Mapping[str, datetime]:
+        return {node: at for node, at in self.measured.items() if at >= since}
 
-    def slower_before(self, suite: str, campaign_id: str, before: datetime) -> Sequence[Slowdown]:
-        return self.slowdowns
+    def baselines(self) -> Sequence[Baseline]:
+        return self.accepted
+
+
+def nights_before(result: RunResult, *rates: float, **fields: Any) -> tuple[NodeRecord, ...]:
+    """Earlier nights of the result's node at its work, oldest first, the last one a day before `STARTED_AT`."""
+    (known,) = records_of([result], STARTED_AT)
+    return tuple(
+        replace(
+            known,
+            campaign_id=f"night-{number}",
+            at=STARTED_AT - timedelta(days=len(rates) - number),
+            samples_per_second=rate,
+            **fields,
+        )
+        for number, rate in enumerate(rates)
+    )
 
 
 def judged(

@@ -1,8 +1,9 @@
 """Three nights for the tests of the pages' reads, and every read of them.
 
 node_consistency: four nodes, the reference is 10 samples/s.
-    day 1: node-3 breaches with 9.0 (-10 %);  day 2: all well, node-10 at 9.8 (-2 %);  day 3: node-2 is missing.
-somebody_elses, which the reader may not see: on day 3 node-9 breaches, with gpt2.
+    day 1: node-3 is slow with 9.0 (-10 %);  day 2: all well, node-10 at 9.8 (-2 %);  day 3: the same, but node-2 is
+    missing: node-3's notice is over, after two good nights.
+somebody_elses, which the reader may not see: on day 3 node-9 is slow, with gpt2.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from tests.builders import make_result
 from tests.builders.nights import night
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -27,13 +28,11 @@ HOSTILE = "=cmd|' /C calc'!A0\n<script>alert(1)</script>"
 
 def three_nights(history: History) -> History:
     well = {"node-1": 10.1, "node-2": 10.0, "node-3": 10.0, "node-10": 10.0}
-    history.record(night(1, well | {"node-3": 9.0}, {"node-3": State.BREACH}))
+    history.record(night(1, well | {"node-3": 9.0}, {"node-3": Why.SLOW}))
     history.record(night(2, well | {"node-10": 9.8}))
-    history.record(night(3, {name: rate for name, rate in well.items() if name != "node-2"}, {"node-2": State.MISSING}))
+    history.record(night(3, {name: rate for name, rate in well.items() if name != "node-2"}, {"node-2": Why.MISSING}))
     others = [make_result("node-9", 4.0, model="gpt2", gpu_name="NVIDIA A10")]
-    history.record(
-        night(3, others, {"node-9": State.BREACH}, suite=HIDDEN, campaign_id="hidden-3", gpu_name="NVIDIA A10")
-    )
+    history.record(night(3, others, {"node-9": Why.SLOW}, suite=HIDDEN, campaign_id="hidden-3", gpu_name="NVIDIA A10"))
     return history
 
 
@@ -41,8 +40,8 @@ def every_read(pages: Pages, filters: Filters) -> Iterator[Any]:
     yield pages.choices()
     yield pages.overview(filters, DAY_3)
     yield pages.heat_map(filters, DAY_3)
-    yield pages.open_breaches(filters)
-    yield pages.closed_breaches(filters)
+    yield pages.open_notices(filters)
+    yield pages.closed_notices(filters)
     yield pages.strategies(filters)
     yield pages.costs(filters)
     yield from (pages.runs(filters, sort=sort) for sort in RunSort)

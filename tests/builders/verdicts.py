@@ -1,4 +1,4 @@
-"""Verdicts for tests: of a metric, a node, a group."""
+"""Verdicts for tests: of a node, of one of its GPUs, of a group; and the findings that explain them."""
 
 from __future__ import annotations
 
@@ -6,94 +6,138 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from trainbench.core.formats import percent
+from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import (
+    Against,
+    Comparison,
     Confirmation,
     Finding,
+    GpuVerdict,
     GroupVerdict,
-    HistoryVerdict,
     Level,
     Metric,
-    MetricVerdict,
     NodeVerdict,
-    ReferenceMode,
     State,
+    Why,
 )
-from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
+
+SOURCES = {
+    Against.PEERS: "the median of 3 peers",
+    Against.PAST: "its own past of 9 nights",
+    Against.LEVEL: "the level of its GPU",
+}
+LIMITS = {Against.PEERS: 5.0, Against.PAST: 1.5, Against.LEVEL: 4.0}
+LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR}
 
 
-def make_metric(value: float | None, reference: float | None, **fields: Any) -> MetricVerdict:
-    deviation = 100 * (value / reference - 1) if value is not None and reference is not None else None
-    return MetricVerdict(
-        **{
-            "metric": Metric.SAMPLES_PER_SECOND,
-            "state": State.OK,
-            "value": value,
-            "reference": reference,
-            "deviation": deviation,
-            "limit": 5.0,
-            "noise": 0.4,
-            "side": None,
-            "reason": "within the limit",
-        }
-        | fields
-    )
-
-
-def make_node(node: str, metrics: Sequence[MetricVerdict] = (), **fields: Any) -> NodeVerdict:
+def make_comparison(
+    value: float,
+    expected: float,
+    against: Against = Against.PEERS,
+    metric: Metric = Metric.SAMPLES_PER_SECOND,
+    **fields: Any,
+) -> Comparison:
+    """`is_off` follows from limit and chance, to the bad side only, unless given."""
+    is_rate, is_heat = metric is Metric.SAMPLES_PER_SECOND, metric is Metric.TEMPERATURE_C
+    deviation = value - expected if is_heat else 100 * (value / expected - 1)
+    limit = LIMITS[against] if is_rate else 10.0 if is_heat else 2.0
+    chance = fields.pop("chance", 1.1 if is_rate else None)
+    bad = -deviation if is_rate else deviation
     defaults = {
-        "node": node,
-        "gpu_name": "NVIDIA A10",
-        "state": State.OK,
-        "metrics": tuple(metrics),
-        "num_runs": 2,
-        "confirmation": Confirmation.NOT_NEEDED,
-        "confirm_deviation_pct": None,
-        "is_drill": False,
-        "reason": "all metrics within their limits",
+        "metric": metric,
+        "against": against,
+        "value": value,
+        "expected": expected,
+        "source": SOURCES[against],
+        "deviation": deviation,
+        "limit": limit,
+        "chance": chance,
+        "rounds": (deviation,) if is_rate else (),
+        "is_off": bad > max(fields.get("limit", limit), chance or 0.0),
     }
-    return NodeVerdict(**defaults | fields)
+    return Comparison(**defaults | fields)
 
 
-def behind_its_past(
-    node: str, group_id: str = "g", rate: float = 9.0, median: float = 10.0, **fields: Any
-) -> HistoryVerdict:
-    """A breach of the limit around the node's own history."""
-    defaults = {
-        "node": node,
-        "group_id": group_id,
-        "state": State.BREACH,
+def make_node(
+    node: str,
+    rate: float | None = 10.0,
+    *,
+    peers: float | None = None,
+    past: float | None = None,
+    level: float | None = None,
+    why: Why = Why.WELL,
+    **fields: Any,
+) -> NodeVerdict:
+    """`peers`, `past`, `level`: the samples/s that each expects; None: it expects none. The state is that of `why`
+    unless given; `is_drill=True` makes it DRILL.
+    """
+    return NodeVerdict(**_verdict(rate, peers, past, level, why, fields | {"node": node}, "NVIDIA A10"))
+
+
+def make_gpu(index: int, rate: float | None = 10.0, *, peers: float | None = None, **fields: Any) -> GpuVerdict:
+    """One GPU of a node; `fields` as for `make_node`."""
+    why = fields.pop("why", Why.WELL)
+    past, level = fields.pop("past", None), fields.pop("level", None)
+    fields = {"index": index, "uuid": f"GPU-{index:04d}"} | fields
+    made = _verdict(rate, peers, past, level, why, fields, None)
+    del made["gpu_name"]
+    return GpuVerdict(**made)
+
+
+def _verdict(
+    rate: float | None,
+    peers: float | None,
+    past: float | None,
+    level: float | None,
+    why: Why,
+    fields: dict[str, Any],
+    gpu_name: str | None,
+) -> dict[str, Any]:
+    expected = {Against.PEERS: peers, Against.PAST: past, Against.LEVEL: level}
+    comparisons = [
+        make_comparison(rate, value, against)
+        for against, value in expected.items()
+        if rate is not None and value is not None
+    ]
+    deviations = [f"{percent(c.deviation)} against {c.source}" for c in comparisons]
+    is_drill = fields.get("is_drill", why is Why.DRILL)
+    return {
+        "gpu_name": gpu_name,
+        "state": State.DRILL if is_drill else TRAITS[why].state,
+        "why": why,
+        "reason": f"samples/s {deviations[0]}" if deviations else TRAITS[why].meaning,
+        "num_runs": 0 if why is Why.MISSING else 2,
+        "comparisons": tuple(comparisons),
         "samples_per_second": rate,
-        "baseline_median": median,
-        "deviation_pct": 100 * (rate / median - 1),
-        "limit_pct": 1.5,
-        "num_points": 9,
-        "reason": "slower than last week",
-    }
-    return HistoryVerdict(**defaults | fields)
+        "confirmation": Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED,
+        "is_drill": is_drill,
+    } | fields
 
 
-def slower_than_it_was(node: str) -> Finding:
-    """The warning of a node that is slower than its own history."""
-    return Finding(
-        level=Level.WARNING,
-        category=HISTORY_SLOWER,
-        nodes=(node,),
-        measured="9.6",
-        expected="10",
-        summary="is slower than it was",
-        resolution="look",
-    )
-
-
-def make_group(nodes: Sequence[NodeVerdict], group_id: str, **fields: Any) -> GroupVerdict:
-    rates = [m.value for n in nodes if (m := n.metric(Metric.SAMPLES_PER_SECOND)) and m.value is not None]
+def make_group(nodes: Sequence[NodeVerdict], group_id: str = "g", **fields: Any) -> GroupVerdict:
+    rates = [node.samples_per_second for node in nodes if node.samples_per_second is not None]
     defaults = {
         "group_id": group_id,
         "gpu_name": "NVIDIA A10",
-        "reference": ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
         "nodes": tuple(nodes),
         "spread_pct": 100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
         "noise_pct": 0.3,
         "detectable_pct": 1.1,
     }
     return GroupVerdict(**defaults | fields)
+
+
+def make_finding(node: str, why: Why = Why.SLOW, **fields: Any) -> Finding:
+    """The finding that explains the verdict on a node."""
+    defaults = {
+        "level": LEVELS.get(TRAITS[why].state, Level.WARNING),
+        "category": why.value,
+        "nodes": (node,),
+        "why": why,
+        "measured": "9.0 samples/s",
+        "expected": "10.0 samples/s",
+        "summary": TRAITS[why].one,
+        "resolution": f"look at the fans of {node}",
+    }
+    return Finding(**defaults | fields)

@@ -15,11 +15,10 @@ import pytest
 
 from tests.builders import campaigns
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.verdicts import slower_than_it_was
 from trainbench.alerting.notice_text import Message
 from trainbench.alerting.notify import send_due
 from trainbench.alerting.outbox import Outbox
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.pages.banners import banners
 from trainbench.pages.banners.cache import BannerCache
@@ -28,7 +27,7 @@ from trainbench.settings.channels import Mail
 DAG = "node_consistency"
 TODAY = (datetime.now(UTC) - ENDED_AT).days + 1  # nights are numbered by day; warnings are shown while they are new
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
-RED = {"node-2": State.BREACH}
+RED = {"node-2": Why.SLOW}
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +78,11 @@ def test_a_drill_is_shown_once_and_needs_no_action_once_its_run_is_over(client: 
     history.record(night(1, RATES, RED, drilled=["node-2"]))
 
     assert shown(client) == []
-    assert history.open_breaches() == ()
+    assert history.open_notices() == ()
 
 
-def test_a_breach_from_its_night_to_recovery(client: Any, history: Any) -> None:
-    """It appears with one notice, is acknowledged and goes, and ends with one notice; nothing is left."""
+def test_a_slow_node_from_its_night_to_recovery(client: Any, history: Any) -> None:
+    """It appears with one message, is acknowledged and goes, and ends with one; nothing is left."""
     subjects: list[str] = []
 
     def post(_channel: Any, content: Message) -> None:
@@ -100,52 +99,60 @@ def test_a_breach_from_its_night_to_recovery(client: Any, history: Any) -> None:
 
     assert banner["category"] == "error"
     assert banner["text"] == (
-        "**node-2**: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
+        "**node-2** is slow: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
         "node-2 is hot: its fans stand still. "
-        f"[Breach](plugin/trainbench/trainbench/breaches/{number}) · "
+        f"[Notice](plugin/trainbench/trainbench/notices/{number}) · "
         "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"
     )
-    assert client.get(f"/trainbench/breaches/{number}", headers=headers(client, "vera")).status_code == 200
+    assert client.get(f"/trainbench/notices/{number}", headers=headers(client, "vera")).status_code == 200
 
     history.record(night(2, RATES, RED))
     tell(2)
     assert [text["text"] for text in shown(client)] == [banner["text"]]
 
     reply = client.post(
-        f"/trainbench/breaches/{number}/acknowledge",
+        f"/trainbench/notices/{number}/acknowledge",
         headers=headers(client, "ada") | {"X-Trainbench": "1"},
         json={"reason": "the fan is ordered"},
     )
     assert (reply.status_code, reply.json()["reason"]) == (200, "the fan is ordered")
     assert shown(client) == []
-    assert len(history.open_breaches()) == 1
+    assert len(history.open_notices()) == 1
 
-    history.record(night(3, RATES))
-    tell(3)
-    tell(3)
+    well = RATES | {"node-2": 10.0}
+    history.record(night(3, well))
+    assert len(history.open_notices()) == 1
+    history.record(night(4, well))
+    tell(4)
+    tell(4)
     assert shown(client) == []
-    assert history.open_breaches() == ()
+    assert history.open_notices() == ()
     assert subjects == [
-        "[trainbench] node-2: samples/s −10.0 % against its peers (node_consistency)",
+        "[trainbench] node-2 is slow: samples/s −10.0 % against its peers (node_consistency)",
         "[trainbench] node-2: well again (node_consistency)",
     ]
 
 
 def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client: Any, history: Any) -> None:
-    slower = slower_than_it_was("node-1")
-    history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"nodes": ("node-3",)}),)))
+    """A look is shown from its second night on, for three days: that of node-3 is older."""
     rates = RATES | {f"node-{i}": 9.0 for i in range(10, 14)}
-    history.record(night(TODAY, rates, dict.fromkeys(list(rates)[3:], State.BREACH), findings=(slower,)))
+    red = dict.fromkeys(list(rates)[3:], Why.SLOW)
+    for day in (TODAY - 10, TODAY - 9):
+        history.record(night(day, RATES, {"node-3": Why.HOT}))
+    history.record(night(TODAY - 1, rates, {"node-1": Why.HOT, "node-3": Why.HOT}))
+    history.record(night(TODAY, rates, red | {"node-1": Why.HOT, "node-3": Why.HOT}))
     actual = shown(client)
 
     assert [alert["category"] for alert in actual] == ["error"] * 4
     assert actual[-1]["text"] == "and 2 more: [Benchmarks](plugin/trainbench/trainbench/)"
-    history.record(night(TODAY + 1, rates, findings=(slower,)))
+    for day in (TODAY + 1, TODAY + 2):
+        history.record(night(day, dict.fromkeys(rates, 10.0), {"node-1": Why.HOT, "node-3": Why.HOT}))
     assert [alert["category"] for alert in shown(client)] == ["warning"]
 
 
 def test_a_node_that_is_well_again_has_no_banner(client: Any, history: Any) -> None:
-    history.record(night(1, RATES, RED))
+    history.record(night(1, RATES, {"node-2": Why.MISSING}))
+    assert len(shown(client)) == 1
     history.record(night(2, RATES))
 
     assert shown(client) == []
@@ -224,7 +231,7 @@ def test_airflow_s_pages_do_not_wait_for_our_database(client: Any, monkeypatch: 
 def history_id(history: Any) -> int:
     from sqlalchemy import select
 
-    from trainbench.history.run_tables import breaches
+    from trainbench.history.notice_tables import notices
 
     with history.engine.connect() as connection:
-        return int(connection.execute(select(breaches.c.id)).scalar_one())
+        return int(connection.execute(select(notices.c.id)).scalar_one())

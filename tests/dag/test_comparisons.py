@@ -57,7 +57,7 @@ def test_each_form_has_the_fields_of_its_comparison(dagbag: Any) -> None:
     forms = {dag_id: set(dag.params) for dag_id, dag in dagbag.dags.items() if dag_id in (*DAGS, "node_consistency")}
 
     assert {"variants", "model", "rounds"} <= forms["config_diagnosis"]
-    assert not {"models", "budgets_usd", "drill_node", "strategies", "reference"} & forms["config_diagnosis"]
+    assert not {"models", "budgets_usd", "drill_node", "strategies", "levels"} & forms["config_diagnosis"]
     assert {"models", "recipes", "nodes_per_gpu_type", "budgets_usd", "world_sizes"} <= forms["hardware_survey"]
     assert not {"variants", "model", "recipe", "noise_floor", "gpus_per_node"} & forms["hardware_survey"]
     assert not {"variants", "models", "budgets_usd"} & forms["node_consistency"]

@@ -51,13 +51,13 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     assert set(rates) == {"node-1", "node-2", "node-3", "node-4"}
     assert min(rates, key=lambda node: rates[node]) == "node-3"
     assert "Drill: trainbench slowed node-3 by 75 % on purpose" in done.stdout
-    assert not re.search(r"^ node-3 .* ok *$", done.stdout, re.MULTILINE)
+    assert not re.search(r"^ node-3 .* well *$", done.stdout, re.MULTILINE)
     reports = re.findall(r"^  (/\S+\.(?:html|md|csv))$", done.stdout, re.MULTILINE)
     assert {Path(report).name for report in reports} >= {"report.html", "BENCHMARK_REPORT.md"}
     assert all(Path(report).is_file() for report in reports)
-    # red if and only if a node is in breach: the exit status says no more and no less than the table
+    # red if and only if a node is red or a drill was found: the exit status says no more and no less than the table
     rows = re.findall(r"^ node-\d .*$", done.stdout, re.MULTILINE)
-    assert any("breach" in row for row in rows) == (done.returncode == 1)
+    assert any("red" in row or "drill: slow" in row for row in rows) == (done.returncode == 1)
     # the real scheduler put the verdict on top of the run's page
     run_id, note = last_run_and_note()
     assert note.startswith("**Benchmark.** Drill detected: node-3 (")

@@ -65,15 +65,13 @@ def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
         gate({"ddp_2_gpu.release": "failed", "single.release": "skipped", "fsdp_2_gpu.release": "failed"}, [])
 
 
-def test_a_breach_is_named_before_what_was_left_behind(gate: Any) -> None:
-    breach = Finding(
-        level=Level.ERROR, category="breach", nodes=("node-3",), measured="-20 %", expected="5 %",
-        summary="is in breach: samples/s -20 %", resolution="drain it",
+def test_a_red_node_is_named_before_what_was_left_behind(gate: Any) -> None:
+    slow = Finding(
+        level=Level.ERROR, category="low_clock", nodes=("node-3",), measured="-20 %", expected="5 %",
+        summary="is slow: samples/s -20 %", resolution="drain it",
     )  # fmt: skip
-    with pytest.raises(
-        AirflowFailException, match=r"^node-3 is in breach: samples/s -20 %; pods of this run may still run"
-    ):
-        gate({"release": "failed"}, [breach.model_dump(mode="json")])
+    with pytest.raises(AirflowFailException, match=r"^node-3 is slow: samples/s -20 %; pods of this run may still run"):
+        gate({"release": "failed"}, [slow.model_dump(mode="json")])
 
 
 def test_a_night_whose_report_is_written_and_whose_history_is_not_does_not_end_green(gate: Any) -> None:

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from tests.builders.notices import make_notice
 from tests.dag.sinks import connection, http_sink, smtp_sink
-from tests.unit.alerting.test_notice_text import HOSTILE, notice
-from trainbench.alerting.notice_text import message
+from trainbench.alerting.notice_text import Event, message
 from trainbench.alerting.notify import send
 from trainbench.cluster.installation_facts import channel_facts
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 from trainbench.settings.environment import read_settings
 
-CONTENT = message([notice(cause=HOSTILE)], "https://airflow.example.org")
+HOSTILE = "{{ 7 * 7 }} <script>alert(1)</script> *bold*"
+CONTENT = message([make_notice("node-3", cause=HOSTILE)], Event.OPENED, "https://airflow.example.org")
 
 
 def test_a_mail_holds_the_text_and_nothing_of_it_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.builders import STARTED_AT, make_result
 from tests.builders.pipelines import assessed
 from tests.kube.faults import faults, one_sentence
 from trainbench.alerting.alerts import alerts
-from trainbench.core.verdicts import Level, State
+from trainbench.core.verdicts import Level, Why
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import make_plan
@@ -23,7 +23,7 @@ from trainbench.results.collect import collect
 
 HEALTHY = ("node-1", "node-2", "node-3")
 SICK = "node-4"
-NOT_RED = (State.BUSY,)  # reported by a finding, and red only where no run gave a figure
+NOT_RED = (Why.BUSY,)  # reported by a finding, and red only where no run gave a figure
 PLAN = make_plan(parse_params({"nodes": [*HEALTHY, SICK], "rounds": 1}), Fleet(), "night-1")
 AT = STARTED_AT + timedelta(minutes=9)
 
@@ -66,7 +66,7 @@ def after_night(
     """Assert of a campaign all invariants but that of pods. `name`: by which `planned` names a run."""
     missing = [result for result in campaign.results if result.status is not Status.OK]
     reported = {node for finding in campaign.findings for node in finding.nodes}
-    quiet = {node.node for node in campaign.nodes if node.state in NOT_RED} & reported
+    quiet = {node.node for node in campaign.nodes if node.why in NOT_RED} & reported
     hidden = [name(result) for result in missing if node_of(result) not in quiet or len(missing) == len(planned)]
     after_fault(*rows, results=(planned, map(name, campaign.results)), green=(is_green, hidden))
     for result in missing:

@@ -18,14 +18,14 @@ MAX_CAUSE = 600  # characters; a cause is one line
 
 
 class SickNode(BaseModel):
-    """A node of the night on production parts: how it is made, what its pods suffer, and what becomes of it. `state`:
+    """A node of the night on production parts: how it is made, what its pods suffer, and what becomes of it. `why`: of
     its verdict, or `absent` where it is not benchmarked; `cause`: a regular expression that its reason matches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: dict[str, Any] = {}
     faults: tuple[dict[str, Any], ...] = ()
-    state: str
+    why: str
     cause: str = ""
 
 

@@ -24,7 +24,7 @@ from tests.kube.e2e import IS_REAL
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.real_cluster import e2e_settings
 from tests.standin import scripted_image
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests
 from trainbench.results.campaign import Campaign
@@ -99,8 +99,8 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
     state = runs.wait("node_consistency", run_id)
     campaign = runs.campaign("node_consistency", run_id)
 
-    assert {node.node: node.state for node in campaign.nodes} == {
-        "gpu-a": State.OK, "gpu-bb": State.OK, "gpu-ccc": State.OK, "gpu-dddd": State.BUSY,
+    assert {node.node: node.why for node in campaign.nodes} == {
+        "gpu-a": Why.WELL, "gpu-bb": Why.WELL, "gpu-ccc": Why.WELL, "gpu-dddd": Why.BUSY,
     }  # fmt: skip
     assert state == "success"
     planned = [node.node for node in campaign.nodes]

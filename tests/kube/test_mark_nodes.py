@@ -1,6 +1,4 @@
-"""Nodes in confirmed breach, marked and freed through the official client; the stand-in's PATCH refuses what a real one
-does.
-"""
+"""Red nodes, marked and freed through the official client; the stand-in's PATCH refuses what a real one does."""
 
 from __future__ import annotations
 
@@ -86,10 +84,10 @@ def summary(campaign: Campaign, category: str) -> str:
     return f"{finding.headline}. {finding.resolution}"
 
 
-def after_marking(row: str, in_breach: Sequence[str], campaign: Campaign) -> None:
+def after_marking(row: str, reds: Sequence[str], campaign: Campaign) -> None:
     """The invariants of a night whose verdicts are made up: they stand after the marks as before."""
     red = [node.node for node in campaign.red_nodes]
-    after_fault(row, results=(in_breach, red), green=(is_green(campaign), in_breach))
+    after_fault(row, results=(reds, red), green=(is_green(campaign), reds))
     for finding in campaign.findings:
         after_fault(row, cause=finding.text)
 
@@ -101,7 +99,7 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
     assert marked.marks_are_known
     marked_summary = summary(marked, "node_marked")
     assert marked_summary.startswith(f"gpu-0 is marked with {TAINT} since ")
-    assert "samples/s −10.0 %, limit ±5 %, confirmed by a re-run" in marked_summary
+    assert "samples/s −10.0 % against the median of 3 peers" in marked_summary
     assert "`trainbench nodes free gpu-0` undoes the mark" in marked_summary
 
     again = fleet.night(verdict("gpu-0"), number=2)
@@ -112,7 +110,7 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
 
     freed = fleet.night(ok("gpu-0"), number=4)
     assert fleet.taints() == {"gpu-0": ["dedicated:NoSchedule"], "gpu-1": [], "gpu-2": [], "gpu-3": []}
-    assert summary(freed, "node_freed").startswith("gpu-0 takes other work again: it is ok")
+    assert summary(freed, "node_freed").startswith("gpu-0 takes other work again: it is well")
     assert KEY not in (fleet.api.read_node("gpu-0").metadata.annotations or {})
 
 
@@ -201,7 +199,7 @@ def test_never_more_than_the_share_of_the_fleet(fleet: Fleet) -> None:
     bad = (verdict("gpu-0", 9.0), verdict("gpu-1", 8.0), verdict("gpu-2", 8.5))
     none = fleet.night(*bad, KEEP_AWAY_MAX_PCT="10")
     assert set(map(len, fleet.taints().values())) == {0, 1}  # the owner's own
-    assert "gpu-1, gpu-2 and gpu-0 are in confirmed breach and not marked" in summary(none, "node_not_marked")
+    assert "gpu-1, gpu-2 and gpu-0 are red and not marked" in summary(none, "node_not_marked")
 
     one = fleet.night(*bad, number=2, KEEP_AWAY_MAX_PCT="25")
     assert [name for name, taints in fleet.taints().items() if f"{KEY}:NoSchedule" in taints] == ["gpu-1"]
@@ -387,10 +385,10 @@ def test_the_doctor_names_the_missing_right_and_marks_that_nobody_takes_off(flee
 
     missing, ready, small = check(shipped_roles()), check(), check(KEEP_AWAY_MAX_PCT="10")
     assert missing is not None
-    assert "patch nodes (to mark a node in breach, and free it)" in missing.summary
+    assert "patch nodes (to mark a red node, and free it)" in missing.summary
     assert "docker/kubernetes/node-marker" in missing.resolution
     assert ready == Check(
-        name="marks", state=CheckState.OK, summary=f"a confirmed breach gives its node {TAINT}, at most 2 nodes"
+        name="marks", state=CheckState.OK, summary=f"a node that is confirmed to be red gets {TAINT}, at most 2 nodes"
     )
     assert small is not None
     assert "10 % of 4 nodes is less than one node" in small.summary

@@ -444,7 +444,7 @@ def test_after_each_fault_no_result_is_lost_or_counts_twice_no_pod_stays_and_a_s
 
     assert len(made) <= outcome.tries
     assert outcome.result == json.loads(RESULT) or outcome.state != "success"
-    assert (outcome.state == "success") == all(node.state is State.OK for node in night.nodes), night.nodes
+    assert (outcome.state == "success") == all(node.state is State.WELL for node in night.nodes), night.nodes
 
 
 def payload_of(outcome: Outcome) -> str | None:

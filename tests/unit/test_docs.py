@@ -1,4 +1,4 @@
-"""The documents name what exists: links, paths, packages, and the states of a verdict."""
+"""The documents name what exists: links, paths and packages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-from trainbench.reporting.glossary import STATES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -61,11 +59,6 @@ def test_architecture_answers_twenty_questions() -> None:
     answers = re.findall(rf"^\| [^|]+ \| {PATH.pattern} \|$", table, flags=re.MULTILINE)
     assert len(answers) >= 20
     assert [path for path in answers if not (ROOT / path).is_file()] == []
-
-
-def test_the_glossary_explains_states_in_the_sentences_of_the_reports() -> None:
-    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    assert [name for name, sentence in STATES if f"\n| {name} | {sentence} |\n" not in text] == []
 
 
 def test_the_index_leads_to_every_page() -> None:

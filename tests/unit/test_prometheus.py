@@ -24,9 +24,9 @@ from tests.builders.nights import ENDED_AT, night
 from tests.builders.otel_bridge import Bridge, bridge
 from tests.builders.prometheus import Prometheus, program, prometheus, wait_until
 from trainbench.alerting.gauges import CODES, Client, GaugePoint, client_points, gauges
-from trainbench.core.verdicts import State
+from trainbench.core.states import FRESH
+from trainbench.core.verdicts import Why
 from trainbench.history.history import History, open_history
-from trainbench.judging.node_condition import FRESH
 
 ROOT = Path(__file__).parents[2]
 METRICS = ROOT / "docker" / "metrics"
@@ -55,12 +55,13 @@ class Fed(NamedTuple):
 
 
 def record_nights(folder: Path) -> History:
-    """Tonight node-2 was missing, node-3.rack-1 10 % too slow, node-4 watched; node-5 was last judged 3 days ago."""
+    """Tonight node-2 was missing, node-3.rack-1 10 % too slow, node-4 behind; node-5 was last judged 3 days ago."""
     history, today = open_history(_url(folder)), (datetime.now(UTC) - ENDED_AT).days + 1
     well = {"node-1": 10.0, "node-2": 10.0, "node-3.rack-1": 10.0, "node-4": 10.0}
     history.record(night(today - 3, well | {"node-5": 10.0}))
-    states = {"node-2": State.MISSING, "node-3.rack-1": State.BREACH, "node-4": State.NOTICE}
-    history.record(night(today, {"node-1": 10.0, "node-3.rack-1": 9.0, "node-4": 9.6}, states))
+    past = {"node-4": {"past": 10.0, "level": 12.0}}
+    whys = {"node-2": Why.MISSING, "node-3.rack-1": Why.SLOW, "node-4": Why.BEHIND}
+    history.record(night(today, {"node-1": 10.0, "node-3.rack-1": 9.0, "node-4": 9.6}, whys, expected=past))
     return history
 
 
@@ -177,8 +178,8 @@ def test_each_query_of_the_dashboard_gives_data(server: Prometheus, panel: str) 
 
 
 def test_the_dashboard_counts_what_the_night_was(server: Prometheus) -> None:
-    """Five nodes: two red, one warning, one well, one stale. Eight runs of 55 s at $0.60 an hour cost $0.0733."""
-    expected = {"Red nodes": 2, "Warnings": 1, "Well": 1, "Runs without a known price, last 30 days": 0}
+    """Five nodes: two red, one to look at, one well, one stale. Eight runs of 55 s at $0.60 an hour cost $0.0733."""
+    expected = {"Red nodes": 2, "Look": 1, "Well": 1, "Runs without a known price, last 30 days": 0}
     assert {panel: server.values(expression(panel)) for panel in expected} == {
         panel: [value] for panel, value in expected.items()
     }

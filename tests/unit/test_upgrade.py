@@ -16,12 +16,13 @@ import pytest
 from tests.builders.commands import document, trainbench
 from trainbench import __version__
 from trainbench.cli.base import ExitCode
+from trainbench.core.states import FRESH
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
 
 KEPT = Path(__file__).resolve().parents[1] / "kept"
 NIGHT = "night-1"
-STATES = {"node-1": "ok", "node-2": "ok", "node-3": "breach", "node-4": "failed"}
+WHYS = {"node-1": "well", "node-2": "well", "node-3": "slow", "node-4": "failed"}
 
 
 @pytest.fixture(params=sorted(path.name for path in KEPT.iterdir()))
@@ -44,30 +45,41 @@ def test_a_stored_night_is_judged_as_it_was(kept: Path) -> None:
     (group,) = document(checked)["groups"]
 
     assert checked.exit_code == ExitCode.RED, checked.stderr
-    assert {node["node"]: node["state"] for node in group["nodes"]} == STATES
+    assert {node["node"]: node["why"] for node in group["nodes"]} == WHYS
 
 
 def test_a_stored_verdict_is_read_and_reported_anew(kept: Path) -> None:
     campaign = open_store().read_campaign(NIGHT)
-    assert {node.node: node.state.value for group in campaign.groups for node in group.nodes} == STATES
+    assert {node.node: node.why.value for group in campaign.groups for node in group.nodes} == WHYS
     assert trainbench("report", NIGHT).exit_code == ExitCode.OK
     assert {path.name for path in Path("store/campaigns/night-1/summary").iterdir()} > {"report.html", "report.json"}
 
 
-def test_a_stored_history_is_opened_with_its_breaches_and_baselines(kept: Path) -> None:
+def test_a_stored_history_is_opened_with_its_nights_notices_and_baselines(kept: Path) -> None:
+    """Its breaches are open notices, and its nodes stand on the Fleet page as they were."""
     history = open_history()
     with history.engine.connect() as connection:
         counts = {
             table: connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}").scalar()
-            for table in ("runs", "breaches", "campaigns", "node_verdicts")
+            for table in ("runs", "notices", "campaigns", "node_verdicts")
         }
-    assert counts == {"runs": 5, "breaches": 2, "campaigns": 1, "node_verdicts": 4}
+    first = history.open_notices()[0]
+    (campaign,) = map(open_store().read_campaign, [NIGHT])
+    state = history.fleet_state(campaign.finished_at, FRESH)
+
+    assert counts == {"runs": 5, "notices": 2, "campaigns": 1, "node_verdicts": 4}
+    assert {node.node: node.state.why.value for node in state.nodes} == WHYS
+    assert (first.word, first.phrase) == ("red: slow", "is slow: samples/s −20.0 % against its peers")
     assert "node-3" in trainbench("baseline", "list").stdout
 
 
 def test_a_history_is_made_anew_from_a_stored_night(kept: Path) -> None:
     Path("store/history.sqlite").unlink()
     assert document(trainbench("reindex", "--json"))["recorded"] == [NIGHT]
+    assert {notice.node: notice.word for notice in open_history().open_notices()} == {
+        "node-3": "red: slow",
+        "node-4": "red: failed",
+    }
 
 
 def test_an_export_is_read_back(kept: Path) -> None:

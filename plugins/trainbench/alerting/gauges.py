@@ -10,28 +10,41 @@ from datetime import datetime
 from typing import NamedTuple
 
 from trainbench.core.formats import count, listing
-from trainbench.history.fleet_state import FleetState, NodeState, WorkFigures
-from trainbench.judging.node_condition import Condition
+from trainbench.core.states import NodeState
+from trainbench.core.verdicts import State, Why
+from trainbench.history.fleet_state import FleetState, NodeNow, WorkFigures
 
 FLEET, NODE = "trainbench", "trainbench.node"
 IN_NAME = ("node", "work", "probe")  # labels that stand at the end of the name where the client drops labels
 MAX_NAMED = 5
-# 1 to 9 is quiet, 10 to 19 a warning, from 20 on red, the worse the higher. 0 is no condition: Airflow's OpenTelemetry
-# client sets each new gauge to 0 before its first value.
-CODES: Mapping[Condition, int] = {
-    Condition.WELL: 1,
-    Condition.BUSY: 2,
-    Condition.UNDECIDED: 3,
-    Condition.DRILL: 4,
-    Condition.STALE: 5,
-    Condition.ACKNOWLEDGED: 6,
-    Condition.WATCHED: 10,
-    Condition.UNSTEADY: 11,
-    Condition.BEHIND: 12,
-    Condition.BREACH: 20,
-    Condition.MISSING: 21,
-    Condition.FAILED: 22,
+# 1 to 9 is quiet, 10 to 19 asks for a look, from 20 on it is red. 0 is no reason: Airflow's OpenTelemetry client sets
+# each new gauge to 0 before its first value.
+CODES: Mapping[Why, int] = {
+    Why.WELL: 1,
+    Why.BUSY: 2,
+    Why.NOTHING_TO_COMPARE: 3,
+    Why.DRILL: 4,
+    Why.STALE: 5,
+    Why.ACKNOWLEDGED: 6,
+    Why.OTHER_CHOICE: 7,
+    Why.NOISY: 8,
+    Why.SHARED: 9,
+    Why.ABSENT: 10,
+    Why.UNSTEADY: 11,
+    Why.BEHIND: 12,
+    Why.ONCE: 13,
+    Why.PAIR: 14,
+    Why.CHANGED: 15,
+    Why.HEAVY: 16,
+    Why.HOT: 17,
+    Why.SLOW: 20,
+    Why.MISSING: 21,
+    Why.FAILED: 22,
+    Why.OTHER_NUMBERS: 23,
+    Why.BROKEN_GPU: 24,
 }
+RED_FROM = 20
+RED_BY_SETTING = 10  # is added where a setting makes a reason for a look red: a hot node is 27 then
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -76,7 +89,7 @@ def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
     """The gauges, the worst and the most expensive nodes first, because a client's limit leaves out the last ones.
     An unknown value has no gauge.
     """
-    worst_first = sorted(state.nodes, key=lambda node: -CODES[node.condition.condition])
+    worst_first = sorted(state.nodes, key=lambda node: node.state.urgency())
     made = [
         *_known(f"{FLEET}.refreshed_timestamp_seconds", now.timestamp()),
         *_known(f"{FLEET}.last_verdict_timestamp_seconds", _seconds(state.judged_at)),
@@ -89,10 +102,19 @@ def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
     return tuple(made)
 
 
-def _of_node(node: NodeState) -> Iterator[Gauge]:
+def code(node: NodeState) -> int:
+    if node.state is State.DRILL:
+        return CODES[Why.DRILL]
+    known = CODES[node.why]
+    return known + RED_BY_SETTING if node.state is State.RED and known < RED_FROM else known
+
+
+def _of_node(node: NodeNow) -> Iterator[Gauge]:
     labels = {"node": node.node}
-    yield Gauge(f"{NODE}.condition", CODES[node.condition.condition], labels)
-    yield Gauge(f"{NODE}.open_breaches", node.num_open_breaches, labels)
+    yield Gauge(f"{NODE}.condition", code(node.state), labels)
+    for state in State:  # names of their own, because clients take a limited number of series of one name
+        yield Gauge(f"{NODE}.state_{state.value}", int(node.state.state is state), labels)
+    yield Gauge(f"{NODE}.open_notices", node.num_open_notices, labels)
     yield Gauge(f"{NODE}.marked", int(node.is_marked), labels)
     yield from _known(f"{NODE}.last_verdict_timestamp_seconds", _seconds(node.judged_at), labels)
     for probe, share_pct in node.probe_shares_pct.items():
@@ -103,8 +125,8 @@ def _of_node(node: NodeState) -> Iterator[Gauge]:
 
 def _of_work(node: str, figures: WorkFigures) -> Iterator[Gauge]:
     labels = {"node": node, "work": figures.work} | ({"gpu": figures.gpu_name} if figures.gpu_name else {})
-    yield from _known(f"{NODE}.samples_per_second", figures.samples_per_second, labels)
-    yield from _known(f"{NODE}.deviation_pct", figures.deviation_pct, labels)
+    for name in ("samples_per_second", "deviation_pct", "past_deviation_pct", "level_deviation_pct"):
+        yield from _known(f"{NODE}.{name}", getattr(figures, name), labels)
 
 
 def _known(name: str, value: float | None, labels: Mapping[str, str] | None = None) -> Iterator[Gauge]:

@@ -10,7 +10,7 @@ REPORT_TAB = "plugin/trainbench-run"  # the `url_route` of our tab on a DAG run'
 
 
 def in_airflow(path: str, prefix: str = "") -> str:
-    """The page `path` (such as "breaches/3") inside Airflow's frame, without a leading slash: relative to Airflow's
+    """The page `path` (such as "notices/3") inside Airflow's frame, without a leading slash: relative to Airflow's
     base address. `prefix`: the path of that address, such as "/airflow".
     """
     return f"plugin/{PLUGIN_ROUTE}{prefix.rstrip('/')}{MOUNT}/{path}"
@@ -24,9 +24,9 @@ def report_tab(dag_id: str, dag_run_id: str) -> str:
     return f"{run_page(dag_id, dag_run_id)}/{REPORT_TAB}"
 
 
-def breach_page(breach_id: int, prefix: str = "") -> str:
-    """The address of a breach's page. `prefix`: the path of Airflow's own address, such as "/airflow"."""
-    return in_airflow(f"breaches/{breach_id}", prefix)
+def notice_page(notice_id: int, prefix: str = "") -> str:
+    """The address of a notice's page. `prefix`: the path of Airflow's own address, such as "/airflow"."""
+    return in_airflow(f"notices/{notice_id}", prefix)
 
 
 def benchmarks_page(prefix: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The message about breaches and warnings that opened or ended, the same text on every channel.
+"""The message about notices that opened, turned red or ended, the same text on every channel.
 
 Texts come from results and are not trusted: they are escaped for each channel and never used as templates.
 """
@@ -10,10 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.alerting.breach_text import breach_phrase
-from trainbench.alerting.links import absolute_url, benchmarks_page, breach_page, prefix_of, report_tab
+from trainbench.alerting.links import absolute_url, benchmarks_page, notice_page, prefix_of, report_tab
 from trainbench.core.formats import listing, one_line, sentence
-from trainbench.history.breach import Breach, BreachKind
+from trainbench.core.grouping import grouped
+from trainbench.core.verdicts import Why
+from trainbench.history.notices import Notice
 from trainbench.reporting.html import environment
 
 MAX_NAMED = 20  # entries in one message; the others are only counted
@@ -21,15 +22,12 @@ MAX_NAMED = 20  # entries in one message; the others are only counted
 
 class Event(StrEnum):
     OPENED = "opened"
+    WORSENED = "worsened"  # a look that turned red
     CLOSED = "closed"
 
 
-Notice = tuple[Breach, ...]  # of one node and event, the worst first
-
-
-def event_of(breach: Breach) -> Event:
-    """The event of a breach: opened or ended. A drill ends with its run, so only its detection is sent."""
-    return Event.OPENED if breach.closed_at is None or breach.is_drill else Event.CLOSED
+Entry = list[Notice]  # notices of one finding, on one or several nodes
+Links = Sequence[tuple[str, str]]
 
 
 class Message(Frozen):
@@ -43,18 +41,18 @@ class Message(Frozen):
     message_id: str
 
 
-def message(notices: Sequence[Notice], base_url: str | None) -> Message:
+def message(notices: Sequence[Notice], event: Event, base_url: str | None) -> Message:
     """The message of `notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address; None:
     the message has no links.
     """
-    first = notices[0][0]
-    entries = _entries(notices)
+    first, entries = notices[0], _entries(notices)
     named, left_off = entries[:MAX_NAMED], max(0, len(entries) - MAX_NAMED)
-    subject = _subject(notices, entries)
-    links = [_links(same[0][0], base_url) for same in named]
+    subject = one_line(f"[trainbench] {_subject(entries, event)} ({first.dag_id})", most=180)
+    links = [_links(entry[0], base_url) for entry in named]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
-    lines = [_lines(same) for same in named]
+    lines = [_lines(entry, event) for entry in named]
     page = absolute_url(base_url, benchmarks_page(prefix_of(base_url)))
+    told = [_payload(entry, event) | {"links": dict(link)} for entry, link in zip(named, links, strict=True)]
     return Message(
         subject=subject,
         text=_text(subject, lines, links, more),
@@ -64,111 +62,102 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
         .render(subject=subject, entries=list(zip(lines, links, strict=True)), more=more, page=page),
         payload={
             "source": "trainbench",
-            "event": event_of(first).value,
+            "event": event.value,
             "dag_id": first.dag_id,
             "subject": subject,
             "page": page,
-            "notices": [{**_payload(same), "links": dict(link)} for same, link in zip(named, links, strict=True)],
+            "notices": told,
             "left_off": left_off,
         },
-        message_id=f"<{_id(first)}-{first.opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
+        message_id=f"<notice-{first.id}-{event}-{first.opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
     )
 
 
-def _id(breach: Breach) -> str:
-    """An id that depends on the event alone, so that a repeated message has the same one."""
-    return f"{breach.kind}-{breach.id}-{event_of(breach)}"
+def _entries(notices: Sequence[Notice]) -> list[Entry]:
+    """Notices of one finding on several nodes are one entry, and so is a change of the fleet."""
+
+    def key(place: int, notice: Notice) -> Hashable:
+        if notice.why is Why.CHANGED:
+            return notice.why, notice.campaign_id, notice.ended
+        shared = notice.finding.nodes, notice.finding.summary, notice.ended, notice.opened_at
+        return shared if len(notice.finding.nodes) > 1 else place
+
+    return list(grouped((key(place, notice), notice) for place, notice in enumerate(notices)).values())
 
 
-def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
-    """Notices grouped into entries: those of one finding on several nodes are one entry."""
-    together: dict[Hashable, list[Notice]] = {}
-    for place, notice in enumerate(notices):
-        first = notice[0]
-        is_shared = len(first.finding.nodes) > 1
-        key = (first.finding.nodes, first.finding.summary, first.ended, first.opened_at) if is_shared else place
-        together.setdefault(key, []).append(notice)
-    return list(together.values())
-
-
-def _payload(same: Sequence[Notice]) -> dict[str, Any]:
-    """The JSON of one entry: its first breach, the names of all nodes, and the node's other open breaches by id."""
-    first, *others = same[0]
-    also = [{"id": _id(other), "level": other.level.value, "what": breach_phrase(other)} for other in others]
+def _payload(entry: Entry, event: Event) -> dict[str, Any]:
+    """The JSON of one entry: its first notice and the names of all nodes. The id is the same in a repeated message."""
+    first = entry[0]
     own = first.model_dump(mode="json", exclude={"acknowledgement", "closed_by_campaign_id"})
-    event = {"id": _id(first), "event": event_of(first).value, "level": first.level.value, "what": breach_phrase(first)}
-    return {**own, **event, "nodes": [notice[0].node for notice in same], "also": also}
+    said = {"event": event.value, "level": first.level.value, "word": first.word, "what": what(first)}
+    return {**own, **said, "id": f"notice-{first.id}-{event}", "nodes": [notice.node for notice in entry]}
 
 
-def _names(same: Sequence[Notice]) -> str:
-    return listing([notice[0].name for notice in same], most=5)
+def what(notice: Notice) -> str:
+    """ "node-3 is slow: samples/s -9.7 % against its peers". A finding on several nodes names them all."""
+    if notice.finding.item or len(notice.finding.nodes) > 1 or notice.why is None:
+        drill = "DRILL: " if notice.is_drill else ""
+        return drill + notice.finding.headline.removeprefix("DRILL: ")
+    return f"{'DRILL: ' if notice.is_drill else ''}{notice.node} {notice.phrase}"
 
 
-def _what(breach: Breach, num_named: int = 1) -> str:
-    """The phrase after the node's name. It names all nodes of the finding where only one of them precedes it."""
-    is_shared = num_named == 1 and len(breach.finding.nodes) > 1
-    return f"{breach.finding.subject} {breach_phrase(breach)}" if is_shared else breach_phrase(breach)
+def _what(entry: Entry) -> str:
+    """As `what`, of the nodes of a message: those that share the finding."""
+    if len(entry) > 1:
+        return f"{_names(entry)} {entry[0].finding.summary}"
+    return what(entry[0])
 
 
-def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> str:
-    drills = [entry for entry in entries if entry[0][0].is_drill]
-    others = [entry for entry in entries if entry not in drills]
-    parts = (f"DRILL: {_what_of(drills)}" if drills else "", _what_of(others) if others else "")
-    first = notices[0][0]
-    return one_line(f"[trainbench] {'; besides, '.join(filter(None, parts))} ({first.dag_id})", most=180)
+def _names(entry: Entry) -> str:
+    return listing([notice.name for notice in entry], most=5)
 
 
-def _what_of(entries: Sequence[Sequence[Notice]]) -> str:
-    """ "node-3: samples/s -9.7 % against its peers", "3 to look at: ...", "node-3: well again"."""
-    firsts = [notice[0] for entry in entries for notice in entry]
-    if event_of(firsts[0]) is Event.CLOSED:
-        nodes: dict[str | None, dict[str, None]] = {}
-        for breach in firsts:
-            nodes.setdefault(breach.ended, {})[breach.name] = None
-        return "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
+def _subject(entries: Sequence[Entry], event: Event) -> str:
+    """ "node-3 is slow: samples/s -9.7 % ...", "3 to look at: ...", "node-3: well again"."""
+    notices = [notice for entry in entries for notice in entry]
+    if event is Event.CLOSED:
+        ends = grouped((notice.ended, notice.name) for notice in notices)
+        return "; ".join(f"{listing(names, most=3)}: {ended}" for ended, names in ends.items())
+    turned = "now red: " if event is Event.WORSENED else ""
     if len(entries) == 1:
-        return f"{_names(entries[0])}: {_what(entries[0][0][0], len(entries[0]))}"
-    each = (f"{_names(same)} ({_what(same[0][0], len(same))})" for same in entries)
-    return f"{len(firsts)} to look at: {listing(each, most=3)}"
+        return turned + _what(entries[0])
+    return f"{turned}{len(notices)} to look at: {listing(map(_what, entries), most=3)}"
 
 
-def _lines(same: Sequence[Notice]) -> tuple[str, ...]:
+def _lines(entry: Entry, event: Event) -> tuple[str, ...]:
     """Lines of one entry: the first names the node, the others explain."""
-    breach, *_ = same[0]
-    drill = "DRILL: " if breach.is_drill else ""
-    if event_of(breach) is Event.CLOSED:
-        ended = f"{breach.closed_at:%d %b %Y %H:%M} UTC" if breach.closed_at else "now"
-        return (f"{drill}{_names(same)}: {breach.ended} since {ended}", *map(_before, same[0]))
-    work = ", ".join(filter(None, (breach.model, breach.recipe, breach.strategy, breach.gpu_name)))
-    since = f"Since {breach.opened_at:%d %b %Y %H:%M} UTC"
-    others = [(notice[0].name, other) for notice in same for other in notice[1:]]
+    first = entry[0]
+    opened = f"{first.opened_at:%d %b %Y %H:%M} UTC"
+    if event is Event.CLOSED:
+        ended = f"{first.closed_at:%d %b %Y %H:%M} UTC" if first.closed_at else "now"
+        was = f"It was: {sentence(_what(entry))} Open since {opened}."
+        return f"{_names(entry)}: {first.ended} since {ended}", one_line(was, most=500)
+    work = ", ".join(filter(None, (first.model, first.recipe, first.strategy, first.gpu_name)))
+    since = f"Since {opened}, {work}." if work else f"Since {opened}."
+    if event is Event.WORSENED and first.worsened_at:
+        since += f" Red since {first.worsened_at:%d %b %Y %H:%M} UTC."
+    head, finding = _what(entry), first.finding
     lines = [
-        f"{drill}{_names(same)}: {_what(breach, len(same))}",
-        f"{since}, {work}." if work else f"{since}.",
-        sentence(breach.reason) if breach.reason else "",
-        f"Likely cause: {sentence(breach.finding.cause)}" if breach.finding.cause else "",
-        f"Next: {sentence(breach.finding.resolution)}",
-        *(f"Also: {sentence(f'{node} {_what(other)}')}" for node, other in others),
+        head,
+        since,
+        sentence(first.reason) if first.reason and first.reason not in head else "",
+        f"Likely cause: {sentence(finding.cause)}" if finding.cause else "",
+        f"Next: {sentence(finding.resolution)}",
     ]
     return tuple(one_line(line, most=500) for line in lines if line)
 
 
-def _before(breach: Breach) -> str:
-    opened = f"Open since {breach.opened_at:%d %b %Y %H:%M} UTC."
-    return one_line(f"It was: {sentence(_what(breach))} {opened}", most=500)
-
-
-def _links(breach: Breach, base_url: str | None) -> tuple[tuple[str, str], ...]:
-    page = breach_page(breach.id, prefix_of(base_url)) if breach.kind is BreachKind.BREACH else None
-    report = report_tab(breach.dag_id, breach.dag_run_id) if breach.dag_run_id else None
+def _links(notice: Notice, base_url: str | None) -> Links:
+    page = notice_page(notice.id, prefix_of(base_url))
+    report = report_tab(notice.dag_id, notice.dag_run_id) if notice.dag_run_id else None
     links = [
         ("report", absolute_url(base_url, report) if report else None),
-        ("breach", absolute_url(base_url, page) if page else None),
+        ("notice", absolute_url(base_url, page)),
     ]
     return tuple((name, address) for name, address in links if address)
 
 
-def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
+def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Links], more: str | None) -> str:
     parts = [
         "\n".join([*lines, *(f"{name}: {address}" for name, address in link)])
         for lines, link in zip(entries, links, strict=True)
@@ -176,9 +165,7 @@ def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequen
     return "\n\n".join([subject, *parts, *([more] if more else [])]) + "\n"
 
 
-def _slack(
-    subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any
-) -> str:
+def _slack(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Links], more: str | None) -> str:
     """Text escaped for Slack: its markup, mentions included, needs one of these three characters."""
 
     def safe(text: str) -> str:

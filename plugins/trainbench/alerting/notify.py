@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.alerting.notice_text import Event, Message, event_of, message
+from trainbench.alerting.notice_text import Event, Message, message
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
 from trainbench.core.formats import count, one_line
 from trainbench.settings.channels import Channel, Mail, Slack
@@ -35,17 +35,17 @@ def send_due(
     for row in outbox.unsent(now - timedelta(days=DUE_DAYS), now):
         if row.problem is None:
             lines.append(
-                f"warning: {row.channel}: the notice on {row.node} ({row.kind} {row.event}) may not have been sent on "
+                f"warning: {row.channel}: the notice on {row.node or 'a run'} ({row.event}) may not have been sent on "
                 f"{row.claimed_at:%Y-%m-%d %H:%M} UTC: its sender was stopped; it is not sent again"
             )
     for channel in channels:
         taken = outbox.take(dag_id, channel, now)
         for event in Event:
-            of_event = [notice for notice in taken if event_of(notice[0]) is event]
+            of_event = [due for due in taken if due.event is event]
             if not of_event:
                 continue
             sent = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"
-            if problem := _problem(channel, message(of_event, base_url), send):
+            if problem := _problem(channel, message([due.notice for due in of_event], event, base_url), send):
                 outbox.failed(of_event, channel, problem)
                 problems.append(f"{sent}: {problem}")
             else:

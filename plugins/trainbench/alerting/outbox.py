@@ -1,76 +1,77 @@
-"""The notices due on each channel, read from the history, and the outcome of each notice.
+"""The messages due on each channel, read from the history, and the outcome of each.
 
-A notice is claimed before it is sent. A send that fails releases the claim with the reason, and the next try takes it.
+A message is claimed before it is sent. A send that fails releases the claim with the reason, and the next try takes it.
 A sender that dies in between leaves a claim without an end: the message may have been sent, so it is reported and not
 sent again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from trainbench.alerting.notice_text import Event, Notice, event_of
-from trainbench.core.grouping import grouped
+from trainbench.alerting.notice_text import Event
 from trainbench.core.verdicts import Level
-from trainbench.history.breach import Breach, BreachKind, breach_of, select_breaches, warning_of
 from trainbench.history.database import HistoryError
-from trainbench.history.notice_tables import notices, warnings
-from trainbench.history.run_tables import breaches
-from trainbench.judging import warning_findings
+from trainbench.history.notice_tables import messages, notices
+from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.settings.channels import Channel
 
-DUE_DAYS = 7  # a notice that failed for longer is dropped
-KEPT_DAYS = 90  # the notice of an end waits at most this long for the node's other breaches to end
-_KINDS = [kind.value for kind in warning_findings.WarningKind]
-Key = tuple[str, int, str]  # kind, id, event
+DUE_DAYS = 7  # a message that failed for longer is dropped
+Rows = Mapping[Event, Row[Any]]
+
+
+class Due(NamedTuple):
+    notice: Notice
+    event: Event
 
 
 @dataclass(frozen=True)
 class Outbox:
     engine: Engine
 
-    def take(self, dag_id: str, channel: Channel, now: datetime) -> tuple[Notice, ...]:
-        """Claim the DAG's notices that are due on this channel: one for each node, the worst first. Raises
-        HistoryError.
-        """
+    def take(self, dag_id: str, channel: Channel, now: datetime) -> tuple[Due, ...]:
+        """Claim the DAG's messages that are due on this channel, the worst notices first. Raises HistoryError."""
+        since = now - timedelta(days=DUE_DAYS)
+        kept = notices.c.closed_at.is_(None) | (notices.c.closed_at >= since)
+        of_dag = select_notices().where(notices.c.dag_id == dag_id, kept)
         with self._transaction() as connection:
-            rows = connection.execute(select(notices).where(notices.c.channel == channel.name)).all()
-            known = {(row.kind, row.about_id, row.event): row for row in rows}
-            since = now - timedelta(days=DUE_DAYS)
-            due = [
-                breach
-                for of_node in _by_node(_breaches(connection, dag_id, now)).values()
-                for breach in _of_node(of_node, channel.at_least, since, known)
+            known: dict[int, dict[Event, Row[Any]]] = {}
+            for row in connection.execute(select(messages).where(messages.c.channel == channel.name)):
+                known.setdefault(row.notice_id, {})[Event(row.event)] = row
+            found = [
+                Due(notice, event)
+                for notice in map(notice_of, connection.execute(of_dag))
+                if (event := _event(notice, channel.at_least, since, known.get(notice.id, {})))
             ]
-            for breach in due:
-                _claim(connection, breach, channel, now, is_known=_key(breach) in known)
-        return one_for_each_node(due)
+            for due in found:
+                _claim(connection, due, channel, now, is_known=due.event in known.get(due.notice.id, {}))
+        return tuple(sorted(found, key=lambda due: _place(due.notice)))
 
-    def sent(self, taken: Sequence[Notice], channel: Channel, now: datetime) -> None:
+    def sent(self, taken: Sequence[Due], channel: Channel, now: datetime) -> None:
         self._end(taken, channel, sent_at=now, problem=None)
 
-    def failed(self, taken: Sequence[Notice], channel: Channel, problem: str) -> None:
-        """Record that these notices could not be sent; they are due again."""
+    def failed(self, taken: Sequence[Due], channel: Channel, problem: str) -> None:
+        """Record that these messages could not be sent; they are due again."""
         self._end(taken, channel, sent_at=None, problem=problem)
 
     def unsent(self, since: datetime, before: datetime) -> tuple[Row[Any], ...]:
-        """Rows of `notices` claimed within that time that failed or have no end, the oldest first."""
-        between = (notices.c.claimed_at >= since) & (notices.c.claimed_at < before)
-        query = select(notices).where(between, notices.c.sent_at.is_(None)).order_by(notices.c.claimed_at).limit(100)
+        """Rows of `messages` claimed within that time that failed or have no end, the oldest first."""
+        between = (messages.c.claimed_at >= since) & (messages.c.claimed_at < before)
+        query = select(messages).where(between, messages.c.sent_at.is_(None)).order_by(messages.c.claimed_at).limit(100)
         with self._transaction(write=False) as connection:
             return tuple(connection.execute(query).all())
 
-    def _end(self, taken: Sequence[Notice], channel: Channel, **values: Any) -> None:
+    def _end(self, taken: Sequence[Due], channel: Channel, **values: Any) -> None:
         with self._transaction() as connection:
-            for breach in (each for notice in taken for each in notice):
-                connection.execute(update(notices).where(_row(breach, channel)).values(values))
+            for due in taken:
+                connection.execute(update(messages).where(_row(due, channel)).values(values))
 
     @contextmanager
     def _transaction(self, write: bool = True) -> Iterator[Connection]:
@@ -81,78 +82,42 @@ class Outbox:
             raise HistoryError.of(self.engine.url, error) from None
 
 
-def _breaches(connection: Connection, dag_id: str, now: datetime) -> Iterator[Breach]:
-    """The DAG's breaches that are open or ended recently, the worst first."""
-    recent = now - timedelta(days=KEPT_DAYS)
-    is_kept = breaches.c.closed_at.is_(None) | (breaches.c.closed_at >= recent)
-    order = (breaches.c.is_drill, breaches.c.opened_at, breaches.c.id)
-    of_dag = select_breaches().where(breaches.c.dag_id == dag_id, is_kept).order_by(*order)
-    yield from map(breach_of, connection.execute(of_dag))
-    is_kept = warnings.c.closed_at.is_(None) | (warnings.c.closed_at >= recent)
-    rows = connection.execute(select(warnings).where(warnings.c.dag_id == dag_id, is_kept)).all()
-    by_kind = sorted(rows, key=lambda row: (_KINDS.index(row.kind), row.opened_at, row.id))
-    yield from map(warning_of, by_kind)
-
-
-def _by_node(stored: Iterable[Breach]) -> Mapping[tuple[str, bool], list[Breach]]:
-    """Breaches and warnings by node. Each drill is apart, because it does not describe the node."""
-    return grouped(((breach.node, breach.is_drill), breach) for breach in stored)
-
-
-def _of_node(
-    of_node: Sequence[Breach], at_least: Level, since: datetime, known: Mapping[Key, Row[Any]]
-) -> Iterator[Breach]:
-    """The notices due for one node. An end is sent only once nothing else of the node is open."""
-    is_open = [breach for breach in of_node if event_of(breach) is Event.OPENED]
-    if is_open:
-        new = [breach for breach in is_open if breach.acknowledgement is None]
-        candidates = [breach for breach in new if breach.opened_at >= since]
+def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Event | None:
+    """What this channel should hear of the notice now; None: nothing. Who was not told of the beginning, because it
+    was acknowledged, old or below the channel's level, is not told of the end. A drill ends with its run, so only its
+    detection is told.
+    """
+    if notice.closed_at is not None and not notice.is_drill:
+        event, at = Event.CLOSED, notice.closed_at
+        if all(row.sent_at is None for row in known.values()):
+            return None
     else:
-        # A warning that a worse one replaced sends no notice of its end.
-        over = [breach for breach in of_node if breach.ended is not None]
-        last = max((breach.closed_at for breach in over if breach.closed_at), default=since)
-        candidates = over if last >= since else []
-    for breach in candidates:
-        if (breach.level is Level.ERROR or at_least is Level.WARNING) and _is_due(breach, known):
-            yield breach
+        opened = known.get(Event.OPENED)
+        told_at = opened.sent_at if opened is not None else None
+        is_second = notice.worsened_at is not None and told_at is not None and told_at < notice.worsened_at
+        event, at = Event.WORSENED if is_second else Event.OPENED, notice.worsened_at or notice.opened_at
+        is_below = notice.level is not Level.ERROR and at_least is not Level.WARNING
+        if is_below or notice.acknowledgement is not None:
+            return None
+    row = known.get(event)
+    failed_before = row is not None and row.sent_at is None and row.problem is not None
+    return event if at >= since and (row is None or failed_before) else None
 
 
-def one_for_each_node(due: Iterable[Breach]) -> tuple[Notice, ...]:
-    """One notice for each node: its worst breach first, then the others."""
-    notices = (tuple(of_node) for of_node in _by_node(due).values())
-    return tuple(sorted(notices, key=lambda notice: _place(notice[0])))
+def _place(notice: Notice) -> tuple[bool, bool, datetime, int]:
+    return not notice.is_red, notice.is_drill, notice.opened_at, notice.id
 
 
-def _place(breach: Breach) -> tuple[bool, bool, datetime]:
-    return breach.kind is not BreachKind.BREACH, breach.is_drill, breach.opened_at
-
-
-def _is_due(breach: Breach, known: Mapping[Key, Row[Any]]) -> bool:
-    """Whether a notice is new or failed before. An end is due only where the beginning was sent."""
-    row = known.get(_key(breach))
-    if row is not None:
-        return row.sent_at is None and row.problem is not None
-    if event_of(breach) is Event.OPENED:
-        return True
-    began = known.get((breach.kind.value, breach.id, Event.OPENED.value))
-    return began is not None and began.sent_at is not None
-
-
-def _claim(connection: Connection, breach: Breach, channel: Channel, now: datetime, is_known: bool) -> None:
+def _claim(connection: Connection, due: Due, channel: Channel, now: datetime, is_known: bool) -> None:
     if is_known:
-        again = {"claimed_at": now, "problem": None, "num_tries": notices.c.num_tries + 1}
-        connection.execute(update(notices).where(_row(breach, channel)).values(again))
+        again = {"claimed_at": now, "problem": None, "num_tries": messages.c.num_tries + 1}
+        connection.execute(update(messages).where(_row(due, channel)).values(again))
         return
-    key = dict(zip(("kind", "about_id", "event"), _key(breach), strict=True))
-    rest = {"channel": channel.name, "node": breach.node, "claimed_at": now, "num_tries": 1}
-    connection.execute(insert(notices).values(key | rest))
+    key = {"notice_id": due.notice.id, "event": due.event.value, "channel": channel.name}
+    rest = {"node": due.notice.node, "claimed_at": now, "num_tries": 1}
+    connection.execute(insert(messages).values(key | rest))
 
 
-def _key(breach: Breach) -> Key:
-    return breach.kind.value, breach.id, event_of(breach).value
-
-
-def _row(breach: Breach, channel: Channel) -> Any:
-    kind, about_id, event = _key(breach)
-    is_it = (notices.c.kind == kind) & (notices.c.about_id == about_id) & (notices.c.event == event)
-    return is_it & (notices.c.channel == channel.name)
+def _row(due: Due, channel: Channel) -> Any:
+    is_it = (messages.c.notice_id == due.notice.id) & (messages.c.event == due.event.value)
+    return is_it & (messages.c.channel == channel.name)

@@ -14,7 +14,6 @@ from trainbench.alerting.run_note import HEAD
 from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.conditions_of_campaign import conditions
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 
@@ -36,7 +35,7 @@ def breaches_extra(
     campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None
 ) -> Extra:
     """The extra of the event "the nodes were judged", red alerts first. A good night's has `num_red` 0."""
-    shown = [alert.model_dump(mode="json", exclude={"evidence", "changes"}) for alert in alerts[:MAX_ALERTS]]
+    shown = [alert.model_dump(mode="json", exclude={"evidence"}) for alert in alerts[:MAX_ALERTS]]
     return {
         **_head(campaign, dag_id, run_id, base_url),
         "num_red": sum(alert.level is Level.ERROR for alert in alerts),
@@ -51,7 +50,7 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     and the report's address.
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
-    parts = [f"{HEAD} {escape(one_line(verdict_text.in_full(campaign), most=300))}"]
+    parts = [f"{HEAD} {escape(one_line(verdict_text.verdict(campaign), most=300))}"]
     steps = [
         f"- {escape(one_line(f'{alert.subject}: {alert.resolution}' if _is_of_node(alert) else alert.text, most=160))}"
         for alert in alerts
@@ -81,7 +80,7 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "campaign_id": campaign.campaign_id,
         "campaign_kind": campaign.campaign_kind.value,
         "title": _short(campaign.title),
-        "verdict": _short(verdict_text.in_full(campaign)),
+        "verdict": _short(verdict_text.verdict(campaign)),
         "is_drill": campaign.is_drill,
         "nodes": _nodes(campaign),
         "links": {name: absolute_url(base_url, link) or link for name, link in links.items()},
@@ -89,8 +88,8 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
 
 
 def _nodes(campaign: Campaign) -> Mapping[str, int]:
-    judged = conditions(campaign)
-    return {"judged": len(judged), **_counted(node.condition.value for node in judged)}
+    states = campaign.node_states
+    return {"judged": len(states), **_counted(node.state.value for node in states)}
 
 
 def _counted(values: Any) -> dict[str, int]:

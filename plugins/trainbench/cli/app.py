@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,20 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import baseline, cluster, collect, cost, estimates, exchange, gpus, nodes, planned, table, watch
+from trainbench.cli import (
+    baseline,
+    cluster,
+    collect,
+    cost,
+    estimates,
+    exchange,
+    gpus,
+    levels,
+    nodes,
+    planned,
+    table,
+    watch,
+)
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
@@ -29,6 +41,7 @@ from trainbench.cli.base import (
 from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
+from trainbench.core.verdicts import State, Why
 from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
@@ -43,14 +56,14 @@ EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
 
-1: a node is in breach, failed or missing; no run gave a figure (also when all nodes were busy); a drill was not
-detected; a stored result is broken; or `doctor` reports a failure.
+1: a node is red; a drill was detected, or should have been; no run gave a figure (also when all nodes were busy); a
+stored result is broken; or `doctor` reports a failure.
 
 2: wrong usage, or something is missing (store, interpreter, disk); standard error says what to do.
 
-3: no node could be judged: too few nodes, or too much noise.
+3: no node could be checked: nothing to compare with, too much noise, or taken by other work.
 
-4: more than half of the nodes fell behind their own past, and none is red against its peers.
+4: at least half of the nodes became slower together, and none is red.
 
 70: a defect of trainbench; standard error has Python's traceback.
 
@@ -73,6 +86,7 @@ app.add_typer(table.app)
 app.add_typer(gpus.app)
 app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
+app.add_typer(levels.app, name="levels")
 app.add_typer(nodes.app, name="nodes")
 
 Nodes = Annotated[
@@ -246,11 +260,7 @@ def _print_answer(campaign: Campaign) -> None:
     from trainbench.reporting import verdict_text
     from trainbench.reporting.terminal import plain
 
-    for line in (
-        verdict_text.verdict(campaign),
-        *verdict_text.recommended(campaign),
-        *verdict_text.slowdown_sentences(campaign),
-    ):
+    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
         console(stderr=True).print(plain(line))
 
 
@@ -273,8 +283,12 @@ def _judged_again(
 
     from trainbench import pipeline
     from trainbench.history.history import open_history
+    from trainbench.judging.levels import load_levels
 
-    measured = replace(stored.measured, history=open_history(store=store)) if stored.is_ours else stored.measured
+    levels = load_levels(stored.measured.plan.params.levels, store.read_levels())
+    measured = replace(stored.measured, levels=levels)
+    if stored.is_ours:
+        measured = replace(measured, history=open_history(store=store))
     with console(stderr=True).status(f"judging {count(len(measured.results), 'run')}"):
         judged = replace(pipeline.judge(measured), reruns=stored.reruns)
         return pipeline.assess(judged), stored.broken
@@ -285,11 +299,13 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
     code = exit_code(campaign, broken)
     print_broken(broken)
     if as_json:
+        from trainbench.reporting.verdict_text import node_rows
+
         # The results themselves are in their files: thousands of step times would bury the verdict.
         dumped = campaign.model_dump(mode="json", exclude={"results", "costs"})
         known = dumped | {"costs": campaign.costs}  # one for each run, made JSON one at a time
         document = {name: known[name] for name in type(campaign).model_fields if name in known}
-        print_json(document | {"files": dict(files)})
+        print_json(document | {"nodes": node_rows(campaign), "files": dict(files)})
     else:
         from trainbench.reporting.terminal import verdict_table
 
@@ -300,18 +316,16 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
-    """Red first; then a whole fleet that fell behind its own past, which a comparison of nodes cannot show; then
-    no node was judged.
-    """
-    from trainbench.judging.conditions_of_campaign import conditions
-    from trainbench.judging.node_condition import Condition
+    """Red first; then a fleet that became slower together; then one in which no node was checked."""
+    from trainbench.reporting.verdict_text import is_red
 
-    if broken or campaign.red_nodes or campaign.unjudged_failures or campaign.alarms:
+    if broken or is_red(campaign):
         return ExitCode.RED
     if not campaign.judges_nodes:
         return ExitCode.OK
-    counts = Counter(node.condition for node in conditions(campaign))
-    if counts[Condition.BEHIND] > counts.total() / 2:
-        return ExitCode.FELL_BEHIND
-    undecided = counts[Condition.UNDECIDED] + counts[Condition.BUSY]
-    return ExitCode.NOT_JUDGED if undecided == counts.total() else ExitCode.OK
+    nodes = campaign.node_states
+    changed = sum(node.why is Why.CHANGED for node in nodes)
+    if changed and 2 * changed >= len(nodes):
+        return ExitCode.CHANGED
+    is_checked = any(node.state is not State.NOT_CHECKED and node.why is not Why.ABSENT for node in nodes)
+    return ExitCode.OK if is_checked else ExitCode.NOT_JUDGED

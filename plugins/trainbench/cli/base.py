@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     RED = 1
     USAGE = 2
     NOT_JUDGED = 3
-    FELL_BEHIND = 4
+    CHANGED = 4
 
 
 LONG = 20  # files or campaigns: fewer are read before anybody looks

@@ -36,7 +36,9 @@ def accept(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept the present level: earlier measurements no longer count as the past. Breaches against peers stay open."""
+    """Accept the present level: earlier measurements no longer count as the past. A node accepted by name may also be
+    slower than its peers, as long as it stays as it is.
+    """
     with user_errors():
         if all_nodes == (node is not None):
             raise BaselineError("whose level is accepted? Give either --node NODE or --all")

@@ -17,10 +17,12 @@ from trainbench.core.baselines import Baseline
 from trainbench.cost.estimate import Estimate
 from trainbench.cost.monthly_report import SpendReport
 from trainbench.cost.plan_estimate import PlanEstimate
+from trainbench.judging.levels import KnownLevel
 from trainbench.judging.node_marks import Mark
 from trainbench.planning.plan import Plan
 from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import Price
+from trainbench.reporting.verdict_text import NodeRow
 from trainbench.results.campaign import Campaign
 
 SCHEMAS = Path("docs") / "schemas"
@@ -47,7 +49,11 @@ def _fields_of(model: type[BaseModel], without: str = "") -> dict[str, Any]:
 
 # The verdict of a campaign; the results themselves are in their files.
 VerdictDocument = create_model(
-    "VerdictDocument", __base__=Frozen, **_fields_of(Campaign, without="results"), files=(dict[str, str], FILES)
+    "VerdictDocument",
+    __base__=Frozen,
+    **_fields_of(Campaign, without="results"),
+    nodes=(tuple[NodeRow, ...], Field(description="one state for each node, the worst first")),
+    files=(dict[str, str], FILES),
 )
 
 
@@ -122,6 +128,10 @@ class BaselinesDocument(Frozen):
     baselines: tuple[Baseline, ...]
 
 
+class LevelsDocument(Frozen):
+    levels: tuple[KnownLevel, ...]
+
+
 class DoctorDocument(Frozen):
     ready: bool
     checks: tuple[Check, ...]
@@ -189,6 +199,10 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "baseline accept": Baseline,
     "baseline list": BaselinesDocument,
     "baseline revoke": Baseline,
+    "levels list": LevelsDocument,
+    "levels make": LevelsDocument,
+    "levels accept": LevelsDocument,
+    "levels import": LevelsDocument,
     "doctor": DoctorDocument,
     "nodes list": NodesDocument,
     "nodes free": NodesDocument,

@@ -26,7 +26,7 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from trainbench.cluster.free_nodes import NodeOutcome
 
-app = typer.Typer(help="Nodes that trainbench marked after a confirmed breach, so that other work keeps away.")
+app = typer.Typer(help="Nodes that trainbench marked because they are red, so that other work keeps away.")
 
 
 @app.command("list")
@@ -53,7 +53,7 @@ def free(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the marks off nodes: other work may run there again. A later confirmed breach marks a node anew."""
+    """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
     from trainbench.cluster.free_nodes import Outcome, free_nodes
     from trainbench.cluster.kubernetes_api import open_cluster
     from trainbench.settings.environment import read_settings

@@ -16,6 +16,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.interrupts import Kept
 from trainbench.core.formats import listing
+from trainbench.judging.levels import load_levels
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalOutcome, LocalPod
@@ -45,7 +46,7 @@ def begun(plan: Plan, store: Store) -> Iterator[None]:
 def run_campaign(
     plan: Plan, settings: Settings, store: Store, history: History, console: Console, kept: Kept
 ) -> Campaign:
-    """Run the plan, then each node in breach once more; store every result as soon as its pod has ended.
+    """Run the plan, then the suspects and a node that is well once more; store each result when its pod has ended.
 
     The history is that of the DAGs. No node is reported as missing, because no cluster lists the nodes here.
     """
@@ -58,10 +59,12 @@ def run_campaign(
         started_at=started_at,
         finished_at=datetime.now(UTC),
         history=history,
+        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else (),
     )
     judged = judge(measured)
-    if judged.suspects:
-        console.print(f"once more, to confirm: {', '.join(judged.suspects)}")
+    if judged.rerun_specs:
+        again = dict.fromkeys(spec.identity.node for spec in judged.rerun_specs)
+        console.print(f"once more, to confirm: {', '.join(again)}")
     kept.num_planned += len(judged.rerun_specs)
     reruns = run_pods(judged.rerun_specs, plan.labels, settings, store, console, kept)
     return assess(judged.with_reruns(reruns, datetime.now(UTC)))

@@ -63,7 +63,7 @@ class HistoryFacts(Frozen):
 
 
 class ChannelFacts(Frozen):
-    """A channel for notices of breaches."""
+    """A channel for notices."""
 
     name: str
     problem: str | None  # None: its connection exists and has the right type
@@ -179,7 +179,7 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
     rows = Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
     return UnsentFacts(
         notices=tuple(
-            f"{row.channel}: {row.node} ({row.kind} {row.event}) of {row.claimed_at:%Y-%m-%d %H:%M} UTC, "
+            f"{row.channel}: {row.node or 'a run'} ({row.event}) of {row.claimed_at:%Y-%m-%d %H:%M} UTC, "
             f"{row.problem or 'its sender was stopped'}"
             for row in rows
         )

@@ -1,4 +1,4 @@
-"""Facts and the doctor's check on whether nodes in breach can be marked."""
+"""Facts and the doctor's check on whether red nodes can be marked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mark_checks(facts: MarkFacts, settings: Settings) -> Iterator[Check]:
     marked = f"{count(len(facts.marked), 'node')} ({listing(facts.marked)})"
     if settings.keep_away is KeepAway.OFF:
         if facts.marked:
-            summary = f"{marked} marked after a breach, and TRAINBENCH_KEEP_AWAY is off: no run frees them"
+            summary = f"{marked} marked while red, and TRAINBENCH_KEEP_AWAY is off: no run frees them"
             yield warn(NAME, summary, f"`{UNDO} --all` frees them")
         return
     most = most_marked(facts.num_nodes, settings.keep_away_max_pct)
@@ -53,4 +53,6 @@ def mark_checks(facts: MarkFacts, settings: Settings) -> Iterator[Check]:
         yield warn(NAME, f"{share} is less than one node: none will be marked", f"raise {CAP}")
     else:
         now = f"; now {marked}" if facts.marked else ""
-        yield ok(NAME, f"a confirmed breach gives its node {shape_of(settings)}, at most {count(most, 'node')}{now}")
+        yield ok(
+            NAME, f"a node that is confirmed to be red gets {shape_of(settings)}, at most {count(most, 'node')}{now}"
+        )

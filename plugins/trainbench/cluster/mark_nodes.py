@@ -1,4 +1,4 @@
-"""Frees nodes that are well again and marks nodes in confirmed breach, with a finding on each.
+"""Frees nodes that are well again and marks those that are confirmed to be red, with a finding on each.
 
 It never fails: a refusal or a missing answer of the cluster is a finding, and the campaign stays judged.
 """

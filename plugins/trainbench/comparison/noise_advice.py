@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from trainbench.comparison.noise_floor import ROUNDS, Floor, floors
 from trainbench.core.formats import count, degrees, share
+from trainbench.core.states import METRIC_NAMES
 from trainbench.core.verdicts import Metric, Tolerances
-from trainbench.judging.deviations import NAMES
 from trainbench.results.campaign import Campaign
 
 USUAL_NODES = 4  # where one node alone was measured
@@ -45,7 +45,7 @@ def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
         sentence
         for sentence in (
             *_throughput(floor, limits[Metric.SAMPLES_PER_SECOND]),
-            _history(floor),
+            _past(floor),
             *(_spread(floor, metric, limits[metric]) for metric in (Metric.MEMORY_GB, Metric.TEMPERATURE_C)),
             *_sources(floor),
         )
@@ -88,16 +88,16 @@ def _throughput(floor: Floor, limit: float) -> Iterator[str]:
     yield f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most or chance))}."
 
 
-def _history(floor: Floor) -> str | None:
-    limit, chance = Tolerances().history_pct, floor.detectable_pct(1, None)
+def _past(floor: Floor) -> str | None:
+    limit, chance = Tolerances().past_pct, floor.detectable_pct(1, None)
     if chance is None:
         return None
     reach = f"chance alone reaches {share(chance, 2)} with one round; changes between days add to it"
     if chance <= limit:
-        return f"The limit of {share(limit)} against the own history is sensible: {reach}."
+        return f"The limit of {share(limit)} against the own past is sensible: {reach}."
     return (
-        f"The limit of {share(limit)} against the own history is below the noise: {reach}; the limit of 4 MADs widens "
-        "it to the scatter of past nights."
+        f"The limit of {share(limit)} against the own past is below the noise: {reach}; a node counts as slow beyond "
+        "both only."
     )
 
 
@@ -106,7 +106,7 @@ def _spread(floor: Floor, metric: Metric, limit: float) -> str | None:
     if seen is None:
         return None
     write = degrees if metric is Metric.TEMPERATURE_C else share
-    name = f"The limit of ±{write(limit)} for {NAMES[metric]}"
+    name = f"The limit of ±{write(limit)} for {METRIC_NAMES[metric]}"
     runs = f"the run furthest from the median is {write(seen)} away"
     if seen > limit:
         return f"{name} is too tight: {runs}, without a known fault."
@@ -125,7 +125,7 @@ def _sources(floor: Floor) -> Iterator[str]:
         units = "GPUs" if floor.is_per_gpu else "nodes"
         yield (
             f"The {units} differ by {share(floor.nodes_sd_pct, 2)} (standard deviation) beyond the noise of their "
-            "runs. More rounds do not make the comparison with peers more sensitive; the own history is free of it."
+            "runs. More rounds do not make the comparison with peers more sensitive; the own past is free of it."
         )
 
 

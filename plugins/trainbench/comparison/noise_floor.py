@@ -16,7 +16,7 @@ Where each GPU measured by itself (strategy `independent`), each is judged by it
 one pod err together in part: the noise between runs is pooled from estimates with one GPU of each node in them, and
 their degrees of freedom are those of one such estimate. A node's own past is that of its slowest GPU.
 
-The days are not in it: what differs from night to night is seen by the history only.
+The days are not in it: what differs from night to night is seen by a node's own past only.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from bench_image.contract.result import RunResult
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Metric, gpu_title
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, run_figure
+from trainbench.judging.node_runs import NodeRuns, by_group, run_figure
 from trainbench.judging.noise import Noise, Run
+from trainbench.judging.run_rates import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
 from trainbench.results.campaign import Campaign

@@ -29,7 +29,6 @@ from collections.abc import Mapping, Sequence
 
 from trainbench.judging import noise
 from trainbench.judging.noise import Noise, Run
-from trainbench.judging.peers.scatter import MIN_SD
 
 ALPHA = 0.05  # share of campaigns of equal noise in which a configuration is left out
 PRIOR_DEGREES = 1  # of the other configurations' noise in that of one comparison
@@ -81,7 +80,7 @@ def _alike(configurations: Sequence[Runs]) -> Sequence[Runs]:
         rest, i = min(rests, key=lambda pair: pair[0].sd)
         df = all_.degrees_of_freedom - rest.degrees_of_freedom
         squares = all_.degrees_of_freedom * all_.sd**2 - rest.degrees_of_freedom * rest.sd**2
-        ratio = max(squares, 0.0) / df / max(rest.sd, MIN_SD) ** 2  # never below 0 but for rounding
+        ratio = max(squares, 0.0) / df / max(rest.sd, noise.MIN_SD) ** 2  # never below 0 but for rounding
         if len(alike) * fdtrc(df, rest.degrees_of_freedom, ratio) >= ALPHA:
             break
         del alike[i]

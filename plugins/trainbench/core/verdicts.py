@@ -1,30 +1,50 @@
-"""States, verdicts and findings as values. The rules that make them are in `judging`."""
+"""States, verdicts and findings as values. The rules that make them are in `judging`; their words are in `states`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TypeVar
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import listing
 
 
 class State(StrEnum):
-    """The state of a node or a metric. Only `breach`, `failed` and `missing` turn a DAG run red."""
+    """The six states of a node, the worst first. Only `red` fails a DAG run."""
 
-    OK = "ok"
-    NOTICE = "notice"  # outside the limits once, not confirmed by the re-run; or better than its own history
-    BREACH = "breach"
-    INSUFFICIENT = "insufficient"  # too few nodes, or noise larger than the limit: both figures are in the reason
-    FAILED = "failed"  # ran, but gave no valid result
-    MISSING = "missing"  # expected, but did not run
-    BUSY = "busy"  # its GPUs are taken by other work
-    NOT_JUDGED = "not_judged"  # this metric cannot be judged here, e.g. temperature without a GPU
-    NO_BASELINE = "no_baseline"  # too few past runs to compare with
+    RED = "red"
+    ACKNOWLEDGED = "acknowledged"  # red, and somebody said that they know
+    DRILL = "drill"  # slowed on purpose
+    LOOK = "look"  # not red, but a person should look at it
+    NOT_CHECKED = "not_checked"
+    WELL = "well"
 
 
-RED = frozenset({State.BREACH, State.FAILED, State.MISSING})
+class Why(StrEnum):
+    """The reason for a state, the worst first. Stable: scripts may match on it. `states.TRAITS` has the words."""
+
+    FAILED = "failed"
+    MISSING = "missing"
+    BROKEN_GPU = "broken_gpu"
+    OTHER_NUMBERS = "other_numbers"
+    SLOW = "slow"
+    ACKNOWLEDGED = "acknowledged"
+    DRILL = "drill"
+    HOT = "hot"
+    HEAVY = "heavy"
+    CHANGED = "changed"
+    BEHIND = "behind"
+    PAIR = "pair"
+    ONCE = "once"
+    UNSTEADY = "unsteady"
+    ABSENT = "absent"
+    SHARED = "shared"
+    NOISY = "noisy"
+    NOTHING_TO_COMPARE = "nothing_to_compare"
+    OTHER_CHOICE = "other_choice"
+    BUSY = "busy"
+    STALE = "stale"
+    WELL = "well"
 
 
 class Metric(StrEnum):
@@ -33,54 +53,66 @@ class Metric(StrEnum):
     TEMPERATURE_C = "temperature_c"
 
 
-class Side(StrEnum):
-    SLOW = "slow"
-    FAST = "fast"
-    HIGH = "high"
-    LOW = "low"
+class Against(StrEnum):
+    """The three sources of what a unit should have made tonight."""
+
+    PEERS = "peers"
+    PAST = "past"
+    LEVEL = "level"
 
 
 class Confirmation(StrEnum):
+    """What the re-runs said of a suspect."""
+
     NOT_NEEDED = "not_needed"
-    PENDING = "pending"
+    PENDING = "pending"  # slow in the planned rounds; the re-runs are not measured yet
     CONFIRMED = "confirmed"
-    NOT_CONFIRMED = "not_confirmed"
-    INCONCLUSIVE = "inconclusive"  # the re-run gave no answer: the reason gives the cause
+    CLEARED = "cleared"
+    NO_ANSWER = "no_answer"  # no re-run gave a figure
     NOT_PLANNED = "not_planned"  # result files without a campaign: no re-run was planned
 
 
-class ReferenceMode(StrEnum):
-    LEAVE_ONE_OUT_MEDIAN = "leave_one_out_median"
-    MEDIAN = "median"
-    MEAN = "mean"
-    HISTORY = "history"
-    FIXED = "fixed"
+class LevelSource(StrEnum):
+    """The levels that nodes are compared with: none, those of this release, or the fleet's own before those."""
+
+    NONE = "none"
+    SHIPPED = "shipped"
+    OWN = "own"
 
 
 class Tolerances(Frozen):
+    """Limits. `samples_per_second_pct`: against peers; `past_pct`: against the own past. `also_red`: metrics that turn
+    a node red by themselves; else they ask for a look.
+    """
+
     samples_per_second_pct: float = 5.0
     memory_pct: float = 2.0
     temperature_c: float = 10.0
-    reference: ReferenceMode = ReferenceMode.LEAVE_ONE_OUT_MEDIAN
-    fixed_samples_per_second: float | None = None
-    history_pct: float = 1.5
-    history_mads: float = 4.0
-    history_min_points: int = 5
+    past_pct: float = 1.5
+    also_red: tuple[Metric, ...] = ()
 
 
-class MetricVerdict(Frozen):
-    """`deviation`, `limit` and `noise` are percent of the reference; for temperature they are degrees C."""
+class Comparison(Frozen):
+    """One figure of tonight beside one expectation. `deviation`, `limit`, `chance` and `rounds` are percent of the
+    expected value; for temperature they are degrees C. Below 0: slower, less, cooler.
+    """
 
     metric: Metric
-    state: State
-    value: float | None
-    reference: float | None
-    deviation: float | None
+    against: Against
+    value: float
+    expected: float
+    source: str  # of the expectation, a phrase: "the median of 3 peers"
+    deviation: float
     limit: float
-    noise: float | None  # half-width that chance alone explains, from the repeats; None: nothing was repeated
-    side: Side | None
-    reason: str  # one sentence; says why a number is missing
-    gpu: str | None = None  # of several GPUs the one that explains the deviation, where known
+    chance: float | None = None  # the largest that chance shows tonight among all units; None: not a matter of chance
+    rounds: tuple[float, ...] = ()  # the deviation by the planned rounds, then that of each re-run
+    is_off: bool = False  # beyond limit and chance to the bad side, in each round
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the figure is faster, smaller or cooler than its limit allows: a remark, never a fault."""
+        good = self.deviation if self.metric is Metric.SAMPLES_PER_SECOND else -self.deviation
+        return good > max(self.limit, self.chance or 0.0)
 
 
 def gpu_title(index: int, uuid: str | None) -> str:
@@ -89,31 +121,41 @@ def gpu_title(index: int, uuid: str | None) -> str:
 
 
 class Verdict(Frozen):
-    """The verdict on a node, or on one GPU of it."""
+    """The verdict on a node, or on one GPU of it. `reason`: a phrase with the figures that decide."""
 
     state: State
-    metrics: tuple[MetricVerdict, ...]
-    num_runs: int
+    why: Why
     reason: str
+    num_runs: int
+    comparisons: tuple[Comparison, ...] = ()
+    samples_per_second: float | None = None  # this and the next two: tonight's figures; None: not measured
+    memory_gb: float | None = None
+    temperature_c: float | None = None
+    noise_pct: float | None = None  # standard deviation of one run's samples/s by which it was judged
     confirmation: Confirmation = Confirmation.NOT_NEEDED
-    confirm_deviation_pct: float | None = None  # samples/s of the re-run against the same reference
     is_drill: bool = False
-    is_watched: bool = False  # within the limit, but too slow to be well: a warning, not red; closes no breach
-    is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
-    unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
-    disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
-    remarks: tuple[str, ...] = ()  # what the reason adds to those of the metrics
-
-    def metric(self, metric: Metric) -> MetricVerdict | None:
-        return next((m for m in self.metrics if m.metric is metric), None)
+    remarks: tuple[str, ...] = ()  # phrases beside the reason, such as why a figure is missing
+    gpu: str | None = None  # of several GPUs the one that explains the deviation, where known
 
     def value(self, metric: Metric) -> float | None:
-        verdict = self.metric(metric)
-        return verdict.value if verdict else None
+        figure: float | None = getattr(self, metric.value)
+        return figure
 
-    def deviation(self, metric: Metric) -> float | None:
-        verdict = self.metric(metric)
-        return verdict.deviation if verdict else None
+    def comparison(self, metric: Metric, against: Against) -> Comparison | None:
+        return next((c for c in self.comparisons if c.metric is metric and c.against is against), None)
+
+    def deviation(self, metric: Metric, against: Against = Against.PEERS) -> float | None:
+        known = self.comparison(metric, against)
+        return known.deviation if known else None
+
+    @property
+    def off(self) -> tuple[Comparison, ...]:
+        """The comparisons beyond their limits."""
+        return tuple(c for c in self.comparisons if c.is_off)
+
+    @property
+    def is_red(self) -> bool:
+        return self.state is State.RED
 
 
 class GpuVerdict(Verdict):
@@ -137,54 +179,22 @@ class NodeVerdict(Verdict):
     gpus: tuple[GpuVerdict, ...] = ()
 
 
-Judged = TypeVar("Judged", NodeVerdict, GpuVerdict)
-
-
-def with_remark(judged: Judged, remark: str) -> Judged:
-    """Add a remark, in the reason too."""
-    return judged.model_copy(update={"reason": f"{judged.reason}; {remark}", "remarks": (*judged.remarks, remark)})
-
-
 class GroupVerdict(Frozen):
     """All nodes that ran the same work on the same kind of GPU."""
 
     group_id: str
     gpu_name: str | None
-    reference: ReferenceMode
     nodes: tuple[NodeVerdict, ...]
     spread_pct: float | None  # (max - min) / median of the nodes' samples/s
-    noise_pct: float | None  # standard deviation of one run's samples/s: the larger of between runs and between windows
-    detectable_pct: float | None  # smallest deviation that is more than this group's noise
+    noise_pct: float | None  # standard deviation of one run's samples/s
+    detectable_pct: float | None  # smallest deviation from the peers that is more than chance
     choice: str | None = None  # the settings that most nodes' programs chose where the spec says 'auto'
-
-
-class HistoryVerdict(Frozen):
-    node: str
-    group_id: str
-    fingerprint: str | None = None  # of the work; None: unknown
-    state: State  # ok, breach, notice (faster), no_baseline, not_judged
-    samples_per_second: float | None
-    baseline_median: float | None = None  # this and the next two: None where it could not be judged
-    deviation_pct: float | None = None
-    limit_pct: float | None = None
-    num_points: int
-    reason: str
 
 
 class Level(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-class RateChange(Frozen):
-    """The change of one node's samples/s at one work. A warning of it ends at the level before."""
-
-    node: str
-    fingerprint: str  # of the work
-    before: float  # samples/s
-    after: float
-    limit_pct: float  # that the change is larger than, of `before`
 
 
 class Clue(Frozen):
@@ -210,11 +220,11 @@ class Finding(Frozen):
     category: str  # stable: scripts may match on it
     nodes: tuple[str, ...] = ()
     item: str | None = None  # run, campaign, price or file
-    group_id: str | None = None  # of the work that the node is red or undecided at
+    group_id: str | None = None  # of the work that a node's verdict is about
+    why: Why | None = None  # of a finding that explains a node's verdict; None: it stands beside the verdicts
     measured: str
     expected: str
-    evidence: tuple[MetricVerdict, ...] = ()  # the metrics that make a verdict what it is
-    changes: tuple[RateChange, ...] = ()  # of a slowdown or speed-up: each node and work that it is about
+    evidence: tuple[Comparison, ...] = ()  # the comparisons that make a verdict what it is
     summary: str  # a phrase that continues the nodes' names, or a sentence about the item
     cause: str | None = None  # the likely cause, a sentence; None: not known, or the summary says it
     clues: tuple[Clue, ...] = ()  # of a diagnosis: the likeliest cause first, whose category is the finding's
@@ -227,7 +237,7 @@ class Finding(Frozen):
 
     @property
     def headline(self) -> str:
-        """ "node-3 is in breach: samples/s is 9.7 % below ...", "DRILL: ..." where it was slowed on purpose."""
+        """ "node-3 is slow: samples/s is 9.7 % below ...", "DRILL: ..." where it was slowed on purpose."""
         between = ":" if self.item else ""
         return f"{'DRILL: ' if self.is_drill else ''}{self.subject}{between} {self.summary}"
 

@@ -78,7 +78,7 @@ class PlanEstimate(Frozen):
 
 
 def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> PlanEstimate:
-    """The estimate of the plan's runs; re-runs of nodes in breach come on top. `past`: earlier runs by group id."""
+    """The estimate of the plan's runs; re-runs of suspects come on top. `past`: earlier runs by group id."""
     nodes = {node.name: node for node in plan.known}
     alike = grouped(((spec.identity.group_id, _gpu(nodes.get(spec.identity.node), spec)), spec) for spec in plan.specs)
     kinds = tuple(
@@ -240,7 +240,7 @@ def _work_and_gpu(kind: RunKind, kinds: Sequence[RunKind]) -> str:
 
 
 def _reruns(kinds: Sequence[RunKind]) -> list[str]:
-    return ["Re-runs that confirm a breach come on top."] if any(kind.run_s for kind in kinds) else []
+    return ["Re-runs of suspects come on top."] if any(kind.run_s for kind in kinds) else []
 
 
 def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:

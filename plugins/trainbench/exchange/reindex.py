@@ -1,7 +1,8 @@
 """Rebuilds the history from the artefacts: records every campaign of a store again, one at a time, oldest first.
 
 It may run beside Airflow. Recording is one transaction that replaces the campaign's rows, so the last writer's result
-is the same, and campaigns recorded out of order open and close breaches at their own times.
+is the same. Only the newest campaign of its DAG changes notices: an empty history gets those of all nights, and a
+history that has later nights keeps its own.
 """
 
 from __future__ import annotations

@@ -30,23 +30,26 @@ FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_train
     "trainbench.comparison.hardware_survey.saved_memory",
     "test_hardware_survey.py::test_memory_is_saved_against_full_on_equal_work_only",
     also=("saved", "full is"))
-DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.metrics.deviation",
-    "100 x (value - reference) / reference; a node's value is the median of its runs; temperature: degrees C apart",
-    "trainbench.judging.deviations.deviation_of",
-    "test_node_verdicts.py::test_a_node_is_compared_with_the_median_of_the_others",
-    read="(value - reference) / reference. A node's value is the median of its runs.",
+DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.comparisons.deviation",
+    "100 x (value - expected) / expected; value: the median of the planned rounds' median and of each re-run, less "
+    "what the control changed; temperature: degrees C apart",
+    "trainbench.judging.expectations.compare_rate",
+    "test_judged_figures.py::test_the_deviation_by_hand",
+    read="(value - expected) / expected. A node's value is the median of its runs.",
     also=("against *",),
     write=percent)
-REFERENCE = Figure(
-    "reference", "median of the other nodes", "as the value", "verdict.json: groups.nodes.metrics.reference",
-    "median of the other nodes' values",
-    "trainbench.judging.peers.references.nearest_median",
-    "test_references.py::test_the_median_of_the_others_nearest_to_the_node",
-    read="The reference of a node: its peers' median, so that a slow node cannot pull its own reference down.")
+EXPECTED = Figure(
+    "expected", "median of the peers", "as the value", "verdict.json: groups.nodes.comparisons.expected",
+    "against its peers: the median of the other nodes; against its past: that of its first ten nights; against the "
+    "level: that of the GPU",
+    "trainbench.judging.expectations.by_peers",
+    "test_judged_figures.py::test_the_median_of_the_peers_by_hand",
+    read="What a node should make: its peers' median, so that a slow node cannot pull its own expectation down; the "
+    "median of the first ten nights of its GPUs; the level of its kind of GPU.")
 SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
     "100 x (fastest - slowest node) / median of the nodes",
-    "trainbench.judging.peers.node_verdicts.judge_groups",
-    "test_node_verdicts.py::test_the_group_says_its_noise_and_what_it_can_detect",
+    "trainbench.judging.judge.verdict",
+    "test_judged_figures.py::test_the_spread_by_hand",
     read="(fastest node - slowest node) / median of the nodes.")
 NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
@@ -70,19 +73,7 @@ SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.sam
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
     "(docs/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
-    also=("own history",))
-OWN_MEDIAN = Figure("own_median", "own median", "1/s", "history: runs.samples_per_second",
-    "median over the node's earlier campaigns of the same work, image, driver, pod template and GPU",
-    "trainbench.judging.over_time.baseline_deviation.judge_history",
-    "test_baseline_deviation.py::test_a_steady_past_leaves_the_percent_limit")
-LIMIT = Figure("limit", "limit", "%", "history: runs.samples_per_second",
-    "the larger of the percent limit and k x MAD of the past",
-    "trainbench.judging.over_time.baseline_deviation.judge_history",
-    "test_baseline_deviation.py::test_a_noisy_past_widens_the_limit")
-PAST_RUNS = Figure("past_runs", "past runs", "1", "history: runs",
-    "campaigns in the baseline",
-    "trainbench.history.history.baseline_rates",
-    "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first")
+    also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
     "trainbench.reporting.strategy_tables._table",

@@ -1,1 +1,1 @@
-"""The SQL database of all runs, verdicts, breaches and warnings, with its schema."""
+"""The SQL database of all runs, verdicts and notices, with its schema."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.core.verdicts import Against, Finding, Why
 from trainbench.history.baseline_tables import baselines
 from trainbench.history.node_names import other_names
-from trainbench.history.notice_tables import warnings
+from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import OURS, runs
-from trainbench.history.warnings import changes_json, stored_changes
-from trainbench.judging.warning_findings import WarningKind
 
 MAX_WHY, MAX_WHO = 500, 200
 MAX_ID = 2**31 - 1
-_BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == WarningKind.SLOW.value)
 
 
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:
@@ -36,22 +35,26 @@ def accept(
     since: datetime | None = None,
     fingerprint: str | None = None,
 ) -> Baseline:
-    """Accept a node's present level. `node`: None for all nodes. `since`: by default the first night with a warning,
-    else the last night.
+    """Accept a node's present level. `node`: None for all nodes. `since`: by default the night that opened a notice of
+    a node that is slower than its past, else the last night.
 
-    This closes open warnings that the node fell behind its past. It holds for all names that the node's GPUs have had.
-    Raises BaselineError.
+    This closes these notices. It holds for all names that the node's GPUs have had. Raises BaselineError.
     """
     who, why = _text(who, "the name of who accepts", MAX_WHO), _text(why, "the reason", MAX_WHY)
     _refuse_unknown(connection, node, fingerprint)
     others = other_names(connection, node) if node else ()
-    since = since or _level_since(connection, (node, *others) if node else ())
+    names = (node, *others) if node else ()
+    slower = [row for row in _slower(connection) if not names or row.node in names]
+    since = since or _level_since(connection, names, [row.campaign_id for row in slower])
     if since > at:
         raise BaselineError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
     values = {"node": node, "fingerprint": fingerprint, "since": since, "who": who, "why": why, "accepted_at": at}
     stored = insert(baselines).values(**values, other_names=json.dumps(others)).returning(baselines.c.id)
     accepted = Baseline.model_validate({"id": connection.execute(stored).scalar_one(), **values, "other_names": others})
-    _close_warnings(connection, accepted)
+    end = {"closed_at": at, "ended": f"accepted as the new level by {who}: {why}"}
+    for row in slower:
+        if fingerprint is None or fingerprint in _works_of(connection, row):
+            connection.execute(update(notices).where(notices.c.id == row.id).values(end))
     return accepted
 
 
@@ -85,28 +88,33 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
         )
 
 
-def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
-    """Start of the first campaign with an open warning, else of the last one. `names`: of the node; empty: of all."""
-    warned = select(warnings.c.campaign_id).where(_BEHIND)
+def _slower(connection: Connection) -> list[Row[Any]]:
+    """The open notices of nodes that are slower than their own past."""
+    rows = connection.execute(select(notices).where(notices.c.closed_at.is_(None), ~notices.c.is_drill)).all()
+    return [row for row in rows if row.why == Why.CHANGED or row.against == Against.PAST or _is_below_past(row)]
+
+
+def _is_below_past(row: Row[Any]) -> bool:
+    evidence = Finding.model_validate_json(row.finding).evidence
+    return any(each.is_off and each.against is Against.PAST for each in evidence)
+
+
+def _works_of(connection: Connection, row: Row[Any]) -> Collection[str]:
+    """The fingerprints of the work that a notice is about."""
+    of_work = (runs.c.campaign_id == row.campaign_id) & (runs.c.group_id == row.group_id) & (runs.c.node == row.node)
+    return connection.execute(select(runs.c.fingerprint).where(of_work).distinct()).scalars().all()
+
+
+def _level_since(connection: Connection, names: Sequence[str], campaign_ids: Sequence[str]) -> datetime:
+    """Start of the first of these campaigns; without any, of the last one. `names`: of the node; empty: of all."""
     last = select(runs.c.campaign_id).where(OURS).order_by(runs.c.started_at.desc()).limit(1)
     if names:
-        warned, last = warned.where(warnings.c.node.in_(names)), last.where(runs.c.node.in_(names))
-    ids = connection.execute(warned).scalars().all() or connection.execute(last).scalars().all()
-    began = select(func.min(runs.c.started_at)).where(runs.c.campaign_id.in_(ids))
-    since: datetime = connection.execute(began).scalar_one()
+        last = last.where(runs.c.node.in_(names))
+    ids = campaign_ids or connection.execute(last).scalars().all()
+    since: datetime = connection.execute(
+        select(func.min(runs.c.started_at)).where(runs.c.campaign_id.in_(ids))
+    ).scalar_one()
     return since
-
-
-def _close_warnings(connection: Connection, accepted: Baseline) -> None:
-    """Close the open warnings of the accepted works; those of other works stay open."""
-    ended = f"accepted as the new level by {accepted.who}: {accepted.why}"
-    for row in connection.execute(select(warnings).where(_BEHIND)).all():
-        changes = stored_changes(row.changes)
-        rest = [change for change in changes if not accepted.is_about(row.node, change.fingerprint)]
-        if len(rest) == len(changes):
-            continue
-        end = {"changes": changes_json(rest)} if rest else {"closed_at": accepted.accepted_at, "ended": ended}
-        connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
 
 
 def _text(text: str, what: str, most: int) -> str:

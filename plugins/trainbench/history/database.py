@@ -71,7 +71,7 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one breach.
+        # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one notice.
         if connection.get_execution_options().get("is_write"):
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_WRITE_LOCK})
 

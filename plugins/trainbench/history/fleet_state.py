@@ -1,29 +1,34 @@
-"""Each node as it stands now: condition, latest figures, open breaches, and what its runs cost."""
+"""Each node as it stands now: its state, latest figures, open notices, and what its runs cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, select, true
+from sqlalchemy import ColumnElement, Connection, Row, func, select, true
 
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import share_field
+from trainbench.core.formats import day, one_line
+from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
+from trainbench.core.states import NodeState, state_now
+from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import RATE_FIGURES
-from trainbench.history.breach import open_breaches_by_node
-from trainbench.history.node_conditions import DECIDED_DAYS, node_conditions
-from trainbench.history.notice_tables import warnings
+from trainbench.history.marks import marked_nodes
+from trainbench.history.notice_tables import notices
+from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.run_tables import OURS, runs
-from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.judging.node_condition import NodeCondition
-from trainbench.judging.warning_findings import WarningKind
+from trainbench.history.summaries import absent_nodes
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
 
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30
+NAMES_AT_ONCE = 500
 ROWS_AT_ONCE = 5000  # of a week's verdicts only the latest of each node are kept
+NO_VERDICT = NodeState("", State.NOT_CHECKED, Why.STALE)
 
 
 class WorkFigures(NamedTuple):
@@ -33,23 +38,25 @@ class WorkFigures(NamedTuple):
     gpu_name: str | None
     samples_per_second: float | None
     deviation_pct: float | None  # from the peers
+    past_deviation_pct: float | None
+    level_deviation_pct: float | None
 
 
-class NodeState(NamedTuple):
+class NodeNow(NamedTuple):
     """`judged_at`: end of the latest campaign that gave it a verdict. `works`: without those of a drill; empty where
-    that campaign is older than the fleet's week: an open breach keeps the node.
+    that campaign is older than the fleet's week: an open notice keeps the node.
     """
 
-    condition: NodeCondition
+    state: NodeState
     judged_at: datetime | None  # None: its verdicts are gone
-    num_open_breaches: int  # acknowledged ones included
+    num_open_notices: int  # acknowledged ones included
     works: tuple[WorkFigures, ...]
     probe_shares_pct: Mapping[str, float]  # probe, as "h2d" -> share of the data sheet in that campaign, the lowest
     is_marked: bool  # this installation keeps other work away from it, as far as its runs and commands know
 
     @property
     def node(self) -> str:
-        return self.condition.node
+        return self.state.node
 
 
 class NodeSpend(NamedTuple):
@@ -62,90 +69,143 @@ class NodeSpend(NamedTuple):
 
 class FleetState(NamedTuple):
     judged_at: datetime | None  # the newest verdict on any node; None: there is none
-    nodes: tuple[NodeState, ...]
+    nodes: tuple[NodeNow, ...]
     spends: tuple[NodeSpend, ...]  # of all nodes that ran anything, judged or not, within SPEND_DAYS
 
 
 def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) -> FleetState:
-    judged_at = _newest_verdict(connection)
+    is_judged = select(node_verdicts.c.node).where(node_verdicts.c.work_id == works.c.id).exists()
+    newest = select(works.c.at).where(is_judged).order_by(works.c.at.desc()).limit(1)
+    judged_at: datetime | None = connection.execute(newest).scalar()
     since = (judged_at or now) - timedelta(days=FLEET_DAYS)
-    latest = _latest_verdicts(connection, since)
-    conditions = node_conditions(
-        connection,
-        latest.keys(),
-        now,
-        fresh,
-        lately=works.c.at >= since,
-        quarter=works.c.at >= now - timedelta(days=DECIDED_DAYS),
-        of_breaches=true(),
-    )
-    is_open, marked = open_breaches_by_node(connection, true()), _marked(connection)
-    judged = {node: rows[0].at for node, rows in latest.items()}
-    judged |= _last_judged(connection, is_open.keys() - latest.keys())
-    nodes = (
-        NodeState(
-            condition=each,
-            judged_at=judged.get(each.node),
-            num_open_breaches=len(is_open.get(each.node, ())),
-            works=_figures(latest.get(each.node, ())),
-            probe_shares_pct=_probe_shares_pct(latest.get(each.node, ())),
-            is_marked=each.node in marked,
-        )
-        for each in conditions
-    )
+    is_open, marked = _open_notices(connection, true()), marked_nodes(connection)
+    latest, absent = _latest(connection, works.c.at >= since), _absent(connection, works.c.at >= since)
+    nodes = []
+    for name in sorted(latest.keys() | is_open.keys() | absent.keys(), key=natural):
+        of_node, rows = is_open.get(name, ()), latest.get(name, ())
+        at = rows[0].at if rows else _last_judged(connection, name)
+        figures = _figures(row for row in rows if not row.is_drill)
+        state = _state(name, rows, at, of_node, absent.get(name), now, fresh)
+        nodes.append(NodeNow(state, at, len(of_node), figures, _probe_shares_pct(rows), name in marked))
     return FleetState(judged_at, tuple(nodes), _spends(connection, now - timedelta(days=SPEND_DAYS)))
 
 
-def _newest_verdict(connection: Connection) -> datetime | None:
-    is_judged = select(node_verdicts.c.node).where(node_verdicts.c.work_id == works.c.id).exists()
-    newest: datetime | None = connection.execute(
-        select(works.c.at).where(is_judged).order_by(works.c.at.desc()).limit(1)
-    ).scalar()
-    return newest
+def nodes_now(
+    connection: Connection,
+    names: Collection[str],
+    now: datetime,
+    fresh: timedelta,
+    *,
+    lately: ColumnElement[bool],
+    of_notices: ColumnElement[bool],
+) -> tuple[NodeState, ...]:
+    """The states of these nodes, of absent ones and of those with an open notice, in natural order. `lately`, on
+    `works`: where their latest verdicts are; `of_notices`, on `notices`: those that count.
+    """
+    is_open, latest = _open_notices(connection, of_notices), _latest(connection, lately, sorted(names))
+    absent = _absent(connection, lately)
+    return tuple(
+        _state(name, rows, rows[0].at if rows else None, is_open.get(name, ()), absent.get(name), now, fresh)
+        for name in sorted({*names, *is_open, *absent}, key=natural)
+        for rows in [latest.get(name, ())]
+    )
 
 
-def _latest_verdicts(connection: Connection, since: datetime) -> Mapping[str, list[Row[Any]]]:
-    """Node -> its verdicts of the latest campaign that judged it, one for each work."""
+def _state(
+    name: str,
+    rows: Sequence[Row[Any]],
+    judged_at: datetime | None,
+    of_node: Sequence[Notice],
+    absent_at: datetime | None,
+    now: datetime,
+    fresh: timedelta,
+) -> NodeState:
+    """A red notice's own reason, unless the latest verdict is red for another; and since when."""
+    latest = NO_VERDICT._replace(node=name)
+    if rows:
+        worst = next((row for row in rows if (row.state, row.why) == (row.node_state, row.node_why)), rows[0])
+        latest = NodeState(name, State(worst.node_state), Why(worst.node_why), worst.reason or "", worst.at)
+    red = [notice for notice in of_node if notice.state is State.RED]
+    if absent_at is not None and (judged_at is None or judged_at < absent_at):
+        told = next((notice.node_state for notice in of_node if notice.why is Why.ABSENT), None)
+        latest = told or NodeState(name, State.LOOK, Why.ABSENT, since=absent_at)
+        judged_at = absent_at
+    open_red = None
+    if red:
+        unseen = [notice for notice in red if notice.acknowledgement is None]
+        first = (unseen or red)[0].node_state
+        told = latest if latest.state is State.RED else first
+        open_red = told._replace(reason=one_line(told.reason), since=first.since)
+    is_acknowledged = bool(red) and all(notice.acknowledgement for notice in red)
+    state = state_now(
+        latest, now=now, judged_at=judged_at, open_red=open_red, is_acknowledged=is_acknowledged, fresh=fresh
+    )
+    if state.why is Why.STALE:
+        return state._replace(reason=f"last on {day(judged_at)}" if judged_at else "never")
+    return state
+
+
+def _open_notices(connection: Connection, which: ColumnElement[bool]) -> Mapping[str, Sequence[Notice]]:
+    """Node -> its open notices, the oldest first."""
+    is_open = which & notices.c.closed_at.is_(None) & (notices.c.node != "")
+    query = select_notices().where(is_open).order_by(notices.c.opened_at, notices.c.id)
+    return grouped((notice.node, notice) for notice in map(notice_of, connection.execute(query)))
+
+
+def _absent(connection: Connection, lately: ColumnElement[bool]) -> Mapping[str, datetime]:
+    """Node -> when the newest campaign of a DAG found it absent."""
+    newest = select(works.c.suite, func.max(works.c.at).label("at")).where(lately).group_by(works.c.suite).subquery()
+    is_newest = (campaigns.c.suite == newest.c.suite) & (campaigns.c.finished_at == newest.c.at)
+    rows = connection.execute(select(campaigns.c.absent, campaigns.c.finished_at).join(newest, is_newest))
+    return {name: row.finished_at for row in rows for name in absent_nodes(row.absent)}
+
+
+def _latest(
+    connection: Connection, lately: ColumnElement[bool], names: Sequence[str] | None = None
+) -> Mapping[str, list[Row[Any]]]:
+    """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all."""
+    columns = (
+        "node", "state", "why", "reason", "node_state", "node_why", "is_drill", "samples_per_second", "deviation_pct",
+        "past_deviation_pct", "level_deviation_pct",
+    )  # fmt: skip
     query = (
         select(
-            *(node_verdicts.c[name] for name in ("node", "samples_per_second", "deviation_pct", "is_drill")),
+            *(node_verdicts.c[name] for name in columns),
             *(works.c[name] for name in ("campaign_id", "group_id", "gpu_name", "at")),
             *(runs.c[each.name] for each in RATE_FIGURES),
         )
         .join(works, works.c.id == node_verdicts.c.work_id)
         .outerjoin(runs, (runs.c.campaign_id == works.c.campaign_id) & (runs.c.run_id == node_verdicts.c.run_id))
-        .where(works.c.at >= since)
+        .where(lately)
         .order_by(works.c.at, works.c.id)
     )
+    queries = [query]
+    if names is not None:
+        pieces = (names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE))
+        # The first work bounds the index of nodes, whose order is that of the works.
+        first = connection.execute(select(func.min(works.c.id)).where(lately)).scalar()
+        queries = [query.where(node_verdicts.c.node.in_(s), node_verdicts.c.work_id >= first) for s in pieces if first]
     latest: dict[str, list[Row[Any]]] = {}
-    for row in connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query):
-        of_node = latest.setdefault(row.node, [])
-        if of_node and of_node[0].campaign_id != row.campaign_id:
-            of_node.clear()
-        of_node.append(row)
+    for each in queries:
+        for row in connection.execute(
+            each.execution_options(yield_per=ROWS_AT_ONCE)
+        ):  # of the connection it would stay
+            of_node = latest.setdefault(row.node, [])
+            if of_node and of_node[0].campaign_id != row.campaign_id:
+                of_node.clear()
+            of_node.append(row)
     return latest
 
 
-def _marked(connection: Connection) -> frozenset[str]:
-    is_mark = (warnings.c.kind == WarningKind.MARKED.value) & warnings.c.closed_at.is_(None)
-    return frozenset(connection.execute(select(warnings.c.node).where(is_mark)).scalars())
-
-
-def _last_judged(connection: Connection, names: Collection[str]) -> dict[str, datetime]:
-    query = (
-        select(node_verdicts.c.node, func.max(works.c.at).label("at"))
-        .join(works, works.c.id == node_verdicts.c.work_id)
-        .where(node_verdicts.c.node.in_(sorted(names)))
-        .group_by(node_verdicts.c.node)
-    )
-    return {row.node: row.at for row in connection.execute(query)}
+def _last_judged(connection: Connection, name: str) -> datetime | None:
+    of_node = select(func.max(works.c.at)).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
+    at: datetime | None = connection.execute(of_node.where(node_verdicts.c.node == name)).scalar()
+    return at
 
 
 def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
     return tuple(
-        WorkFigures(row.group_id, row.gpu_name, row.samples_per_second, row.deviation_pct)
-        for row in verdicts
-        if not row.is_drill
+        WorkFigures(row.group_id, *(row._mapping[name] for name in WorkFigures._fields[1:])) for row in verdicts
     )
 
 

@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 
 from sqlalchemy import Connection, func, select
 
 from bench_image.contract.result import Status
+from trainbench.core.baselines import Baseline, in_force
+from trainbench.core.verdicts import Why
+from trainbench.history.baselines import read_baselines
 from trainbench.history.run_tables import OURS, runs
-from trainbench.judging.over_time.node_history import NodeRecord, join_records
+from trainbench.judging.past import NodeRecord, join_records
 from trainbench.results.setups import Setup
 
-TRAIL_CAMPAIGNS = 30  # a month of nights; an older change is today's normal level
-
-_COLUMNS = (
+MAX_CAMPAIGNS = 90  # a quarter of a year of nights
+# What accepting a level forgives: the node was measured, and its figures were the new level already.
+SLOWER = frozenset({Why.SLOW, Why.BEHIND, Why.CHANGED, Why.ONCE, Why.PAIR})
+_FIGURES = (
     runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
-    runs.c.judged_samples_per_second, runs.c.temperature_mean_c, runs.c.driver, runs.c.image, runs.c.kernel,
-    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.pod_template,
+    runs.c.judged_samples_per_second, runs.c.peak_memory_gb, runs.c.temperature_mean_c, runs.c.is_baseline, runs.c.why,
+)  # fmt: skip
+_SETUP = (
+    runs.c.driver, runs.c.image, runs.c.kernel, runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids,
+    runs.c.pod_template,
 )  # fmt: skip
 
 
 def read_node_records(
     connection: Connection, fingerprints: Collection[str], campaign_id: str, before: datetime
 ) -> tuple[NodeRecord, ...]:
-    """Records of the last campaigns before this one, for each node, work and campaign, oldest first."""
+    """Records of the last campaigns before this one, for each node, work and campaign, oldest first.
+
+    Of nodes with an accepted level, what lies before it is left out, and runs that were slower than their past until
+    its acceptance count.
+    """
+    accepted = read_baselines(connection)
     return join_records(
-        point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before)
+        point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before, accepted)
     )
 
 
-def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[NodeRecord]:
+def _runs(
+    connection: Connection, work: str, campaign_id: str, before: datetime, accepted: Sequence[Baseline]
+) -> Iterator[NodeRecord]:
     of_work = OURS & (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
     valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.judged_samples_per_second > 0)
     # The newest campaigns with a valid run of this work, then their runs, oldest first.
@@ -42,26 +56,37 @@ def _runs(connection: Connection, work: str, campaign_id: str, before: datetime)
         .where(valid)
         .group_by(runs.c.campaign_id)
         .order_by(began_at.desc())
-        .limit(TRAIL_CAMPAIGNS)
+        .limit(MAX_CAMPAIGNS)
         .subquery()
     )
     query = (
-        select(*_COLUMNS)
+        select(*_FIGURES, *_SETUP)
         .join(recent, recent.c.campaign_id == runs.c.campaign_id)
         .where(valid)
         .order_by(recent.c.began_at, runs.c.campaign_id, runs.c.round)
     )
+    levels: dict[str, Baseline | None] = {}
     for row in connection.execute(query):
-        values = tuple(row)
+        campaign, at, node, fingerprint, gpu_name, rate, memory_gb, temperature_c, counts, why, *setup = tuple(row)
+        if accepted:
+            if node not in levels:
+                levels[node] = in_force(accepted, node, work, before)
+            level = levels[node]
+            if level is not None and at < level.since:
+                continue
+            counts = counts or (level is not None and at <= level.accepted_at and why in SLOWER)
         yield NodeRecord(
-            campaign_id=values[0],
-            at=values[1],
-            node=values[2],
-            fingerprint=values[3],
-            gpu_name=values[4],
-            samples_per_second=values[5],
-            temperature_c=values[6],
-            setup=stored_setup(*values[7:]),
+            campaign_id=campaign,
+            at=at,
+            node=node,
+            fingerprint=fingerprint,
+            gpu_name=gpu_name,
+            samples_per_second=rate,
+            # Without a GPU it is the resident memory of the process, which depends on what else the host does.
+            memory_gb=memory_gb if gpu_name else None,
+            temperature_c=temperature_c,
+            setup=stored_setup(*setup),
+            counts=counts,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,10 +11,10 @@ from typing import Any
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.compact_rows import CompactRow
-from trainbench.core.verdicts import RED, State
+from trainbench.core.verdicts import Against, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
-from trainbench.judging.node_runs import judged_rate
+from trainbench.judging.run_rates import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
@@ -23,8 +22,9 @@ from trainbench.results.campaign import IMPORTED, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 from trainbench.results.setups import setup_of
+from trainbench.results.shared_gpu import shared_by
 
-NOT_A_BASELINE = RED | {State.BUSY}
+NO_FIGURES = frozenset({Why.FAILED, Why.MISSING, Why.BROKEN_GPU, Why.OTHER_NUMBERS, Why.BUSY})
 
 
 def rows(campaign: Campaign) -> list[CompactRow]:
@@ -34,17 +34,19 @@ def rows(campaign: Campaign) -> list[CompactRow]:
 
 def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
     """A row for each result, by their end. `parts` collects runs without a row."""
-    states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
-    # A node whose program chose two works has two verdicts; a run slower than its past in either is no baseline.
-    by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
-    history_states = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
+    # A node whose program chose two works has two verdicts; the run gets the worse one.
+    by_state = sorted(
+        ((group.group_id, node) for group in campaign.groups for node in group.nodes),
+        key=lambda pair: -list(State).index(pair[1].state),
+    )
+    verdicts = {(group_id, node.node): node for group_id, node in by_state}
     scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
     known = zip(campaign.results, campaign.costs, scaling, strict=False)
     priced = {id(result): (cost, efficiency) for result, cost, efficiency in known}
 
     def row(result: RunResult) -> CompactRow:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
-        made = _row(result, *priced[id(result)], states.get(subject), history_states.get(subject))
+        made = _row(result, *priced[id(result)], verdicts.get(subject))
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
         made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
@@ -68,11 +70,8 @@ def _as_imported(campaign_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"node": f"{source}/{row['node']}", "peers": peers, "is_baseline": False, "gpu_uuids": None}
 
 
-def _row(
-    result: RunResult, cost: RunCost, scaling: Efficiency | None, state: State | None, past: State | None
-) -> dict[str, Any]:
+def _row(result: RunResult, cost: RunCost, scaling: Efficiency | None, verdict: NodeVerdict | None) -> dict[str, Any]:
     spec, context = result.spec, result.context
-    key = history_key(result)
     return {
         "run_id": spec.identity.run_id,
         "group_id": spec.identity.group_id,
@@ -83,16 +82,15 @@ def _row(
         "strategy": spec.placement.strategy.value,
         "preset": spec.work.preset.value,
         "fingerprint": result.effective_spec.fingerprint,
-        "history_key": key,
         "gpu_name": gpu_name(result),
         "driver": context.driver if context else None,
         "image": context.image if context else None,
         "torch": context.libraries.get("torch") if context else None,
         "status": result.status.value,
-        "state": state.value if state else None,
-        "history_state": past.value if past else None,
+        "state": verdict.state.value if verdict else None,
+        "why": verdict.why.value if verdict else None,
         "is_drill": spec.drill is not None,
-        "is_baseline": key is not None and _is_healthy(result, state, past),
+        "is_baseline": _counts(result, verdict),
         "judged_samples_per_second": judged_rate(result),
         **{each.name: value for each, value in run_values(result, cost, scaling).items() if each.stored},
         **_paid_for(result, cost),
@@ -124,26 +122,12 @@ def _setup_values(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _is_healthy(result: RunResult, state: State | None, past: State | None) -> bool:
-    is_judged_well = state not in NOT_A_BASELINE and past is not State.BREACH
-    return result.status is Status.OK and result.spec.drill is None and is_judged_well
-
-
-def history_key(result: RunResult) -> str | None:
-    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, pod
-    template, kind of GPU and libraries (torch, transformers, peft, bitsandbytes, accelerate, triton, CUDA runtime and
-    NCCL).
-
-    Their versions stand beside the image because a tag can move. None for a run that has no context.
+def _counts(result: RunResult, verdict: NodeVerdict | None) -> bool:
+    """Whether the run enters the past of its node: measured, alone on its GPU, with right numbers, not below that past.
+    A node that was always slow has that as its past.
     """
-    if result.context is None:
-        return None
-    same = {
-        "fingerprint": result.effective_spec.fingerprint,
-        "image": result.context.image,
-        "driver": result.context.driver,
-        "gpus": sorted(gpu.name for gpu in result.context.gpus),
-        "libraries": result.context.libraries,
-        "pod_template": result.context.pod_template,
-    }
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
+    if result.status is not Status.OK or result.spec.drill is not None or shared_by(result) is not None:
+        return False
+    if verdict is None:
+        return True
+    return verdict.why not in NO_FIGURES and not any(c.against is Against.PAST for c in verdict.off)

@@ -1,4 +1,4 @@
-"""The tables of the history: one row for each run, one for each breach. The migration builds exactly these."""
+"""The table of runs. The migrations build exactly this."""
 
 from __future__ import annotations
 
@@ -56,16 +56,15 @@ runs = Table(
     Column("strategy", String, nullable=False),
     Column("preset", String, nullable=False),
     Column("fingerprint", String, nullable=False),
-    Column("history_key", String),
     Column("gpu_name", String),
     Column("driver", String),
     Column("image", String),
     Column("torch", String),
     Column("status", String, nullable=False),
-    Column("state", String),
-    Column("history_state", String),
+    Column("state", String),  # this and the next: of its node at this work; null: it judges no node
+    Column("why", String),
     Column("is_drill", Boolean, nullable=False),
-    Column("is_baseline", Boolean, nullable=False),
+    Column("is_baseline", Boolean, nullable=False),  # it counts in the past of its node
     Column("started_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
     *(Column(each.name, Float) for each in STORED),  # figures of all its GPUs together, as the catalogue defines them
@@ -85,46 +84,9 @@ runs = Table(
     Column("judged_samples_per_second", Float),  # see `judged_rate`; the node's baseline is made from it
     Index("runs_by_work", "fingerprint", "started_at"),
     Index("runs_by_work_id", "work_id", "node"),
-    Index("runs_by_node", "node", "history_key", "started_at"),
+    Index("runs_by_node", "node", "started_at"),
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),
 )
 
 OURS = runs.c.suite != IMPORTED_SUITE  # what others measured is no state, past or cost of this installation
-
-breaches = Table(
-    "breaches",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("node", String, nullable=False),
-    Column("group_id", String, nullable=False),
-    Column("campaign_id", String, nullable=False),
-    Column("state", String, nullable=False),
-    Column("reason", String, nullable=False),
-    Column("is_drill", Boolean, nullable=False),
-    Column("opened_at", UtcDateTime, nullable=False),
-    Column("closed_at", UtcDateTime),
-    Column("closed_by_campaign_id", String),
-    Column("dag_id", String, nullable=False),  # the suite of the campaign that opened it, as in `runs`
-    Column("dag_run_id", String),
-    Column("gpu_name", String),
-    Column("model", String),
-    Column("recipe", String),
-    Column("strategy", String),
-    Column("finding", String, nullable=False),  # JSON: a Finding, as the judgement made it
-    Column("ended", String),  # its end as a phrase; null while it is open
-    Index("breaches_by_node", "node", "group_id", "opened_at"),
-    Index("breaches_by_end", "closed_at"),
-)
-
-# At most one open breach of a kind: a drill does not hide a real one.
-_open = breaches.c.closed_at.is_(None)
-Index(
-    "breaches_open",
-    breaches.c.node,
-    breaches.c.group_id,
-    breaches.c.is_drill,
-    unique=True,
-    sqlite_where=_open,
-    postgresql_where=_open,
-)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,17 +15,17 @@ from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.compact_rows import CompactRow
 from trainbench.core.grouping import grouped
+from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
-from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
+from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.judging.conditions_of_campaign import conditions
-from trainbench.judging.node_condition import NodeCondition
+from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 
 Rows = Sequence[Mapping[str, Any]]
 WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
-LIMITS = {
+LIMITS = {  # of the comparison with the peers
     Metric.SAMPLES_PER_SECOND: "samples_per_second_limit_pct",
     Metric.MEMORY_GB: "memory_limit_pct",
     Metric.TEMPERATURE_C: "temperature_limit_c",
@@ -101,15 +102,13 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[WorkSummary, ...]:
         for (_, of_key), work in zip(members.items(), made, strict=True)
         for row in of_key
     }
-    history_verdicts = {(past.group_id, past.node): past for past in campaign.history}
     runs_of = grouped(((row["group_id"], row["node"]), row) for row in rows)
-    condition_of = {node.node: node for node in conditions(campaign)}
+    states = {node.node: node for node in campaign.node_states}
     for group in campaign.groups:
         for node in group.nodes:
             subject = (group.group_id, node.node)
             work = of_node.get(subject) or _work_of_missing(campaign, group, made)
-            past, own = history_verdicts.get(subject), runs_of.get(subject, ())
-            work.verdicts[node.node] = _verdict_row(node, past, own, condition_of[node.node])
+            work.verdicts[node.node] = _verdict_row(node, runs_of.get(subject, ()), states[node.node])
     return tuple(made)
 
 
@@ -126,15 +125,28 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         "num_runs": len(rows),
         "num_failed": _num_failed(rows),
         "num_nodes": len({node.node for node in campaign.nodes}),
-        "num_red": len({node.node for node in campaign.red_nodes if not node.is_drill}),
+        "num_red": len({node.node for node in campaign.red_nodes}),
         **_limits(campaign),
+        "absent": json.dumps([node.node for node in campaign.node_states if _is_missed(campaign, node)]),
     }
+
+
+def _is_missed(campaign: Campaign, node: NodeState) -> bool:
+    """Whether nothing ran on it, and not because somebody wanted that."""
+    return node.why is Why.ABSENT and finding_of(campaign, node).level is not Level.INFO
+
+
+def absent_nodes(text: str) -> list[str]:
+    """The nodes in a column `absent`."""
+    names: list[str] = json.loads(text)
+    return names
 
 
 def _limits(campaign: Campaign) -> dict[str, float | None]:
     """The limits of a campaign, which are the same in all of its verdicts."""
-    used = {verdict.metric: verdict.limit for node in campaign.nodes for verdict in node.metrics}
-    return {column: used.get(metric) for metric, column in LIMITS.items()}
+    used = {(each.metric, each.against): each.limit for node in campaign.nodes for each in node.comparisons}
+    limits = {column: used.get((metric, Against.PEERS)) for metric, column in LIMITS.items()}
+    return limits | {"past_limit_pct": used.get((Metric.SAMPLES_PER_SECOND, Against.PAST))}
 
 
 def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
@@ -207,29 +219,36 @@ def _head(campaign: Campaign, group_id: str) -> dict[str, Any]:
     }
 
 
-def _verdict_row(
-    node: NodeVerdict, past: HistoryVerdict | None, rows: Rows, condition: NodeCondition
-) -> dict[str, Any]:
+def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str, Any]:
+    past = verdict.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+    level = verdict.comparison(Metric.SAMPLES_PER_SECOND, Against.LEVEL)
     return {
-        "node": node.node,
+        "node": verdict.node,
         "run_id": middle_run((row["run_id"], row["samples_per_second"]) for row in rows),
-        "num_runs": node.num_runs,
-        "state": node.state.value,
-        "is_red": node.state in RED and not node.is_drill,
-        "history_state": past.state.value if past else None,
-        "condition": condition.condition.value,
-        "condition_reason": condition.reason or None,
-        "confirmation": node.confirmation.value,
-        "is_watched": node.is_watched,
-        "is_drill": node.is_drill,
-        "samples_per_second": node.value(Metric.SAMPLES_PER_SECOND),
-        "deviation_pct": node.deviation(Metric.SAMPLES_PER_SECOND),
-        "own_median_samples_per_second": past.baseline_median if past else None,
-        "history_deviation_pct": past.deviation_pct if past else None,
-        "memory_deviation_pct": node.deviation(Metric.MEMORY_GB),
-        "temperature_deviation_c": node.deviation(Metric.TEMPERATURE_C),
-        "reason": None if node.state is State.OK else node.reason,
+        "num_runs": verdict.num_runs,
+        "state": verdict.state.value,
+        "why": verdict.why.value,
+        "reason": None if verdict.state is State.WELL else verdict.reason,
+        "node_state": node.state.value,
+        "node_why": node.why.value,
+        "is_red": verdict.is_red,
+        "is_drill": verdict.is_drill,
+        "confirmation": verdict.confirmation.value,
+        "samples_per_second": verdict.samples_per_second,
+        "noise_pct": verdict.noise_pct,
+        "deviation_pct": verdict.deviation(Metric.SAMPLES_PER_SECOND),
+        "past_deviation_pct": past.deviation if past else None,
+        "past_expected": past.expected if past else None,
+        "level_deviation_pct": level.deviation if level else None,
+        "level_expected": level.expected if level else None,
+        "memory_deviation_pct": _of_peers_or_past(verdict, Metric.MEMORY_GB),
+        "temperature_deviation_c": _of_peers_or_past(verdict, Metric.TEMPERATURE_C),
     }
+
+
+def _of_peers_or_past(verdict: NodeVerdict, metric: Metric) -> float | None:
+    of_peers = verdict.deviation(metric)
+    return verdict.deviation(metric, Against.PAST) if of_peers is None else of_peers
 
 
 def _num_failed(rows: Rows) -> int:

@@ -1,4 +1,4 @@
-"""Tables that the pages read beside `runs` and `breaches`: campaigns, their works and verdicts, acknowledgements.
+"""Tables that the pages read beside `runs` and `notices`: campaigns, their works and verdicts.
 
 A verdict refers to its work by a number, so that a million verdicts stay small. Filters read `works`, which has a few
 rows for each campaign. The migration builds exactly these.
@@ -29,6 +29,8 @@ campaigns = Table(
     Column("samples_per_second_limit_pct", Float),  # this and the next two: from the peers; null: nothing was judged
     Column("memory_limit_pct", Float),
     Column("temperature_limit_c", Float),
+    Column("past_limit_pct", Float),  # of samples/s, from the own past
+    Column("absent", String, nullable=False, server_default="[]"),  # JSON: nodes on which nothing could run
     Index("campaigns_by_suite", "suite", "finished_at"),
     Index("campaigns_by_time", "finished_at"),
 )
@@ -62,7 +64,7 @@ works = Table(
     Index("works_by_campaign", "campaign_id"),
 )
 
-ON_THE_MAP = ("condition", "deviation_pct")
+ON_THE_MAP = ("node_state", "node_why", "deviation_pct")
 
 # Every node that ever had a verdict, so that a search need not read a million verdicts.
 nodes = Table(
@@ -80,37 +82,25 @@ node_verdicts = Table(
     Column("node", String, primary_key=True),
     Column("run_id", String),  # the run with the middle throughput, else the first; null: no run at all
     Column("num_runs", Integer, nullable=False),
-    Column("state", String, nullable=False),
+    Column("state", String, nullable=False),  # at this work
+    Column("why", String, nullable=False),
+    Column("reason", String),  # null when the node is well
+    Column("node_state", String, nullable=False),  # of the node, the same for all works of its campaign
+    Column("node_why", String, nullable=False),
     Column("is_red", Boolean, nullable=False),  # red without a drill
-    Column("history_state", String),  # null: not compared with its own past
-    Column("condition", String, nullable=False),  # the node's, the same for all works of its campaign
-    Column("condition_reason", String),
-    Column("confirmation", String, nullable=False),
-    Column("is_watched", Boolean, nullable=False),
     Column("is_drill", Boolean, nullable=False),
+    Column("confirmation", String, nullable=False),
     Column("samples_per_second", Float),
+    Column("noise_pct", Float),
     Column("deviation_pct", Float),  # of samples/s, from the peers
-    Column("own_median_samples_per_second", Float),  # of its own past
-    Column("history_deviation_pct", Float),
-    Column("memory_deviation_pct", Float),
+    Column("past_deviation_pct", Float),
+    Column("past_expected", Float),  # samples/s
+    Column("level_deviation_pct", Float),
+    Column("level_expected", Float),  # samples/s
+    Column("memory_deviation_pct", Float),  # this and the next: from the peers, else from the own past
     Column("temperature_deviation_c", Float),
-    Column("reason", String),  # null when the node is ok
     # The map reads a node's month from this index alone; in the table every night is on another disk page.
     Index("node_verdicts_by_node", "node", "work_id", *ON_THE_MAP),
 )
 _red = node_verdicts.c.is_red.is_(True)  # must match the queries' text, or SQLite does not use the index
 Index("node_verdicts_red", node_verdicts.c.work_id, node_verdicts.c.node, sqlite_where=_red, postgresql_where=_red)
-
-# `reindex` cannot rebuild these, since no file has them. The breach's identity is copied into the row.
-acknowledgements = Table(
-    "acknowledgements",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("breach_id", Integer, nullable=False),
-    Column("node", String, nullable=False),
-    Column("group_id", String, nullable=False),
-    Column("who", String, nullable=False),
-    Column("at", UtcDateTime, nullable=False),
-    Column("reason", String, nullable=False),
-    Index("acknowledgements_by_breach", "breach_id", "node", "group_id", unique=True),
-)

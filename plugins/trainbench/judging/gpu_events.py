@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.formats import count, listing
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Finding, Level, gpu_title
+from trainbench.core.verdicts import Finding, Level, Why, gpu_title
 from trainbench.judging.xids import RESET, WATCH, xid
 from trainbench.pods.gangs import failed_rank, nodes_of
 from trainbench.results.shared_gpu import shared_by
@@ -71,6 +71,7 @@ def _xids(events: Sequence[Event]) -> Iterator[Finding]:
         yield Finding(
             level=meaning.level,
             category=XID if meaning.level is Level.ERROR else XID_NOTED,
+            why=Why.BROKEN_GPU if meaning.level is Level.ERROR else None,
             nodes=(node,),
             measured=f"Xid {code}, {count(times, 'time')}",
             expected="no Xid",
@@ -88,6 +89,7 @@ def _memory_faults(events: Sequence[Event]) -> Iterator[Finding]:
             yield Finding(
                 level=Level.ERROR,
                 category=ROW_REMAP_FAILED,
+                why=Why.BROKEN_GPU,
                 nodes=(node,),
                 measured="a row that could not be replaced",
                 expected="none",

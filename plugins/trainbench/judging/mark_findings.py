@@ -15,7 +15,7 @@ NO_MARK = "no mark"
 
 
 def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
-    """`still`: why it is not freed; None: it is in breach."""
+    """`still`: why it is not freed; None: it is red."""
     return Finding(
         level=Level.WARNING,
         category=MARKED,
@@ -24,7 +24,7 @@ def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
         expected=NO_MARK,
         summary=f"is marked with {shape} since {_moment(mark.at)}, so that other work keeps away: {mark.reason}"
         + (f"; it stays so, because {still}" if still else ""),
-        resolution=f"repair it: a run that finds it ok frees it; `{UNDO} {node}` undoes the mark at once",
+        resolution=f"repair it: a run that finds it well frees it; `{UNDO} {node}` undoes the mark at once",
     )
 
 
@@ -47,7 +47,7 @@ def freed(node: str, shape: str, mark: Mark) -> Finding:
         nodes=(node,),
         measured=NO_MARK,
         expected=NO_MARK,
-        summary=f"takes other work again: it is ok, and {shape} of {_moment(mark.at)} was removed",
+        summary=f"takes other work again: it is well, and {shape} of {_moment(mark.at)} was removed",
         resolution="it takes other work again: nothing to do",
     )
 
@@ -60,7 +60,7 @@ def removed(node: str) -> Finding:
         measured=NO_MARK,
         expected="a mark",
         summary="was marked by this run, and somebody has removed the mark since",
-        resolution="nothing to do: it is marked again only if a later run confirms a breach",
+        resolution="nothing to do: it is marked again only if a later run confirms that it is red",
     )
 
 
@@ -80,7 +80,7 @@ def _not_marked(nodes: Sequence[str], reason: str, next_step: str) -> Finding:
         nodes=tuple(nodes),
         measured=NO_MARK,
         expected="a mark",
-        summary=f"{verb} in confirmed breach and not marked: {reason}",
+        summary=f"{verb} red and not marked: {reason}",
         resolution=next_step,
     )
 

@@ -1,7 +1,8 @@
 """Decides from verdicts and present marks which nodes are marked, so that other work keeps away, and which are freed.
 
-Only a breach that its re-run confirmed marks a node. A node is freed when it is ok again at every work that it was
-marked at. Whatever is undecided, unmeasured, busy or slowed on purpose changes nothing.
+Only a node that its re-runs confirmed as slow is marked, and one that is hot or takes more memory where the settings
+call that red. A node is freed when it is well again at every work that it was marked at. Whatever is undecided,
+unmeasured, busy or slowed on purpose changes nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from pydantic import AwareDatetime
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, Side, State
-from trainbench.judging.conditions_of_campaign import reason_of
+from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
 from trainbench.results.campaign import Campaign
 
-BAD_SIDES = frozenset({Side.SLOW, Side.HIGH})  # a node that is only faster or cooler than its peers is left alone
 CAP = "TRAINBENCH_KEEP_AWAY_MAX_PCT"
 LOOK = "it is not marked: take it out by hand if it must not take work"
 
@@ -29,7 +28,7 @@ class Mark(Frozen):
     instance: str  # the installation that made it
     campaign_id: str
     at: AwareDatetime
-    groups: tuple[str, ...]  # group ids of the works that the node was in breach at
+    groups: tuple[str, ...]  # group ids of the works that the node was red at
     reason: str
 
 
@@ -51,7 +50,7 @@ class ListedNode(Frozen):
 
 
 class MarkRefusal(NamedTuple):
-    """Why a node in confirmed breach is not marked, and what to do."""
+    """Why a node that is confirmed to be red is not marked, and what to do."""
 
     node: str
     reason: str
@@ -71,18 +70,19 @@ def most_marked(num_nodes: int, max_pct: int) -> int:
     return num_nodes * max_pct // 100
 
 
-def confirmed_breaches(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdict]]]:
-    """Node -> (group id, verdict) of each breach that its re-run confirmed, the slowest node first."""
+def confirmed_reds(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdict]]]:
+    """Node -> (group id, verdict) of each work at which it is confirmed to be red, the slowest node first."""
     nodes: dict[str, list[tuple[str, NodeVerdict]]] = {}
     for group in campaign.groups:
         for verdict in group.nodes:
-            if _is_confirmed(verdict):
+            is_slow = verdict.why is Why.SLOW and verdict.confirmation is Confirmation.CONFIRMED
+            if verdict.is_red and (is_slow or verdict.why in (Why.HOT, Why.HEAVY)):
                 nodes.setdefault(verdict.node, []).append((group.group_id, verdict))
-    return dict(sorted(nodes.items(), key=lambda item: (min(_rate_pct(v) for _, v in item[1]), natural(item[0]))))
+    return dict(sorted(nodes.items(), key=lambda item: (min(_slow_pct(v) for _, v in item[1]), natural(item[0]))))
 
 
 def nodes_to_free(campaign: Campaign, listed: Mapping[str, ListedNode]) -> tuple[ListedNode, ...]:
-    """Nodes with our mark that are ok at every work that they were marked at, and red at none."""
+    """Nodes with our mark that are well at every work that they were marked at, and red at none."""
     return tuple(
         each for name, each in listed.items() if each.mark is not None and not why_marked(campaign, name, each.mark)
     )
@@ -93,13 +93,12 @@ def why_marked(campaign: Campaign, node: str, mark: Mark) -> str | None:
     verdicts = {group.group_id: v for group in campaign.groups for v in group.nodes if v.node == node}
     if not verdicts:
         return "it was not measured"
-    if any(verdict.state in RED for verdict in verdicts.values()):
+    if any(verdict.is_red for verdict in verdicts.values()):
         return "it is not well"
     if missing := set(mark.groups) - verdicts.keys():
         return f"{count(len(missing), 'work')} that it was marked at was not measured"
-    of_mark = [verdicts[group_id] for group_id in mark.groups]
-    is_well = all(v.state is State.OK and not v.is_watched and not v.is_drill for v in of_mark)
-    return None if is_well else "not every verdict on it was ok"
+    is_well = all(verdicts[group_id].state is State.WELL for group_id in mark.groups)
+    return None if is_well else "not every verdict on it is well"
 
 
 def decide_marks(
@@ -116,8 +115,8 @@ def decide_marks(
     """
     room = most - sum(each.shape is not None for each in listed.values())
     to_mark, refused, removed = [], [], []
-    for name, breaches in confirmed_breaches(campaign).items():
-        each, mark = listed.get(name), _mark(campaign, breaches, instance)
+    for name, reds in confirmed_reds(campaign).items():
+        each, mark = listed.get(name), _mark(campaign, reds, instance)
         # The verdict must be about the machine that is listed now.
         if each is None:
             refused.append(MarkRefusal(name, "the cluster does not list exactly one node of that name", LOOK))
@@ -150,22 +149,15 @@ def _no_room(most: int) -> str:
     return f"{count(most, 'node')} may be marked at the same time, and as many are ({CAP})"
 
 
-def _is_confirmed(verdict: NodeVerdict) -> bool:
-    is_breach = verdict.state is State.BREACH and verdict.confirmation is Confirmation.CONFIRMED
-    is_bad = any(metric.state is State.BREACH and metric.side in BAD_SIDES for metric in verdict.metrics)
-    return is_breach and is_bad and not verdict.is_drill
+def _slow_pct(verdict: NodeVerdict) -> float:
+    return min((c.deviation for c in verdict.off if c.metric is Metric.SAMPLES_PER_SECOND), default=0.0)
 
 
-def _rate_pct(verdict: NodeVerdict) -> float:
-    """Deviation of samples/s from the peers; 0 where it is not known."""
-    return verdict.deviation(Metric.SAMPLES_PER_SECOND) or 0.0
-
-
-def _mark(campaign: Campaign, breaches: Sequence[tuple[str, NodeVerdict]], instance: str) -> Mark:
+def _mark(campaign: Campaign, reds: Sequence[tuple[str, NodeVerdict]], instance: str) -> Mark:
     return Mark(
         instance=instance,
         campaign_id=campaign.campaign_id,
         at=campaign.finished_at,
-        groups=tuple(dict.fromkeys(group_id for group_id, _ in breaches)),
-        reason=reason_of(breaches[0][1]),
+        groups=tuple(dict.fromkeys(group_id for group_id, _ in reds)),
+        reason=reds[0][1].reason,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
 from trainbench.core.known_values import known_median
@@ -18,6 +16,7 @@ from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.noise import Run
+from trainbench.judging.run_rates import judged_rate, window_rates
 from trainbench.pods.pod_end import NOT_FREE
 
 NO_RESULTS = "no-results"  # group_id when no run gave a result
@@ -87,43 +86,14 @@ class NodeRuns:
     @cached_property
     def rates(self) -> tuple[Run, ...]:
         return tuple(
-            Run(run.spec.identity.round, rate, _window_rates(run))
+            Run(run.spec.identity.round, rate, _positive(window_rates(run.performance)))
             for run in self.valid
-            if (rate := run.performance.samples_per_second) and rate > 0
+            if (rate := judged_rate(run)) and rate > 0
         )
 
     def value(self, metric: Metric) -> float | None:
         """The metric's median over the valid runs; None when no run has it."""
         return known_median(run_figure(run, metric) for run in self.valid)
-
-
-def judged_rate(result: RunResult) -> float | None:
-    """The samples/s by which a node is judged and stored: of independent ranks those of the slowest GPU, because the
-    sum of eight hides a slow one. None unless each rank has a rate.
-    """
-    if result.spec.placement.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
-        return result.performance.samples_per_second
-    rates = [rank.performance.samples_per_second if rank.performance else None for rank in result.ranks]
-    known = [rate for rate in rates if rate is not None]
-    return min(known) if len(known) == len(rates) else None
-
-
-def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
-    """The run with the median samples/s for each node, group and choice, from valid runs on that node alone; of an even
-    number the lower middle one.
-    """
-    by_node: dict[tuple[str, str, str], list[RunResult]] = {}
-    for result in results:
-        if result.status is Status.OK and result.spec.placement.nodes == 1:
-            by_node.setdefault(
-                (result.spec.identity.node, result.spec.identity.group_id, choice_of(result)), []
-            ).append(result)
-    typical = []
-    for runs in by_node.values():
-        rates = {run.spec.identity.run_id: judged_rate(run) or 0.0 for run in runs}
-        middle = statistics.median_low(rates.values())
-        typical.append(next(run for run in runs if rates[run.spec.identity.run_id] == middle))
-    return typical
 
 
 def run_figure(result: RunResult, metric: Metric) -> float | None:
@@ -134,12 +104,12 @@ def run_figure(result: RunResult, metric: Metric) -> float | None:
         # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
         gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
         return gb if gb is not None and gb > 0 else None  # 0 is no measurement: every model takes memory
-    return TEMPERATURE_MEAN_C.value(result)
+    celsius = TEMPERATURE_MEAN_C.value(result)
+    return celsius if celsius is not None and celsius > 0 else None  # a sensor that reads 0 reads nothing
 
 
-def _window_rates(run: RunResult) -> tuple[float, ...]:
+def _positive(rates: tuple[float, ...]) -> tuple[float, ...]:
     """The rates of the windows, for the noise in logarithms; empty where one of them is not positive."""
-    rates = tuple(window.samples_per_second for window in run.performance.windows)
     return rates if all(rate > 0 for rate in rates) else ()
 
 

@@ -1,34 +1,36 @@
-"""The noise of one run, estimated from repeats, and the deviation that chance alone can cause.
+"""The noise of one run, estimated from repeats, and the deviation that chance alone can cause. No other module
+estimates noise: judging, comparison, A/A campaigns and the detection study use these functions.
 
 **Model.** Logarithms, because machine noise is a factor: `log(samples/s) = node + round + error`, and the error of a
 run has the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
 
-- *between runs* (two rounds or more): the residuals of the runs after each node's mean and each round's mean are
-  subtracted. A drift that is common to all nodes of a round is no difference between nodes. Degrees of freedom
-  (nodes - 1) * (rounds - 1), from nodes that have every round; with one node, or a reference that does not share
-  the rounds (history, fixed), the rounds stay in and nodes * (rounds - 1) are left.
-- *within runs*: the windows of each run about their mean, pooled. It is not divided by sqrt(windows): windows of one
-  pod are seconds apart and correlated, so more of them do not predict the next pod better.
+- *between runs* (two rounds or more): the residuals of the runs after each node's mean and each round's common effect
+  are subtracted. A drift that is common to all nodes of a round is no difference between nodes.
+- *within runs*: the windows of each run about their mean. It is not divided by sqrt(windows): windows of one pod are
+  seconds apart and correlated, so more of them do not predict the next pod better.
 
-One node that is far off enlarges this for all; `scatter` keeps such a node apart when it judges a fleet.
+`pooled` caps each unit's variance by the median of the fleet, so that no bad unit moves it much, and says which units
+scatter so much more that they are judged by their own noise.
 
-**Half-width.** A node's value is the median of its k runs, its reference the median of m others, so the deviation has
-the variance sd^2 * (c(k) + c(m) * c(k')), where c(n) * sd^2 bounds the variance of a median of n: exactly 1/n up to
-two, below pi / (2 n) from there on (asymptotic variance of the median of normal values; for n = 3 it is 0.449, the
-bound 0.524). Times Student's t at 99.5 % on either side, with the estimate's degrees of freedom.
-
-A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side. docs/detection.md
-has the rates of detection and of false alarms. One round cannot show differences between pods: use three on shared
-machines.
+**Chance.** A figure with the variance v * sd^2 lies within t * sd * sqrt(v), where t is Student's quantile with the
+estimate's degrees of freedom. `chance_quantile` chooses t so that in one healthy night of a hundred any unit of the
+whole fleet lies beyond it (Sidak).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
+
+from trainbench.core.grouping import grouped
+
+FALSE_NIGHTS = 0.01  # healthy nights in which chance may show a deviation anywhere in the fleet
+MOST_TIMES = 4.0  # the median variance
+MIN_POOL = 3  # units: of two nobody knows which one is typical
+MIN_SD = 1e-4  # 0.01 %: clocks and counters resolve no less
 
 
 class Run(NamedTuple):
@@ -49,6 +51,19 @@ class Noise(NamedTuple):
         """Half-width, as a logarithm, of a figure with the variance `variance` * sd^2."""
         return t_995(self.degrees_of_freedom) * self.sd * math.sqrt(variance)
 
+    def chance(self, variance: float, num_units: int) -> float:
+        """The largest deviation, as a logarithm, that chance shows among `num_units` figures with that variance."""
+        return chance_quantile(self.degrees_of_freedom, num_units) * self.sd * math.sqrt(variance)
+
+
+class Pool(NamedTuple):
+    """`noise`: of one run of a typical unit; None: nothing was repeated. `own`: index of a unit that scatters far more
+    -> its own noise.
+    """
+
+    noise: Noise | None
+    own: Mapping[int, Noise]
+
 
 @cache  # the nodes of a fleet share a few degrees of freedom
 def t_995(degrees_of_freedom: int) -> float:
@@ -58,9 +73,85 @@ def t_995(degrees_of_freedom: int) -> float:
     return float(stdtrit(degrees_of_freedom, 0.995))
 
 
+@cache
+def chance_quantile(degrees_of_freedom: int, num_units: int) -> float:
+    """One-sided quantile of Student's t that any of `num_units` exceeds by chance in one night of a hundred."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, (1 - FALSE_NIGHTS) ** (1 / max(num_units, 1))))
+
+
 def median_variance(n: int) -> float:
     """Upper bound of the variance of the median of `n` normal values, in units of one value's variance."""
     return 1 / n if n <= 2 else math.pi / (2 * n)
+
+
+def pooled(units: Sequence[Sequence[Run]]) -> Pool:
+    """The noise of a fleet: of each unit its variance between runs and within runs, then `median_noise` of both.
+
+    A unit is far outside where its variance exceeds that so much that chance shows it among all units in one
+    night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside.
+    """
+    estimates = [(squares, median_noise(list(squares.values()))) for squares in (_between(units), _within(units))]
+    noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
+    own: dict[int, Noise] = {}
+    for squares, pool in estimates:
+        if pool is None or len(squares) < MIN_POOL:
+            continue
+        for unit, (variance, df) in squares.items():
+            if variance > _f_quantile(df, pool.degrees_of_freedom, len(squares)) * pool.sd**2:
+                known = own.get(unit)
+                own[unit] = max(filter(None, (known, Noise(math.sqrt(variance), df))), key=lambda one: one.sd)
+    return Pool(noise and noise._replace(sd=max(noise.sd, MIN_SD)), own)
+
+
+def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
+    """Unit -> (variance of the windows about their run's mean, degrees of freedom)."""
+    own = ((place, within_runs([runs])) for place, runs in enumerate(units))
+    return {place: (noise.sd**2, noise.degrees_of_freedom) for place, noise in own if noise}
+
+
+def _between(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
+    """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom)."""
+    logs = {place: {run.round: math.log(run.rate) for run in runs} for place, runs in enumerate(units)}
+    residuals = {
+        place: {round_: value - statistics.fmean(own.values()) for round_, value in own.items()}
+        for place, own in logs.items()
+        if len(own) > 1
+    }
+    common: dict[int, float] = {}
+    if len(residuals) > 1:
+        together = grouped((round_, value) for own in residuals.values() for round_, value in own.items())
+        common = {round_: statistics.median(values) for round_, values in together.items()}
+    return {
+        place: (
+            math.fsum((value - common.get(round_, 0.0)) ** 2 for round_, value in own.items()) / (len(own) - 1),
+            len(own) - 1,
+        )
+        for place, own in residuals.items()
+    }
+
+
+def median_noise(squares: Sequence[tuple[float, int]]) -> Noise | None:
+    """The noise from (variance, degrees of freedom) of each unit: their mean, weighted by the degrees of freedom, in
+    which no variance counts for more than MOST_TIMES the median.
+
+    One bad unit of four can raise it by 20 %, of ten by 8 %. Of healthy units the cap cuts off 6 % of the variance
+    (two degrees of freedom each), which is less than what it is uncertain by.
+    """
+    degrees_of_freedom = sum(df for _, df in squares)
+    if not degrees_of_freedom:
+        return None
+    most = MOST_TIMES * statistics.median(v for v, _ in squares) if len(squares) >= MIN_POOL else math.inf
+    mean = math.fsum(min(variance, most) * df for variance, df in squares) / degrees_of_freedom
+    return Noise(math.sqrt(mean), degrees_of_freedom)
+
+
+@cache
+def _f_quantile(of_unit: int, of_pool: int, num_units: int) -> float:
+    from scipy.special import fdtri
+
+    return float(fdtri(of_unit, of_pool, (1 - FALSE_NIGHTS) ** (1 / num_units)))
 
 
 def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) -> Noise | None:

@@ -8,6 +8,7 @@ turnstile` and docs/results/demo-definite-2026-11-23.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -17,6 +18,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Clock, Performance
 from bench_image.contract.step_stats import quantile
 
+BLOCKS = 5
 FAST = 0.25  # quantile of a window's step times
 
 
@@ -62,6 +64,20 @@ def rates_in_turns(results: Sequence[RunResult]) -> tuple[tuple[float, ...], ...
     of_turns = [statistics.median(turn) for turn in zip(*rates, strict=True)]
     level = statistics.median(of_turns)
     return tuple(tuple(rate * level / of_turn for rate, of_turn in zip(each, of_turns, strict=True)) for each in rates)
+
+
+def scatter_of_run(rates: Sequence[float]) -> tuple[float, ...]:
+    """Values about the median of a run's windows that scatter as that median does, by the method of batch means.
+
+    Neighbouring windows are alike, blocks of a fifth of the run hardly: the median of the run varies by a fifth of the
+    variance of the blocks' medians, so each block's distance from it, as a logarithm, is divided by sqrt(5).
+    """
+    size = len(rates) // BLOCKS
+    if not size:
+        return ()
+    middle = statistics.median(rates)
+    blocks = [statistics.median(rates[i * size : (i + 1) * size]) for i in range(BLOCKS)]
+    return tuple(middle * (block / middle) ** (1 / math.sqrt(BLOCKS)) for block in blocks)
 
 
 def _took_turns(results: Sequence[RunResult]) -> bool:

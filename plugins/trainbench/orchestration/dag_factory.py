@@ -31,7 +31,7 @@ class Suite(Frozen):
 
 
 def build_node_dag(suite: Suite) -> DAG:
-    """The DAG of a nightly check: pods on every node, judgement, re-runs of breaches, report, alert, gate."""
+    """The DAG of a nightly check: pods on every node, judgement, re-runs of suspects, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()

@@ -26,7 +26,7 @@ from trainbench.orchestration.plan_tasks import (
     stored_plan,
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
-from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
+from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
 from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import ScalingCell, size_noun
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
@@ -44,7 +44,7 @@ RANK = "rank"  # task of a gang's pods within its group
 RELEASE, GATE = "release", "gate"
 # Retries outlast ten minutes without an API server: otherwise pods would run on and hold their GPUs.
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
-JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on the first runs
+JUDGE = "judge"  # task id
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the message of a red gate
 NOTIFY_RETRIES = 3
@@ -92,9 +92,7 @@ def _release(label: str, value: str) -> None:
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
 @reason_kept()
 def judge() -> list[int]:
-    """Store every result, push the verdict and the re-runs, and return the places of the re-runs: one for each breach,
-    in as many blocks as the first runs.
-    """
+    """Store every result, push the re-runs, and return their places, in as many blocks as the first runs."""
     from trainbench import pipeline
     from trainbench.results.artefacts import open_store
 
@@ -103,23 +101,26 @@ def judge() -> list[int]:
     store = open_store(settings.store)
     for result in results:
         store.write_result(result)
-    judged = pipeline.judge(_measured(plan, results))
-    ti = get_current_context()["ti"]
-    ti.xcom_push(key=VERDICT, value=packed(judged.verdict.model_dump_json()))
-    hand_out(ti, judged.rerun_specs)
-    return places(len(judged.rerun_specs), num_blocks(len(plan.specs), max_map_length()))
+    blocks = num_blocks(len(plan.specs), max_map_length())
+    # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
+    specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
+    hand_out(get_current_context()["ti"], specs)
+    return places(len(specs), blocks)
 
 
 @task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
 @reason_kept()
 def publish_nodes() -> dict[str, str]:
-    """Settle the verdict by the re-runs, write the reports, record the history. Returns the reports' addresses."""
+    """Judge the first runs and the re-runs together, write the reports, record the history. Returns the reports'
+    addresses.
+    """
     from trainbench import pipeline
 
     plan, ti = stored_plan(), get_current_context()["ti"]
     measured = _measured(plan, _collected("benchmark", plan.specs))
-    stored = ti.xcom_pull(task_ids=JUDGE, key=VERDICT)
-    judged = pipeline.judged_before(measured, unpacked(stored) if stored else None)
+    # The re-runs that were started, whatever the history says meanwhile; where the task judge failed, those due.
+    specs = handed_out(ti, JUDGE)
+    judged = pipeline.judge(measured) if specs is None else pipeline.Judged(measured=measured, rerun_specs=specs)
     reruns = _collected("confirm", judged.rerun_specs)
     _, finished_at = _times((*measured.results, *reruns))
     return _published(judged.with_reruns(reruns, finished_at))
@@ -148,7 +149,7 @@ def publish_scaling() -> dict[str, str]:
 @task(task_id="alert", outlets=[BREACHES], **OUTLASTS_OUTAGE)
 @reason_kept()
 def raise_alert() -> list[Any]:
-    """Push the alerts to the asset event, the run's note and the gate. A breach does not fail this task."""
+    """Push the alerts to the asset event, the run's note and the gate. A red node does not fail this task."""
     from trainbench.alerting import run_note, run_summary
     from trainbench.alerting.alerts import alerts
     from trainbench.results.artefacts import open_store
@@ -172,7 +173,7 @@ def raise_alert() -> list[Any]:
     execution_timeout=timedelta(minutes=10),
 )
 def send_notices() -> None:
-    """Send notices of opened and ended breaches. Retried when it fails; only the gate decides the run's state."""
+    """Send notices that opened and closed. Retried when it fails; only the gate decides the run's state."""
     from trainbench.alerting import notify
     from trainbench.alerting.outbox import Outbox
     from trainbench.history.history import open_history
@@ -190,7 +191,7 @@ def send_notices() -> None:
 
 @task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
-    """The last task: it turns the DAG run red on confirmed breaches and missing results, after the report is written.
+    """The last task: it turns the DAG run red on red nodes and alarms, after the report is written.
     As a teardown it also runs where somebody marked the run by hand and all other tasks are skipped.
     """
     ti = get_current_context()["ti"]
@@ -238,10 +239,12 @@ def _cell(spec: RunSpec) -> ScalingCell:
 
 def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
     from trainbench.history.history import open_history
+    from trainbench.judging.levels import load_levels
     from trainbench.pipeline import Measured
     from trainbench.results.artefacts import open_store
 
     context, settings = get_current_context(), read_settings()
+    store = open_store(settings.store)
     started_at, finished_at = _times(results)
     return Measured(
         plan=plan,
@@ -249,7 +252,8 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
         suite=context["dag"].dag_id,
         started_at=started_at,
         finished_at=finished_at,
-        history=open_history(settings.history_url, open_store(settings.store)),
+        history=open_history(settings.history_url, store),
+        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else (),
         is_on_cluster=True,
         dag_run_id=context["run_id"],
     )

@@ -26,7 +26,7 @@ STATSD_CHARS = 250  # Airflow drops a longer name
 STATSD_BYTES = 1432  # of a datagram: what an Ethernet frame holds
 BURST, PAUSE_S = 100, 0.02  # StatsD is UDP: a socket's usual buffer holds some 200 small datagrams, and loses the rest
 DOC = f"""\
-**Each node's condition, samples/s, deviation, open breaches, last verdict and spend, where your other metrics are.**
+**Each node's state, samples/s, deviation, open notices, last verdict and spend, where your other metrics are.**
 Runs when nodes were judged, and every hour, so that acknowledgements and a restarted exporter do not wait for a night.
 Starts no pod. This DAG exists only where Airflow's own metrics are on: `[metrics] statsd_on`, `statsd_datadog_enabled`
 or `otel_on`.

@@ -20,7 +20,7 @@ from trainbench.pods.machine_turns import Slot, slots
 
 CHUNK = 25  # runs in one XCom: about 40 kB
 COUNT = "num_runs"  # XCom key
-MAX_TEXT_BYTES = 400_000_000  # of a plan or verdict: 100,000 runs make 200 MB
+MAX_TEXT_BYTES = 400_000_000  # of a plan: 100,000 runs make 200 MB
 
 
 class PackedTextError(UserError):
@@ -45,6 +45,15 @@ def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None
     for first in range(0, len(runs), CHUNK):
         chunk = [run.model_dump_json() for run in runs[first : first + CHUNK]]
         ti.xcom_push(key=chunk_key(first), value=chunk)
+
+
+def handed_out(ti: Any, planned_by: str) -> tuple[RunSpec, ...] | None:
+    """The runs that a task pushed; None: it pushed none, because it failed before."""
+    num = ti.xcom_pull(task_ids=planned_by, key=COUNT)
+    if num is None:
+        return None
+    chunks = (ti.xcom_pull(task_ids=planned_by, key=chunk_key(first)) for first in range(0, num, CHUNK))
+    return tuple(PlannedRun.model_validate_json(run).spec for chunk in chunks for run in chunk)
 
 
 def own_run(ti: Any, planned_by: str) -> PlannedRun | None:

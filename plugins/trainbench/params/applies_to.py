@@ -25,7 +25,7 @@ _ONLY: Mapping[str, frozenset[CampaignKind]] = {
     **dict.fromkeys(("purchase_usd", "used_hours_per_month", "life_months", "opex_usd_per_gpu_hour"), _HARDWARE),
     **dict.fromkeys(("samples_per_second_tolerance_pct", "memory_tolerance_pct", "temperature_tolerance_c"), _NODES),
     **dict.fromkeys(("noise_floor", "multi_gpu_seq_length"), _NODES),
-    **dict.fromkeys(("reference", "fixed_samples_per_second", "drill_node", "drill_slowdown_pct"), _NODES),
+    **dict.fromkeys(("past_tolerance_pct", "also_red", "levels", "drill_node", "drill_slowdown_pct"), _NODES),
 }
 
 

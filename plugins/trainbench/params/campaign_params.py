@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -20,7 +20,7 @@ from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, Timeou
 from bench_image.contract.work import Device, SeqLength
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import listing
-from trainbench.core.verdicts import ReferenceMode, Tolerances
+from trainbench.core.verdicts import LevelSource, Metric, Tolerances
 from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.comparison_params import ComparisonParams
@@ -35,6 +35,9 @@ SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits"
 # Percent of samples/s. On a CPU twice what nodes of a trial that measure in turn were apart on a machine with several
 # times the load of its cores: docs/results/demo-definite-2026-11-23.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 15.0}
+PAST_LIMIT_PCT = 1.5  # equal nights of one GPU differ by less than 0.1 % (docs/results/aa-h200-2026-11-22)
+# Parameters of 0.1.0 that are gone; stored plans and campaigns have them, always both.
+GONE = frozenset({"reference", "fixed_samples_per_second"})
 # Share of time in which any kernel ran (NVML). docs/results: Mistral-7B on one GPU 85 % or more; tier A, whose short
 # steps wait for the host, 16 to 56 %.
 MIN_GPU_USE_PCT = 80.0
@@ -96,7 +99,7 @@ class BenchmarkParams(ComparisonParams):
         False,
         "Measurement",
         "Quick",
-        "A sanity check of five steps. Nodes are judged by the limits alone: before you act on a breach, repeat the "
+        "A sanity check of five steps. Nodes are judged by the limits alone: before you act on a slow node, repeat the "
         "run without `quick`.",
     )
     measurement: Measurement = Measurement()
@@ -122,18 +125,42 @@ class BenchmarkParams(ComparisonParams):
     samples_per_second_tolerance_pct: float | None = setting(
         None,
         "Limits",
-        "Samples/s (± %)",
-        f"A node further from its peers is a breach. Empty: {RATE_LIMITS_PCT[Device.CUDA]:.0f} on GPUs, "
+        "Samples/s beside peers (%)",
+        f"A node that is slower than its peers by more is slow. Empty: {RATE_LIMITS_PCT[Device.CUDA]:.0f} on GPUs, "
         f"{RATE_LIMITS_PCT[Device.CPU]:.0f} in trials on a CPU.",
         gt=0,
         le=100,
         validate_default=True,
     )
+    past_tolerance_pct: float | None = setting(
+        None,
+        "Limits",
+        "Samples/s beside its own past (%)",
+        f"A node that is slower than it was by more is slow too. Empty: {PAST_LIMIT_PCT:g} on GPUs, the limit beside "
+        "peers in trials on a CPU, whose nights differ as much as its peers do.",
+        gt=0,
+        le=100,
+        validate_default=True,
+    )
     memory_tolerance_pct: float = setting(
-        2.0, "Limits", "GPU memory (± %)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
+        2.0, "Limits", "GPU memory (%)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
     )
     temperature_tolerance_c: float = setting(
-        10.0, "Limits", "Temperature (± °C)", "Limit for the mean temperature in the measured windows.", gt=0, le=100
+        10.0, "Limits", "Temperature (°C)", "Limit for the mean temperature in the measured windows.", gt=0, le=100
+    )
+    also_red: tuple[Literal[Metric.MEMORY_GB, Metric.TEMPERATURE_C], ...] = setting(
+        (),
+        "Limits",
+        "Also red",
+        "More memory or heat than the limit asks a person to look. What is chosen here turns the node red as well.",
+    )
+    levels: LevelSource = setting(
+        LevelSource.SHIPPED,
+        "Limits",
+        "Known levels",
+        "What a GPU of this kind makes of this work, for nodes without peers or past, and for a fleet that is slow as "
+        "a whole. `shipped`: those of this release. `own`: those that `trainbench levels` keeps, then the shipped "
+        "ones. `none`: no levels.",
     )
     min_gpu_use_pct: float = setting(
         MIN_GPU_USE_PCT,
@@ -144,16 +171,6 @@ class BenchmarkParams(ComparisonParams):
         ge=0,
         le=100,
     )
-    reference: ReferenceMode = setting(
-        ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
-        "Limits",
-        "Compared with",
-        "`leave_one_out_median`: the median of the other nodes. `fixed` needs the figure below.",
-    )
-    fixed_samples_per_second: float | None = setting(
-        None, "Limits", "Fixed reference (samples/s)", "Only with the fixed reference.", gt=0
-    )
-
     usd_per_gpu_hour: float | None = setting(
         None, "Cost", "Price (USD per GPU-hour)", "Empty: the price table, by GPU name.", gt=0, le=10_000
     )
@@ -168,6 +185,13 @@ class BenchmarkParams(ComparisonParams):
         75.0, "Drill", "Slowdown (% of throughput)", "Choose a share well above the noise."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gone_parameters(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.keys() >= GONE:
+            return {name: value for name, value in values.items() if name not in GONE}
+        return values
+
     @field_validator("rounds")
     @classmethod
     def _enough_for_noise(cls, rounds: int, info: ValidationInfo) -> int:
@@ -181,6 +205,12 @@ class BenchmarkParams(ComparisonParams):
         if value is not None:
             return value
         return RATE_LIMITS_PCT[info.data["work"].device if "work" in info.data else Device.CUDA]
+
+    @field_validator("past_tolerance_pct")
+    @classmethod
+    def _limit_of_the_past(cls, value: float | None, info: ValidationInfo) -> float:
+        on_cpu = "work" in info.data and info.data["work"].device is Device.CPU
+        return value or (info.data.get("samples_per_second_tolerance_pct") if on_cpu else None) or PAST_LIMIT_PCT
 
     @field_validator("nodes")
     @classmethod
@@ -197,8 +227,6 @@ class BenchmarkParams(ComparisonParams):
             raise ValueError(f"drill_node '{self.drill_node}' is not among the nodes {', '.join(self.nodes)}")
         if self.drill_node and self.noise_floor:
             raise ValueError("drill_node with noise_floor: no node is judged there, so no drill is detected: drop one")
-        if self.reference is ReferenceMode.FIXED and self.fixed_samples_per_second is None:
-            raise ValueError("reference 'fixed' needs fixed_samples_per_second: set it or choose another reference")
         return self
 
     def changed(self, **values: Any) -> BenchmarkParams:
@@ -207,16 +235,12 @@ class BenchmarkParams(ComparisonParams):
 
     @property
     def tolerances(self) -> Tolerances:
-        rate_pct = self.samples_per_second_tolerance_pct or RATE_LIMITS_PCT[self.work.device]
-        # a CPU's runs differ as much between nights as between peers
-        history = {"history_pct": rate_pct} if self.work.device is Device.CPU else {}
         return Tolerances(
-            **history,
-            samples_per_second_pct=rate_pct,
+            samples_per_second_pct=self.samples_per_second_tolerance_pct or RATE_LIMITS_PCT[self.work.device],
             memory_pct=self.memory_tolerance_pct,
             temperature_c=self.temperature_tolerance_c,
-            reference=self.reference,
-            fixed_samples_per_second=self.fixed_samples_per_second,
+            past_pct=self.past_tolerance_pct or PAST_LIMIT_PCT,
+            also_red=self.also_red,
         )
 
 
@@ -270,9 +294,9 @@ def form(
     `world_sizes` are the numbers of GPUs that the form offers, all of them chosen unless `defaults` say otherwise.
     """
     values = parse_params({"world_sizes": world_sizes} | dict(defaults or {})).model_dump(mode="json")
-    # Empty unless given, so that another device chosen in the form gets that device's limit.
-    rate_limit = "samples_per_second_tolerance_pct"
-    values[rate_limit] = (defaults or {}).get(rate_limit)
+    # Empty unless given, so that another device chosen in the form gets that device's limits.
+    for name in ("samples_per_second_tolerance_pct", "past_tolerance_pct"):
+        values[name] = (defaults or {}).get(name)
     fields: dict[str, dict[str, Any]] = {}
     for name in sorted(FIELDS, key=_place):
         schema = {**airflow_schema(FIELDS[name]), **BY_HAND.get(name, {})}

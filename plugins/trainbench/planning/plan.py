@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
@@ -30,8 +30,7 @@ NIGHT: Mapping[str, Any] = {
 }
 # In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
 LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
-
-
+RERUN_ROUNDS = 2
 NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
 
 
@@ -156,11 +155,17 @@ def refuse_several_kinds(nodes: Sequence[GpuNode]) -> None:
         )
 
 
-def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
-    """The re-runs: one more run of each group on each of `nodes`, as the round after the last."""
-    again = plan.params.rounds + 1
+def confirm_specs(plan: Plan, suspects: Collection[str], controls: Collection[str]) -> tuple[RunSpec, ...]:
+    """The re-runs: of each group on each suspect and each control, round by round, as the rounds after the last.
+
+    Two rounds, because with one a fleet of 256 nodes, of which 1 % of the runs are disturbed, has a node that is red by
+    two chances in 2.6 % of its nights. `controls` are nodes that are well: their own change between first run and
+    re-run is taken out of the suspects'. Up to three, so that one disturbed control does not decide.
+    """
+    nodes = {*suspects, *controls}
     return tuple(
         spec.changed(identity={"round": again, "run_id": run_id(spec.identity.group_id, spec.identity.node, again)})
+        for again in range(plan.params.rounds + 1, plan.params.rounds + 1 + RERUN_ROUNDS)
         for spec in plan.specs
         if spec.identity.node in nodes and spec.identity.round == 1
     )

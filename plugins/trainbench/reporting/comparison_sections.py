@@ -9,12 +9,12 @@ from trainbench.comparison import strategy_standings
 from trainbench.core.tables import Table
 from trainbench.reporting import (
     configuration_tables,
-    gpu_tables,
     more_gpus,
     noise_tables,
     preset_tables,
     strategy_tables,
     survey_tables,
+    verdict_text,
 )
 from trainbench.results.campaign import Campaign
 
@@ -40,7 +40,7 @@ def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
 
 # Anchor, name in the page's navigation, title, and the tables of a campaign.
 _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
-    ("gpus", "GPUs", "Each GPU by itself", gpu_tables.gpu_tables),
+    ("gpus", "GPUs", "Each GPU by itself", verdict_text.gpu_tables),
     ("configurations", "Configurations", "Configurations, against the baseline", configuration_tables.configurations),
     ("hardware", "Hardware", "Kinds of GPU, side by side", survey_tables.speed),
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),

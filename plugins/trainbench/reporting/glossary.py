@@ -1,7 +1,9 @@
-"""The glossary of the reports: each figure, from the catalogue, and each state in one or two sentences."""
+"""The glossary of the reports: each figure, from the catalogue, and each state with its reasons."""
 
 from __future__ import annotations
 
+from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
+from trainbench.core.verdicts import State
 from trainbench.figure_catalogue.catalogue import FIGURES as CATALOGUE
 
 FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
@@ -10,15 +12,13 @@ MORE = (
     "samples/s. docs/figures.md of trainbench gives the formula, the function and the test of every figure."
 )
 
-STATES = (
-    ("ok", "Within all limits."),
-    ("notice", "Outside a limit once, but the re-run did not confirm it; or faster than its own history. Not red."),
-    ("breach", "Outside a limit; the text names the side, slow or fast. Red."),
-    ("watched", "Slow by more than half of the limit and more than chance: a warning, not red; closes no open breach."),
-    ("insufficient", "Too few nodes, or more noise than the limit: the reason gives the figures. Not red."),
-    ("failed", "Ran, but gave no valid result. Red."),
-    ("missing", "Expected, but did not run. Red."),
-    ("busy", "Its GPUs were taken by other work. Not judged."),
-    ("not judged", "This figure cannot be judged here, such as a temperature without a GPU."),
-    ("no baseline", "Too few past runs to compare with."),
-)  # fmt: skip
+
+def _reasons(state: State) -> str:
+    """ "pair: two nodes differ, and ...; once: ..."."""
+    of_state = {why: trait for why, trait in TRAITS.items() if trait.state is state}
+    named = (word(NodeState("", state, why)).removeprefix(f"{STATE_WORDS[state]}: ") for why in of_state)
+    told = (f"{name}: {trait.meaning}" for name, trait in zip(named, of_state.values(), strict=True))
+    return f"{'; '.join(told)}." if len(of_state) > 1 else f"{next(iter(of_state.values())).meaning}."
+
+
+STATES = tuple((name, _reasons(state)) for state, name in STATE_WORDS.items())

@@ -12,12 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainbench.core.formats import count, duration, moment, sentence, visible
 from trainbench.core.tables import LOG_LINK, RESULT_LINK, Tone, shortened
 from trainbench.core.verdicts import GroupVerdict
-from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
-from trainbench.reporting.finding_kinds import finding_kinds
 from trainbench.results.campaign import Campaign
 
-DRILL_DETECTED = "Drill detected"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
@@ -45,14 +43,15 @@ def report_html(
     return template.render(
         campaign=campaign,
         tone=tone,
-        word=_word(campaign, tone),
+        word=verdict_text.drill_badge(campaign) or WORDS[tone],
         verdict=verdict_text.verdict(campaign),
-        more=(*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign)),
+        more=verdict_text.recommended(campaign),
         drill=verdict_text.drill_sentence(campaign),
         facts=_facts(campaign),
         groups=[_group(campaign, group) for group in verdict_text.shown_groups(campaign)],
         lone=verdict_text.lone_line(campaign),
-        kinds=tuple(finding_kinds(campaign.findings)),
+        accepted=verdict_text.accepted_baselines(campaign),
+        kinds=verdict_text.finding_kinds(campaign.findings),
         sentence=sentence,
         images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
         not_drawn=plots.reasons_not_drawn(campaign, plots.NAMES[1:]),
@@ -65,13 +64,6 @@ def report_html(
         page=page,
         result_link=page.result_link if page else RESULT_LINK,
     )
-
-
-def _word(campaign: Campaign, tone: Tone) -> str:
-    """The word of the badge beside the headline. A red drill alone needs no action."""
-    if tone is not Tone.BAD or not verdict_text.is_drill_alone(campaign):
-        return WORDS[tone]
-    return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, other nodes need a look"
 
 
 def environment(
@@ -99,14 +91,13 @@ def shown_value(value: object) -> object:
 def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:
     return {
         "table": verdict_text.verdict_table(campaign, group),
-        "lines": _lines(group),
+        "lines": (
+            *verdict_text.reason_sentences(group),
+            *verdict_text.fleet_lines(group),
+            verdict_text.limits_line(group),
+        ),
         "chart": html_charts.node_chart(campaign, group),
     }
-
-
-def _lines(group: GroupVerdict) -> tuple[str, ...]:
-    applied = f"Limits: {', '.join(verdict_text.limit_texts(group)) or 'none applied'}."
-    return (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group), applied)
 
 
 def _facts(campaign: Campaign) -> tuple[str, ...]:
@@ -117,8 +108,6 @@ def _facts(campaign: Campaign) -> tuple[str, ...]:
 
 def _sections(campaign: Campaign, log_link: str) -> dict[str, object]:
     return {
-        "history": history_tables.history_table(campaign),
-        "baselines": history_tables.accepted_baselines(campaign),
         "beyond": (run_tables.failures(campaign, log_link), run_tables.skipped(campaign)),
         "runs": tuple(
             make(campaign)

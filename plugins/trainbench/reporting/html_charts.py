@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from trainbench.core.formats import duration, figure, percent
 from trainbench.core.tables import short_names
-from trainbench.core.verdicts import RED, GroupVerdict, Metric, NodeVerdict
+from trainbench.core.verdicts import GroupVerdict, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import STARTUP_FIGURES
 from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
-from trainbench.reporting.verdict_text import REFERENCES, rates_by_node, state_text
+from trainbench.reporting.verdict_text import badness, expected_rate, rates_by_node, state_text
 from trainbench.results.campaign import Campaign
 
 MAX_ROWS = 40
@@ -53,7 +53,6 @@ class NodeRow:
 class NodeChart:
     rows: tuple[NodeRow, ...]
     ticks: tuple[Tick, ...]
-    reference: str
     num_left_out: int
 
 
@@ -89,7 +88,7 @@ class Scale:
 def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
     """A chart of each node's runs, median, noise and limits on one scale; None when no node has a figure."""
     runs = rates_by_node(campaign)
-    nodes = sorted(group.nodes, key=lambda node: node.state not in RED)[:MAX_ROWS]
+    nodes = sorted(group.nodes, key=badness)[:MAX_ROWS]
     numbers = [number for node in nodes for number in _extent(node)]
     numbers += [rate for node in nodes for rate, _ in runs.get((group.group_id, node.node), ())]
     if not numbers:
@@ -99,7 +98,6 @@ def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
     return NodeChart(
         rows=tuple(_node_row(node, runs.get((group.group_id, node.node), ()), scale) for node in nodes),
         ticks=_ticks(scale),
-        reference=REFERENCES[group.reference],
         num_left_out=len(group.nodes) - len(nodes),
     )
 
@@ -129,28 +127,21 @@ def startup_chart(campaign: Campaign) -> BarChart | None:
 
 
 def _extent(node: NodeVerdict) -> Sequence[float]:
-    metric = node.metric(Metric.SAMPLES_PER_SECOND)
-    if metric is None or metric.reference is None:
-        return ()
-    half = metric.reference * metric.limit / 100
-    return metric.reference - half, metric.reference + half
+    known = expected_rate(node)
+    return (known.expected * (1 - known.limit / 100), known.expected * (1 + known.limit / 100)) if known else ()
 
 
 def _node_row(node: NodeVerdict, runs: Sequence[tuple[float, bool]], scale: Scale) -> NodeRow:
-    metric = node.metric(Metric.SAMPLES_PER_SECOND)
-    value = metric.value if metric else None
-    reference = metric.reference if metric else None
-    limit, noise, deviation = (metric.limit, metric.noise, metric.deviation) if metric else (None, None, None)
+    value, known, noise = node.samples_per_second, expected_rate(node), node.noise_pct
+    deviation = f" ({percent(known.deviation)})" if known else ""
     return NodeRow(
         node=node.node,
-        text=f"{figure(value)} ({percent(deviation)})" if value is not None else state_text(node),
-        red=node.state in RED,
-        band=scale.span(reference, reference * limit / 100) if reference is not None and limit is not None else None,
-        reference=scale.x(reference) if reference is not None else None,
-        noise=scale.span(value, reference * noise / 100)
-        if value is not None and reference is not None and noise is not None
-        else None,
-        median=scale.x(value) if value is not None else None,
+        text=state_text(node) if value is None else f"{figure(value)}{deviation}",
+        red=node.state in (State.RED, State.DRILL),
+        band=scale.span(known.expected, known.expected * known.limit / 100) if known else None,
+        reference=scale.x(known.expected) if known else None,
+        noise=scale.span(value, value * noise / 100) if value is not None and noise is not None else None,
+        median=None if value is None else scale.x(value),
         dots=tuple(Dot(x=scale.x(rate), rerun=rerun) for rate, rerun in runs),
     )
 

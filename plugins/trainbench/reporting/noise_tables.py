@@ -85,11 +85,11 @@ def _smallest_slowdowns(campaign: Campaign, floor: Floor) -> Table | None:
         (
             integer("rounds", lambda rounds: rounds),
             *(slowdown_column(f"{size} nodes", size - 1) for size in sizes),
-            slowdown_column("own history", None),
+            slowdown_column("own past", None),
         ),
         notes=(
             f"A {unit} that is slower by this much is detected in 19 of 20 nights, unless the limit is wider. Own "
-            f"history: {own}against its last {PAST_CAMPAIGNS} campaigns, without changes between days.",
+            f"past: {own}against its last {PAST_CAMPAIGNS} campaigns, without changes between days.",
         ),
         title=f"Smallest slowdown that is detected: {work_names.group_name(campaign, floor.group_id)}",
     )

@@ -10,9 +10,10 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.scaling import efficiencies
 from trainbench.core.formats import count, listing, percent, plural
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
+from trainbench.core.states import word
+from trainbench.core.verdicts import GroupVerdict, Metric, NodeVerdict, State
 from trainbench.reporting.curve_plots import CURVES, INK, SOFT, add_legend, curves, plain, scaling_efficiency
-from trainbench.reporting.verdict_text import REFERENCES, rates_by_node, shown_groups
+from trainbench.reporting.verdict_text import badness, expected_rate, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured, rank_noun
@@ -25,7 +26,7 @@ NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_
 MAX_NODES = 40  # of one group
 MAX_GROUPS = 6
 MAX_ROWS = 100  # of all groups: a picture of 4,500 pixels
-BAND, BREACH = "#dfe7dc", "#b3261e"
+BAND, RED = "#dfe7dc", "#b3261e"
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -39,7 +40,7 @@ _STYLE: dict[Any, Any] = {
     "grid.color": "#e4e7ea",
     "legend.frameon": False,
 }
-_LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "reference")
+_LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "expected")
 
 
 def draw(campaign: Campaign) -> dict[str, bytes]:
@@ -112,7 +113,7 @@ def _compared(campaign: Campaign, measured: Collection[tuple[str, str]]) -> tupl
 def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
     title = group_name(campaign, group.group_id)
     if len(nodes) < len(group.nodes):
-        title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from their reference"
+        title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from what was expected"
     axes.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
     axes.set_yticks(range(len(nodes)), [plain(node.node) for node in nodes])
     axes.set_ylim(len(nodes) - 0.5, -0.5)
@@ -120,31 +121,31 @@ def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[
     axes.grid(axis="x")
     axes.margins(x=0.12)
     axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
-    axes.set_xlabel(f"samples/s (reference: {REFERENCES[group.reference]})")
+    axes.set_xlabel("samples/s (expected: by its peers, else by its past, else by the level)")
 
 
 def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequence[tuple[float, bool]]]) -> None:
     """Draw one row for each node. Equal marks of all rows are one artist, since each artist costs time."""
-    metrics = [node.metric(Metric.SAMPLES_PER_SECOND) for node in nodes]
-    _limits(axes, [(row, m.reference, m.limit) for row, m in enumerate(metrics) if m and m.reference is not None])
+    known = [(row, c) for row, node in enumerate(nodes) if (c := expected_rate(node))]
+    _limits(axes, [(row, c.expected, c.limit) for row, c in known])
     for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
         points = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
         _points(axes, points, marker, label, color="none", markeredgecolor=INK, markersize=size)
-    noises = [
-        (m.value, row, m.reference * m.noise / 100)
-        for row, m in enumerate(metrics)
-        if m and m.value is not None and m.noise is not None and m.reference is not None
-    ]
+    medians = [(node.samples_per_second, row) for row, node in enumerate(nodes) if node.samples_per_second is not None]
+    noises = [(value, row, value * pct / 100) for value, row in medians if (pct := nodes[row].noise_pct) is not None]
     if noises:
         values, rows, halves = zip(*noises, strict=True)
         axes.errorbar(values, rows, xerr=halves, color=INK, ls="", capsize=3, lw=1, label="noise (chance alone)")
-    medians = [(m.value, row) for row, m in enumerate(metrics) if m and m.value is not None]
-    red = [(value, row) for value, row in medians if nodes[row].state in RED]
-    well = [(value, row) for value, row in medians if nodes[row].state not in RED]
-    _points(axes, red, "X", "median, red node", color=BREACH, markersize=11)
+    red = [(value, row) for value, row in medians if _is_red(nodes[row])]
+    well = [(value, row) for value, row in medians if not _is_red(nodes[row])]
+    _points(axes, red, "X", "median, red node", color=RED, markersize=11)
     _points(axes, well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
-    for row, (node, metric) in enumerate(zip(nodes, metrics, strict=True)):
-        _say(axes, row, node, metric)
+    for row, node in enumerate(nodes):
+        _say(axes, row, node)
+
+
+def _is_red(node: NodeVerdict) -> bool:
+    return node.state in (State.RED, State.DRILL)
 
 
 def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
@@ -164,7 +165,7 @@ def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
     )
     references = [reference for _, reference, _ in limits]
     ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
-    axes.vlines(references, *ends, color=SOFT, linestyle=":", label="reference")
+    axes.vlines(references, *ends, color=SOFT, linestyle=":", label="expected")
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
@@ -172,29 +173,30 @@ def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label:
         axes.plot(*zip(*points, strict=True), marker, label=label, **look)
 
 
-def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) -> None:
-    """The text beside a node: a red node's deviation, or the reason for a missing figure."""
-    if metric is None or metric.value is None:
-        axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
-    elif node.state in RED and metric.deviation is not None:
+def _say(axes: Axes, row: int, node: NodeVerdict) -> None:
+    """The text beside a node: a red node's deviation, or that it has no figure."""
+    value, known = node.samples_per_second, expected_rate(node)
+    if value is None:
+        axes.text(0.5, row, f"{word(node)}: no figure", transform=axes.get_yaxis_transform(), va="center", color=RED)
+    elif known and _is_red(node):
         axes.annotate(
-            percent(metric.deviation),
-            (metric.value, row),
+            percent(known.deviation),
+            (value, row),
             xytext=(0, 9),
             textcoords="offset points",
             ha="center",
             fontsize=9,
-            color=BREACH,
+            color=RED,
         )
 
 
 def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
-    """At most `most` nodes in the group's order; red ones and large deviations are kept first."""
+    """At most `most` nodes in the group's order; the worst and large deviations are kept first."""
 
-    def importance(node: NodeVerdict) -> tuple[bool, float]:
-        return node.state in RED, abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
+    def unimportance(node: NodeVerdict) -> tuple[tuple[int, int], float]:
+        return badness(node), -abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
 
-    kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:most]}
+    kept = {node.node for node in sorted(group.nodes, key=unimportance)[:most]}
     return [node for node in group.nodes if node.node in kept]
 
 

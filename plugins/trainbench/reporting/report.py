@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape, folded, section, table
-from trainbench.core.tables import Table
+from trainbench.core.states import TRAITS
+from trainbench.core.tables import Table, Tone
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
-from trainbench.reporting import cost_report, glossary, history_tables, plots, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
-from trainbench.reporting.finding_kinds import finding_kinds
 from trainbench.results.campaign import Campaign
 
 OTHER_FILES = {
@@ -40,7 +40,6 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
         *_red_nodes(campaign),
         *(part for each in sections for part in (f"## {each.title}", *_titled(each.tables, links, level=3))),
         *_findings(campaign),
-        *_history(campaign, links),
         *_plots(campaign, files),
         *_titled([make(campaign) for make in _OF_RUNS], links, most=MAX_OPEN_ROWS),
         _cost(campaign),
@@ -51,15 +50,9 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
-    made, accepted = history_tables.history_table(campaign), history_tables.accepted_baselines(campaign)
-    parts = _titled([made], links) or ([f"## {made.title}"] if accepted else [])
-    return [*parts, *([bullets(accepted).rstrip("\n")] if accepted else [])]
-
-
 def _head(campaign: Campaign) -> str:
     lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
-    if more := (*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign)):
+    if more := verdict_text.recommended(campaign):
         lines.append(bullets(more).rstrip("\n"))
     if drill_text := verdict_text.drill_sentence(campaign):
         lines.append(f"> **{escape(drill_text)}**")
@@ -76,38 +69,42 @@ def _verdicts(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
         return []
     if not campaign.groups:
         return ["## Verdict\n\nNo node gave a result that could be compared."]
-    alone = verdict_text.lone_line(campaign)
+    alone, accepted = verdict_text.lone_line(campaign), verdict_text.accepted_baselines(campaign)
     groups = (_group(campaign, group, links) for group in verdict_text.shown_groups(campaign))
-    return ["## Verdict", *groups, *([bullets([alone])] if alone else [])]
+    lines = (*((alone,) if alone else ()), *accepted)
+    return ["## Verdict", *groups, *([bullets(lines)] if lines else [])]
 
 
 def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) -> str:
     content = verdict_text.verdict_table(campaign, group)
-    lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
-    if allowed := verdict_text.limit_texts(group):
-        lines = (*lines, f"Limits: {', '.join(allowed)}, against the {verdict_text.REFERENCES[group.reference]}.")
+    lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group), verdict_text.limits_line(group))
     return f"### {escape(content.title)}\n\n{table(content, links)}\n{bullets(lines)}"
 
 
+def _bad(campaign: Campaign) -> Sequence[NodeVerdict]:
+    return [node for node in campaign.nodes if verdict_text.TONES.get(node.state) is Tone.BAD]
+
+
 def _red_nodes(campaign: Campaign) -> list[str]:
-    red, findings = campaign.red_nodes, verdict_text.findings_by_node(campaign)
-    return ["## Nodes to look at", *(_red_node(node, findings.get(node.node, ())) for node in red)] if red else []
+    nodes, findings = _bad(campaign), verdict_text.findings_by_node(campaign)
+    parts = [_bad_node(node, findings.get(node.node, ())) for node in nodes]
+    return ["## Red nodes", *parts] if parts else []
 
 
-def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
+def _bad_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
     lines = [
         f"{sentence(f.explanation)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
         f"Next step: {sentence(f.resolution)}"
         for f in findings
-    ] or ["No finding names a cause: look at the node's events and at the log of its run."]
+    ] or [f"Next step: {sentence(TRAITS[node.why].next_step)}"]
     reason = escape(f"{verdict_text.state_text(node)}. {sentence(node.reason)}")
     return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(lines)}"
 
 
 def _findings(campaign: Campaign) -> list[str]:
     by_node = verdict_text.findings_by_node(campaign)
-    shown = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
-    kinds = tuple(finding_kinds([finding for finding in campaign.findings if finding not in shown]))
+    shown = {id(finding) for node in _bad(campaign) for finding in by_node.get(node.node, ())}
+    kinds = verdict_text.finding_kinds(finding for finding in campaign.findings if id(finding) not in shown)
     others = verdict_text.findings_table([finding for kind in kinds for finding in kind.shown])
     more = [folded(replace(kind.more, title=f"{kind.name}: {kind.more.title}")) for kind in kinds if kind.more]
     return [*_titled([replace(others, title="Other findings")]), *more]

@@ -2,8 +2,9 @@
 
     format, format_version     "trainbench-report", 1
     campaign_id, suite, title, campaign_kind, started_at, finished_at
-    verdict                    sentence, tone (good | warn | bad), drill; dated: a sentence for each dated slowdown
-    groups, history, findings  as in verdict.json, whose models document them; numbers as computed, percent as percent
+    verdict                    sentence, tone (good | warn | bad), drill, recommended
+    nodes                      one for each: state, why, reason, next_step, comparisons of the verdict that decides it
+    groups, findings           as in verdict.json, whose models document them; numbers as computed, percent as percent
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
     comparisons                the reports' comparison tables as text; each column with its unit and field
     cost                       sentences
@@ -44,10 +45,18 @@ def report_json(
         "tone": verdict_text.tone(campaign),
         "drill": verdict_text.drill_sentence(campaign),
         "recommended": verdict_text.recommended(campaign),
-        "dated": verdict_text.slowdown_sentences(campaign),
     }
-    judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})
-    before = {"format": FORMAT, "format_version": FORMAT_VERSION, **head, "verdict": verdict, **judged, "runs": []}
+    nodes = [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)]
+    judged = campaign.model_dump(mode="json", include={"groups", "findings"})
+    before = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **head,
+        "verdict": verdict,
+        "nodes": nodes,
+        **judged,
+        "runs": [],
+    }
     after = {
         "comparisons": [
             {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}

@@ -49,7 +49,7 @@ def verdict_table(campaign: Campaign) -> Group:
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))
-    parts += [plain(line) for line in (*verdict_text.recommended(campaign), *verdict_text.slowdown_sentences(campaign))]
+    parts += [plain(line) for line in verdict_text.recommended(campaign)]
     parts.append(plain(verdict_text.verdict(campaign), style=STYLES[verdict_text.tone(campaign)]))
     return Group(*parts)
 

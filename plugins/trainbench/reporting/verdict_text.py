@@ -2,174 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
-from bench_image.contract.work import Device
 from trainbench.comparison import noise_advice
-from trainbench.core.formats import (
-    NA,
-    count,
-    degrees,
-    listing,
-    noise_share,
-    one_line,
-    percent,
-    sentence,
-    share,
-)
+from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
-from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
+from trainbench.core.states import METRIC_NAMES, NodeState, fleet_summary, word
+from trainbench.core.tables import Column, Table, Tone, make_table, median_run, only, text
 from trainbench.core.verdicts import (
-    RED,
+    DRILL_UNDETECTED,
+    NO_FIGURE,
+    Against,
+    Comparison,
     Confirmation,
     Finding,
     GroupVerdict,
     Level,
     Metric,
-    MetricVerdict,
-    NodeVerdict,
-    ReferenceMode,
     State,
     Verdict,
+    Why,
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
-from trainbench.judging.checks import drills, no_figures
-from trainbench.judging.conditions_of_campaign import conditions, reason_of
-from trainbench.judging.node_condition import Condition, NodeCondition, fleet_summary
-from trainbench.judging.node_runs import judged_rate
-from trainbench.judging.over_time.level_changes import SLOWER
-from trainbench.judging.peers.node_verdicts import lone_groups
+from trainbench.judging.node_findings import finding_of
+from trainbench.judging.run_rates import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, recommendations, survey_tables
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
-NO_GPU = f"{NA}: no GPU"
-REFERENCES = {
-    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "median of the other nodes",
-    ReferenceMode.MEDIAN: "median of all nodes",
-    ReferenceMode.MEAN: "mean of all nodes",
-    ReferenceMode.HISTORY: "own history",
-    ReferenceMode.FIXED: "fixed value",
-}
-COMPARED_WITH = {
-    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "against its peers",
-    ReferenceMode.MEDIAN: "against all nodes",
-    ReferenceMode.MEAN: "against the mean",
-    ReferenceMode.HISTORY: "against its history",
-    ReferenceMode.FIXED: "against the fixed value",
-}
-METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
-MAX_DATED = 10
-_CONFIRMATIONS = {
+AGAINST = {Against.PEERS: "its peers", Against.PAST: "its past", Against.LEVEL: "the level"}
+# What qualifies a state; the reasons have the figures of re-runs.
+UNCONFIRMED = {
     Confirmation.PENDING: "re-run pending",
-    Confirmation.CONFIRMED: "confirmed",
-    Confirmation.NOT_CONFIRMED: "not confirmed",
-    Confirmation.INCONCLUSIVE: "re-run inconclusive",
+    Confirmation.NO_ANSWER: "no re-run gave a figure",
     Confirmation.NOT_PLANNED: "no re-run was planned",
 }
-STATE_TONES = {State.OK: Tone.GOOD} | dict.fromkeys(RED, Tone.BAD)
+TONES = {State.RED: Tone.BAD, State.DRILL: Tone.BAD, State.WELL: Tone.GOOD}
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
+MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
 
 
 def tone(campaign: Campaign) -> Tone:
-    """The tone of a campaign: bad if a node is red, drilled ones included, or a drill was not detected; warn if a node
-    is not well for another reason.
-    """
-    if campaign.red_nodes or campaign.unjudged_failures or campaign.alarms:
+    """Bad where the run is red; warn where a node is not well for another reason."""
+    if is_red(campaign):
         return Tone.BAD
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD
-    return Tone.GOOD if fleet_summary(conditions(campaign)).is_well else Tone.WARN
+    return Tone.GOOD if fleet_summary(campaign.node_states).is_well else Tone.WARN
+
+
+def is_red(campaign: Campaign) -> bool:
+    """Whether a node is red, a drill was detected, a run failed that judges no node, or an alarm was raised."""
+    failures = (*campaign.red_nodes, *campaign.unjudged_failures, *campaign.alarms)
+    return bool(failures or _detected_drills(campaign))
 
 
 def verdict(campaign: Campaign) -> str:
-    """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes or the comparison.
-    `slowdown_sentences` continues it.
+    """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes, or the answer of a
+    campaign that compares runs.
     """
-    parts = [*drill_outcomes(campaign)]
-    if campaign.judges_nodes and no_figures.is_among(campaign.findings):
-        parts.insert(0, no_figures.HEADLINE)
-    judged, number = _judged(campaign), len(_dated(campaign))
-    if number:
-        has = "has" if number == 1 else "have"
-        judged = f"{judged.removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
-    return " ".join((*parts, judged))
-
-
-def drill_outcomes(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence for each drilled node: "Drill detected: node-3 (samples/s -76.1 %, limit ±25 %)."; empty without a
-    drill.
-    """
-    if not campaign.judges_nodes or _is_lone(campaign):
-        return tuple(f"Drill: {node} was slowed on purpose." for node in _drilled(campaign))
-    missed = {finding.nodes[0]: finding.measured for finding in drills.undetected_drills(campaign.findings)}
-    detected = {node.node: reason_of(node) for node in campaign.nodes if node.is_drill and drills.is_detected(node)}
-    return (
-        *(f"Drill not detected: {node} ({measured})." for node, measured in missed.items()),
-        *(f"Drill detected: {node} ({measured})." for node, measured in detected.items()),
-    )
-
-
-def is_drill_alone(campaign: Campaign) -> bool:
-    """Whether only drilled nodes are red."""
-    failures = (*campaign.alarms, *campaign.unjudged_failures)
-    return campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
-
-
-def are_others_well(campaign: Campaign) -> bool:
-    """Whether each node without a drill is well."""
-    return fleet_summary(_others(campaign)).is_well
-
-
-def _drilled(campaign: Campaign) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(result.spec.identity.node for result in campaign.results if result.spec.drill))
-
-
-def _others(campaign: Campaign) -> list[NodeCondition]:
-    drilled = _drilled(campaign)
-    return [node for node in conditions(campaign) if node.node not in drilled]
-
-
-def slowdown_sentences(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence for each dated slowdown; of many, for the first."""
-    findings = _dated(campaign)
-    more = (f"And {len(findings) - MAX_DATED} more: see the findings.",) if len(findings) > MAX_DATED else ()
-    return (*(sentence(f.headline) for f in findings[:MAX_DATED]), *more)
-
-
-def in_full(campaign: Campaign) -> str:
-    """The verdict and the dated slowdowns as one text, for places without lists."""
-    return " ".join((verdict(campaign), *slowdown_sentences(campaign)))
-
-
-def _dated(campaign: Campaign) -> Sequence[Finding]:
-    return [finding for finding in campaign.findings if finding.category in SLOWER]
-
-
-def _judged(campaign: Campaign) -> str:
+    is_silent = campaign.judges_nodes and any(finding.category == NO_FIGURE for finding in campaign.findings)
+    parts = ["No run gave a figure."] if is_silent else []
+    drilled, others = _drilled(campaign), _others(campaign)
+    is_lone = _is_lone(campaign)
+    if not campaign.judges_nodes or is_lone:
+        parts += [f"Drill: {node} was slowed on purpose." for node in drilled]
+    else:
+        missed = (finding for finding in campaign.findings if finding.category == DRILL_UNDETECTED)
+        parts += [f"Drill not detected: {listing(finding.nodes)} ({finding.measured})." for finding in missed]
+        parts += [f"Drill detected: {node.node} ({node.reason})." for node in _detected_drills(campaign)]
     if not campaign.judges_nodes:
-        return " ".join((*_answered(campaign), _measured(campaign), *_failed(campaign)))
-    if _is_lone(campaign):
-        answer = recommendations.headline(campaign) or "Nodes were not compared: each work ran on one node only."
-        return " ".join((answer, _measured(campaign)))
-    headline = fleet_summary(_others(campaign)).headline
-    return f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if campaign.is_drill else headline
+        parts += [*_answered(campaign), _measured(campaign), *_failed(campaign)]
+    elif is_lone:
+        alone = "Nodes were not compared: each work ran on one node only."
+        parts += [recommendations.headline(campaign) or alone, _measured(campaign)]
+    else:
+        headline = fleet_summary(others).headline
+        if len(others) == 1 and not drilled:  # its reason says by what it was judged, also where it is well
+            headline = sentence(one_line(others[0].phrase))
+        parts.append(f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if drilled else headline)
+    return " ".join(parts)
+
+
+def drill_badge(campaign: Campaign) -> str | None:
+    """The badge of a run that is red only because a drill was detected, which needs no action; else None."""
+    if campaign.alarms or campaign.unjudged_failures or campaign.red_nodes or not _detected_drills(campaign):
+        return None
+    return "Drill detected" if fleet_summary(_others(campaign)).is_well else "Drill detected, other nodes need a look"
+
+
+def drill_sentence(campaign: Campaign) -> str | None:
+    """A sentence on the nodes that a drill slowed, or None without a drill."""
+    drills = _drilled(campaign)
+    if not drills:
+        return None
+    slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
+    return f"Drill: trainbench slowed {slowed} on purpose, to see whether the checks detect it."
+
+
+def _drilled(campaign: Campaign) -> Mapping[str, float]:
+    return {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
+
+
+def _others(campaign: Campaign) -> list[NodeState]:
+    drilled = _drilled(campaign)
+    return [s for s in campaign.node_states if s.node not in drilled and s.state is not State.DRILL]
+
+
+def _detected_drills(campaign: Campaign) -> list[NodeState]:
+    return [node for node in campaign.node_states if node.state is State.DRILL and node.why is Why.SLOW]
 
 
 def _is_lone(campaign: Campaign) -> bool:
-    """Whether each work ran on one node only, so that no node was compared."""
-    return bool(campaign.groups) and len(lone_groups(campaign.groups)) == len(campaign.groups)
+    """Whether each of several works ran on one node only, so that no node was compared."""
+    return bool(campaign.groups) and not shown_groups(campaign)
 
 
 def recommended(campaign: Campaign) -> tuple[str, ...]:
     """A line for each work of a strategy study, stored or of loose files; empty where nodes are judged."""
-    if campaign.judges_nodes and not _is_lone(campaign):
-        return ()
-    return recommendations.lines(campaign)
+    return () if campaign.judges_nodes and not _is_lone(campaign) else recommendations.lines(campaign)
 
 
 def _answered(campaign: Campaign) -> list[str]:
@@ -182,21 +139,6 @@ def _answered(campaign: Campaign) -> list[str]:
         *survey_tables.headline(campaign),
         *([noise] if noise else []),
     ]
-
-
-def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
-    """The groups in which nodes were compared; one line names the groups that ran on one node only."""
-    lone = lone_groups(campaign.groups)
-    return tuple(group for group in campaign.groups if group not in lone)
-
-
-def lone_line(campaign: Campaign) -> str | None:
-    """A sentence on groups without a peer, or None where each had one."""
-    lone = lone_groups(campaign.groups)
-    if not lone:
-        return None
-    nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
-    return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
 
 
 def _measured(campaign: Campaign) -> str:
@@ -215,108 +157,152 @@ def _failed(campaign: Campaign) -> list[str]:
     return [f"No figure from {listing(bad)}."] if bad else []
 
 
-def drill_sentence(campaign: Campaign) -> str | None:
-    """A sentence on the nodes that a drill slowed, or None without a drill."""
-    drills = {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
-    if not drills:
+def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+    """The groups with a table; one line names those that ran on one node only."""
+    lone = {id(group) for group in campaign.lone_groups}
+    return tuple(group for group in campaign.groups if id(group) not in lone)
+
+
+def lone_line(campaign: Campaign) -> str | None:
+    """A sentence on groups without a peer, or None where each had one."""
+    lone = campaign.lone_groups
+    if not lone:
         return None
-    slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
-    return f"Drill: trainbench slowed {slowed} on purpose, to see whether the checks detect it."
+    nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
+    return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
 
 
 def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
-    """One row for each node, red ones first; it links to the run with the node's median samples/s."""
-    runs = [result for result in campaign.results if result.spec.identity.group_id == group.group_id]
-    shown_runs = _median_runs(runs)
-    on_cpu = {run.spec.work.device for run in runs} == {Device.CPU}
-    behind = {node.node for node in conditions(campaign) if node.condition is Condition.BEHIND}
+    """One row for each node, the worst first; it links to the run with the node's median samples/s."""
+    shown = runs_of_groups(campaign).get(group.group_id, {})
     return make_table(
-        sorted(group.nodes, key=lambda node: node.state not in RED),
-        (
-            text("node", lambda node: node.node),
-            *judged_columns(lambda node: node, COMPARED_WITH[group.reference]),
-            TEMPERATURE_MEAN_C.column(lambda node: _temperature(node, on_cpu), "temperature", is_number=False),
-            text("state", lambda node: state_text(node, is_behind=node.node in behind)),
-        ),
-        tone=lambda node: tone_of(node, is_behind=node.node in behind),
-        run_id=lambda node: shown_runs.get(node.node),
+        sorted(group.nodes, key=badness),
+        (text("node", lambda node: node.node), *judged_columns(group.nodes, lambda node: node)),
+        tone=lambda node: TONES.get(node.state, Tone.WARN),
+        run_id=lambda node: shown.get(node.node),
         title=group_name(campaign, group.group_id),
     )
 
 
-def judged_columns(of: Callable[[Any], Verdict], against: str) -> tuple[Column[Any], ...]:
-    """Columns of rows that hold a verdict. `against`: the reference of its samples/s."""
-    return (
-        SAMPLES_PER_SECOND.column(lambda row: of(row).value(Metric.SAMPLES_PER_SECOND)),
-        DEVIATION.column(lambda row: of(row).deviation(Metric.SAMPLES_PER_SECOND), against),
-        PEAK_MEMORY_GB.column(lambda row: of(row).value(Metric.MEMORY_GB)),
-    )
+def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
+    """A table for each work whose GPUs were measured independently, the worst GPU first."""
+    tables = []
+    for group in campaign.groups:
+        gpus = [(node.node, gpu) for node in group.nodes for gpu in node.gpus]
+        columns = (
+            text("node", lambda pair: pair[0]),
+            text("GPU", lambda pair: str(pair[1].index)),
+            text("UUID", lambda pair: pair[1].uuid or "n/a"),
+            *judged_columns([gpu for _, gpu in gpus], lambda pair: pair[1]),
+        )
+        if gpus:
+            rows = sorted(gpus, key=lambda pair: badness(pair[1]))
+            name = group_name(campaign, group.group_id)
+            tables.append(make_table(rows, columns, tone=lambda pair: TONES.get(pair[1].state, Tone.WARN), title=name))
+    return tuple(tables)
 
 
-def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
-    """Node -> id of the run to show."""
-    by_node = grouped((run.spec.identity.node, run) for run in runs)
-    return {node: median_run(of) for node, of in by_node.items()}
+def badness(of: Verdict) -> tuple[int, int]:
+    """Sort key, the worst first."""
+    return list(State).index(of.state), list(Why).index(of.why)
 
 
-def state_text(node: Verdict, *, is_behind: bool = False) -> str:
-    """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
-    sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
-    parts = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]
-    if again := _CONFIRMATIONS.get(node.confirmation):
-        off = node.confirm_deviation_pct
-        parts.append(again + (f" ({percent(off)})" if off is not None else ""))
-    more = {
-        "watched": node.is_watched or node.state is State.NOTICE,
-        "unsteady": node.is_unsteady,
-        "behind its own past": is_behind,
-        "drill": node.is_drill,
-    }
-    return ", ".join([*parts, *(word for word, holds in more.items() if holds)])
+def judged_columns(verdicts: Sequence[Verdict], of: Callable[[Any], Verdict]) -> tuple[Column[Any], ...]:
+    """The columns of rows that hold a verdict, without figures that none of them has."""
+    rate = Metric.SAMPLES_PER_SECOND
+    columns: list[Column[Any]] = [SAMPLES_PER_SECOND.column(lambda row: of(row).samples_per_second)]
+    for against, name in AGAINST.items():
+        if any(v.comparison(rate, against) for v in verdicts):
+            columns.append(_deviations(of, against, name))
+    if any(v.memory_gb is not None for v in verdicts):
+        columns.append(PEAK_MEMORY_GB.column(lambda row: of(row).memory_gb))
+    if any(v.temperature_c is not None for v in verdicts):
+        heat: Callable[[Any], str] = lambda row: degrees(of(row).temperature_c)  # noqa: E731
+        columns.append(TEMPERATURE_MEAN_C.column(heat, "temperature", is_number=False))
+    return (*columns, text("state", lambda row: state_text(of(row))))
 
 
-def tone_of(node: Verdict, *, is_behind: bool = False) -> Tone:
-    is_doubtful = node.state is not State.OK or node.is_watched or node.is_unsteady or is_behind
-    return Tone.BAD if node.state in RED else Tone.WARN if is_doubtful else Tone.GOOD
+def _deviations(of: Callable[[Any], Verdict], against: Against, name: str) -> Column[Any]:
+    return DEVIATION.column(lambda row: of(row).deviation(Metric.SAMPLES_PER_SECOND, against), f"against {name}")
 
 
-def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
-    """Sentences on a group's spread, noise and smallest deviation beyond chance."""
-    is_per_gpu = any(node.gpus for node in group.nodes)
-    unit = "GPU" if is_per_gpu else "node"
-    return (
-        *(("A node's figures are those of its worst GPU, not of all together.",) if is_per_gpu else ()),
-        f"Spread: {share(group.spread_pct)} between the fastest and the slowest {unit}, of their median."
-        if group.spread_pct is not None
-        else f"Spread: {NA}, fewer than two {unit}s have a figure.",
-        f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: "
-        "between runs, and between the windows of a run."
-        if group.noise_pct is not None
-        else f"Noise: {NA}, no node ran twice.",
-        f"Smallest deviation that differs from chance here: {noise_share(group.detectable_pct, 2)}."
-        if group.detectable_pct is not None
-        else f"Smallest deviation that differs from chance here: {NA}, the noise is not known.",
-    )
+def state_text(of: Verdict) -> str:
+    """ "red: slow"; "drill: slow" of one that was detected; "red: slow, no re-run was planned"."""
+    again = UNCONFIRMED.get(of.confirmation)
+    return word(of) + (f", {again}" if again else "")
 
 
 def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:
-    """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): too few nodes."."""
-    nodes_by_reason: dict[tuple[State, str], list[str]] = {}
-    for node in group.nodes:
-        if node.state is not State.OK or node.is_watched or node.is_unsteady:
-            nodes_by_reason.setdefault((node.state, node.reason), []).append(node.node)
-    return tuple(
-        sentence(f"{listing(nodes)} ({plain_state(state)}): {one_line(why)}")
-        for (state, why), nodes in nodes_by_reason.items()
+    """Why nodes are not well, each reason once: "node-1 and node-2 (look: pair): they differ by 11.6 %."; a single
+    node's reason always, and each remark.
+    """
+    told = [node for node in group.nodes if node.state is not State.WELL or len(group.nodes) == 1]
+    reasons = grouped(((word(node), node.reason), node.node) for node in sorted(told, key=badness))
+    remarks = grouped((remark, node.node) for node in group.nodes for remark in node.remarks)
+    return (
+        *(sentence(f"{listing(nodes)} ({state}): {one_line(why)}") for (state, why), nodes in reasons.items()),
+        *(sentence(f"{listing(nodes)}: {one_line(remark)}") for remark, nodes in remarks.items()),
     )
 
 
-def limit_texts(group: GroupVerdict) -> tuple[str, ...]:
-    """The limits that were applied: "samples/s ±5.0 %"."""
-    used = {m.metric: m.limit for node in group.nodes for m in node.metrics}
+def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
+    """Sentences on a group's spread, noise and smallest deviation beyond chance, where they are known."""
+    unit = "GPU" if (is_per_gpu := any(node.gpus for node in group.nodes)) else "node"
+    lines = {
+        "A node's figures are those of its worst GPU, not of all together.": is_per_gpu,
+        f"Spread: {share(group.spread_pct)} between the fastest and the slowest {unit}, of their median.": (
+            group.spread_pct is not None
+        ),
+        f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s.": (
+            group.noise_pct is not None
+        ),
+        f"Smallest deviation that differs from chance here: {noise_share(group.detectable_pct, 2)}.": (
+            group.detectable_pct is not None
+        ),
+    }
+    return tuple(line for line, is_known in lines.items() if is_known)
+
+
+def limits_line(group: GroupVerdict) -> str:
+    """ "Limits: samples/s 5.0 % against its peers; memory 2.0 % against its peers."."""
+    used = grouped(((c.metric, c.against), c.limit) for node in group.nodes for c in node.comparisons)
+    parts = (
+        f"{METRIC_NAMES[metric]} {degrees(max(limits)) if metric is Metric.TEMPERATURE_C else share_range(limits)} "
+        f"against {AGAINST[against]}"
+        for (metric, against), limits in used.items()
+    )
+    return f"Limits: {'; '.join(parts) or 'none applied'}."
+
+
+def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each accepted baseline: measurements before it do not count."""
+    return tuple(sentence(one_line(baseline.description)) for baseline in campaign.baselines)
+
+
+class NodeRow(Frozen):
+    """The state of a node for programs. `comparisons`: those of the verdict that decides the state."""
+
+    node: str
+    state: State
+    why: Why
+    reason: str
+    next_step: str
+    comparisons: tuple[Comparison, ...] = ()
+
+
+def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
+    """The state of each node, the worst first."""
+    verdicts = {(node.node, node.why): node.comparisons for node in reversed(campaign.nodes)}
     return tuple(
-        f"{METRICS[metric]} ±{degrees(limit) if metric is Metric.TEMPERATURE_C else share(limit)}"
-        for metric, limit in used.items()
+        NodeRow(
+            node=node.node,
+            state=node.state,
+            why=node.why,
+            reason=node.reason,
+            next_step=finding_of(campaign, node).resolution,
+            comparisons=verdicts.get((node.node, node.why), ()),
+        )
+        for node in sorted(campaign.node_states, key=NodeState.urgency)
     )
 
 
@@ -325,7 +311,7 @@ def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
     return grouped((finding.nodes[0], finding) for finding in campaign.findings if len(finding.nodes) == 1)
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Iterable[Finding]) -> Table:
     return make_table(
         findings,
         (
@@ -340,41 +326,48 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     )
 
 
+class FindingKind(NamedTuple):
+    """Findings of one level and category. `more`: a table of those that are not shown, or None."""
+
+    name: str
+    shown: Sequence[Finding]
+    more: Table | None
+
+
+def finding_kinds(findings: Iterable[Finding]) -> tuple[FindingKind, ...]:
+    """The kinds, in the order of each kind's first finding."""
+    kinds = []
+    for (level, category), alike in grouped(((f.level, f.category), f) for f in findings).items():
+        name, more = f"{level} ({category})", None
+        if len(alike) > MAX_ALIKE:
+            others = only(findings_table(alike[1:]), ("subject", "what", "measured", "expected"))
+            more = replace(others, title=f"{len(alike) - 1} more like this one")
+        kinds.append(FindingKind(name, alike[:1] if more else alike, more))
+    return tuple(kinds)
+
+
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
     """Group id -> node -> id of the run to show."""
-    by_group = grouped((run.spec.identity.group_id, run) for run in campaign.results)
-    return {group_id: _median_runs(of) for group_id, of in by_group.items()}
+    runs = grouped(((r.spec.identity.group_id, r.spec.identity.node), r) for r in campaign.results)
+    by_group = grouped((group_id, (node, median_run(of))) for (group_id, node), of in runs.items())
+    return {group_id: dict(of) for group_id, of in by_group.items()}
 
 
 def is_rerun(campaign: Campaign, result: RunResult) -> bool:
-    """Whether the run is the re-run of a breach: its round comes after the planned ones."""
+    """Whether the run came after the planned rounds, to look again at suspects."""
     rounds = campaign.params.get("rounds")
     return isinstance(rounds, int) and result.spec.identity.round > rounds
 
 
 def rates_by_node(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
     """(group id, node) -> (samples/s, is re-run) of each run."""
-    by_node: dict[tuple[str, str], list[tuple[float, bool]]] = {}
-    for result in campaign.results:
-        if (rate := judged_rate(result)) is not None:
-            key = (result.spec.identity.group_id, result.spec.identity.node)
-            by_node.setdefault(key, []).append((rate, is_rerun(campaign, result)))
-    return by_node
+    return grouped(
+        ((result.spec.identity.group_id, result.spec.identity.node), (rate, is_rerun(campaign, result)))
+        for result in campaign.results
+        if (rate := judged_rate(result)) is not None
+    )
 
 
-def plain_state(state: State) -> str:
-    return state.value.replace("_", " ")
-
-
-def _side(metric: MetricVerdict) -> str:
-    name = "" if metric.metric is Metric.SAMPLES_PER_SECOND else f"{METRICS[metric.metric]} "
-    return f"{name}{metric.side}"
-
-
-def _temperature(node: NodeVerdict, on_cpu: bool) -> str:
-    verdict_of_metric = node.metric(Metric.TEMPERATURE_C)
-    if verdict_of_metric and verdict_of_metric.value is not None:
-        return degrees(verdict_of_metric.value)
-    if on_cpu:
-        return NO_GPU
-    return f"{NA}: {one_line(verdict_of_metric.reason, 60)}" if verdict_of_metric and verdict_of_metric.reason else NA
+def expected_rate(node: Verdict) -> Comparison | None:
+    """The comparison of samples/s that charts draw: with the peers, else with the past, else with the level."""
+    return next((c for against in Against if (c := node.comparison(Metric.SAMPLES_PER_SECOND, against))), None)

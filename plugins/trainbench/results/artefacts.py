@@ -4,6 +4,7 @@
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json and pod.log; rank-0.json, rank-0.log, ... of a gang's pods
     {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
     {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
+    {root}/levels.toml: the fleet's own known levels, see `trainbench.judging.levels`
 
 The root is a local folder or an object store (`s3://`, `gs://`); both look the same through `UPath`.
 """
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from upath.types import StatResultType
 
 CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
+LEVELS_FILE = "levels.toml"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
 WRITERS = 16
@@ -130,6 +132,15 @@ class Store:
     def read_node_marks(self, campaign_id: str) -> bytes | None:
         """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none. Raises StoreError."""
         return self._read_if_there(self._summary_file(campaign_id, MARKS_FILE))
+
+    def read_levels(self) -> str | None:
+        """The fleet's own levels; None: it has none. Raises StoreError."""
+        content = self._read_if_there(self.root / LEVELS_FILE)
+        return None if content is None else content.decode(errors="replace")
+
+    def write_levels(self, text: str) -> str:
+        """Replace the fleet's own levels; return the file's address. Raises StoreError."""
+        return self._write(self.root / LEVELS_FILE, text.encode())
 
     def write_results(self, results: Sequence[RunResult], *, replace: bool = True) -> None:
         """Write the results, WRITERS at a time. Without `replace` only those of which no file is there."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, WrapValidator
+from pydantic import AwareDatetime, WrapValidator, model_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
-from trainbench.core.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
+from trainbench.core.grouping import grouped
+from trainbench.core.states import NodeState, state_of
+from trainbench.core.verdicts import ALARMS, Finding, GroupVerdict, NodeVerdict, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.skipped import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices.run_cost import RunCost
+from trainbench.results.old_campaigns import as_of_today
 
 # `suite` is the id of the DAG that made a campaign. These name campaigns without a DAG.
 COMMAND_LINE = "command_line"  # by `trainbench run`
@@ -45,7 +48,6 @@ class Campaign(Frozen):
     skipped: tuple[Skipped, ...]
     results: tuple[CheckedResult, ...]
     groups: tuple[GroupVerdict, ...]
-    history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]
     costs: tuple[RunCost, ...]  # one for each result, in the same order
     campaign_kind: CampaignKind = CampaignKind.NODES
@@ -55,6 +57,11 @@ class Campaign(Frozen):
     marks_are_known: bool = False  # the findings name every node that other work is kept away from, and no other
     logs: Mapping[str, str] = {}  # id of a failed run -> file name of its kept log, the one of the rank that failed
     baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: measurements before them do not count
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, fields: Any) -> Any:
+        return as_of_today(fields) if isinstance(fields, dict) else fields
 
     @property
     def judges_nodes(self) -> bool:
@@ -66,7 +73,29 @@ class Campaign(Frozen):
 
     @property
     def red_nodes(self) -> tuple[NodeVerdict, ...]:
-        return tuple(node for node in self.nodes if node.state in RED)
+        return tuple(node for node in self.nodes if node.state is State.RED)
+
+    @property
+    def lone_groups(self) -> tuple[GroupVerdict, ...]:
+        """The groups that ran on one node only, where there are several: other strategies, sizes or GPUs."""
+        alone = (Why.NOTHING_TO_COMPARE, Why.PAIR)
+        lone = tuple(g for g in self.groups if len(g.nodes) == 1 and g.nodes[0].why in alone)
+        return lone if len(self.groups) > 1 else ()
+
+    @property
+    def node_states(self) -> tuple[NodeState, ...]:
+        """One state for each node that was judged, or was absent. A group that ran on one node
+        only counts for nodes without another group.
+        """
+        lone = {id(group) for group in self.lone_groups}
+        of_node = grouped((node.node, node) for group in self.groups if id(group) not in lone for node in group.nodes)
+        alone = grouped((node.node, node) for group in self.lone_groups for node in group.nodes)
+        states = {name: state_of(name, of_node.get(name) or alone[name]) for name in (*of_node, *alone)}
+        for finding in self.findings:
+            if finding.why is Why.ABSENT:
+                for name in finding.nodes:
+                    states.setdefault(name, NodeState(name, State.LOOK, Why.ABSENT, finding.measured))
+        return tuple(states.values())
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:

@@ -25,7 +25,7 @@ class SharedGpu(NamedTuple):
         parts = []
         if self.num_processes:
             parts.append(count(self.num_processes, "other process"))
-        if self.memory_gb is not None:
+        if self.memory_gb:
             parts.append(f"{figure(self.memory_gb, 3)} GB in use beside the run")
         which = listing(map(str, self.gpus))
         return f"{'GPU' if len(self.gpus) == 1 else 'GPUs'} {which} {_was(self.gpus)} shared: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Channels for notices of breaches, each over an Airflow connection: parses `TRAINBENCH_NOTIFY`."""
+"""Channels for notices, each over an Airflow connection: parses `TRAINBENCH_NOTIFY`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Housekeeping(StrEnum):
 
 
 class KeepAway(StrEnum):
-    """How a node in confirmed breach is marked, so that other work keeps away."""
+    """How a node that is confirmed to be red is marked, so that other work keeps away."""
 
     OFF = "off"  # not at all
     LABEL = "label"
@@ -167,7 +167,7 @@ class Settings(PodSettings, BaseSettings):
     )
     keep_away: KeepAway = Field(
         KeepAway.OFF,
-        description="marks the node of a confirmed breach, until it is well: `taint` or `label` "
+        description="marks a node that is confirmed to be red, until it is well: `taint` or `label` "
         "`trainbench.io/breach` ([keep-bad-nodes-away.md](keep-bad-nodes-away.md))",
     )
     keep_away_effect: TaintEffect = Field(

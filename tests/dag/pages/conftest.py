@@ -1,7 +1,7 @@
 """Fixtures of the Benchmarks pages in Airflow's real API server.
 
 Two DAGs of ours and one of somebody else's:
-    page_nodes   last night node-3 breached, ten percent slow; the night before all were well
+    page_nodes   last night node-3 was slow, by ten percent; the night before all were well
     page_gangs   last night gang-1 was missing
     page_sales   no DAG of ours
 """
@@ -16,7 +16,7 @@ import pytest
 
 from tests.builders.nights import night
 from tests.dag.pages.site import LAST_NIGHT, WELL, use
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
 
@@ -56,8 +56,8 @@ def _record(folder: Path) -> Path:
     store, history = open_store(str(folder / "store")), open_history(f"sqlite:///{folder / 'history.db'}")
     for campaign in (
         night(LAST_NIGHT - 1, WELL, suite="page_nodes", campaign_id="before"),
-        night(LAST_NIGHT, WELL | {"node-3": 9.0}, {"node-3": State.BREACH}, suite="page_nodes", campaign_id="last"),
-        night(LAST_NIGHT, {"gang-2": 4.0}, {"gang-1": State.MISSING}, suite="page_gangs", campaign_id="gangs"),
+        night(LAST_NIGHT, WELL | {"node-3": 9.0}, {"node-3": Why.SLOW}, suite="page_nodes", campaign_id="last"),
+        night(LAST_NIGHT, {"gang-2": 4.0}, {"gang-1": Why.MISSING}, suite="page_gangs", campaign_id="gangs"),
     ):
         history.record(campaign)
         store.write_results(campaign.results)

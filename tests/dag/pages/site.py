@@ -15,13 +15,15 @@ ROLES = {"vera": "viewer", "uma": "user", "olaf": "op", "ada": "admin"}
 LAST_NIGHT = (datetime.now(UTC) - ENDED_AT).days + 1
 HOSTILE = "<script>alert(1)</script>"
 WELL = {"node-1": 10.1, "node-2": 10.0, "node-3": 10.0}
-PAGES = ("", "nodes/node-3", "strategies", "costs", "runs", "breaches/1", "dags/page_nodes", "runs/last/{run}",
+PAGES = ("", "nodes/node-3", "strategies", "costs", "runs", "notices/1", "dags/page_nodes", "runs/last/{run}",
          "results/last/{run}")  # fmt: skip
 TABLES = {
-    "?table=heat": "node,gpu_name,day,condition",
+    "?table=heat": "node,gpu_name,day,state,why",
+    "?table=nodes": "node,state,reason,since,next",
     "?table=open": "node,state,deviation,since",
     "?table=closed": "node,state,deviation,since",
     "nodes/node-3?table=events": "when,kind,what",
+    "nodes/node-3?table=latest": "work,state,samples/s,against_peers,against_own_past,against_level",
     "nodes/node-3?table=points-1": "when,state,samples/s",
     "strategies?": "gpu_name,model,recipe",
     "costs?table=months": "month,cost,GPU-hours",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders.nights import night
 from tests.dag.pages.site import LAST_NIGHT, PAGES, ROLES, TABLES, a_run, get
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.results.campaign import COMMAND_LINE
 
@@ -51,7 +51,7 @@ def test_what_belongs_to_a_hidden_dag_is_not_there(client: Any, pages: Path, onl
     assert "gang-1" in fleet
     assert "node-3" not in fleet
     assert "is missing: gang-1" in fleet
-    for path in ("nodes/node-3", "breaches/1", f"runs/last/{a_run(pages)}", f"results/last/{a_run(pages)}"):
+    for path in ("nodes/node-3", "notices/1", f"runs/last/{a_run(pages)}", f"results/last/{a_run(pages)}"):
         assert get(client, path).status_code == 404, path
     for path in ("dags/page_nodes", "dags/page_nodes/runs/r", "dags/page_nodes/runs/r/tasks/benchmark"):
         assert get(client, path).status_code == 403, path
@@ -72,7 +72,7 @@ def test_a_user_who_may_see_no_benchmark_reads_which_right_is_missing(client: An
 def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
     client: Any, own_pages: Path, only: Any
 ) -> None:
-    campaign = night(LAST_NIGHT, {"laptop": 1.0}, {"laptop": State.FAILED}, suite=COMMAND_LINE, campaign_id="mine")
+    campaign = night(LAST_NIGHT, {"laptop": 1.0}, {"laptop": Why.FAILED}, suite=COMMAND_LINE, campaign_id="mine")
     open_history(f"sqlite:///{own_pages / 'history.db'}").record(campaign)
 
     only("page_gangs")

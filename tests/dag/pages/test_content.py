@@ -20,21 +20,33 @@ from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store
 
 
-def test_the_fleet_shows_each_breach_with_its_cause_and_start(client: Any, pages: Path) -> None:
-    text = get(client, "").text
+def test_the_fleet_shows_each_state_with_cause_start_and_next_step(client: Any, pages: Path) -> None:
+    text = html.unescape(get(client, "").text)
+    cards = re.findall(r"<article.*?</article>", text, re.DOTALL)
+    (missing,), (slow,) = ([card for card in cards if name in card] for name in (">gang-1<", ">node-3<"))
 
-    assert "is missing: gang-1; 1 is in breach: node-3" in text
-    assert "samples/s −10.0 %" in text
-    assert "node-3 is hot: its fans stand still." in html.unescape(text)
-    assert "look at the fans of node-3." in text
-    assert f'href="./../dags/page_nodes/runs/scheduled__{LAST_NIGHT}" target="_top">DAG run</a>' in text
-    assert re.search(r'title="node-3, [\d-]+: breach, samples/s −10.0 % against its peers"[^>]*>−10</a>', text)
+    assert "is missing: gang-1; 1 is slow: node-3" in text
+    assert "red: missing" in missing
+    assert "red: slow" in slow
+    assert "samples/s −10.0 %" in slow
+    assert "node-3 is hot: its fans stand still." in slow
+    assert "<b>Next:</b> look at the fans of node-3." in slow
+    assert f'href="./../dags/page_nodes/runs/scheduled__{LAST_NIGHT}" target="_top">DAG run</a>' in slow
+    assert re.search(r'class="c red"[^>]*title="node-3, [\d-]+: red: slow, samples/s −10.0 % [^>]*>−10</a>', text)
+    assert re.search(r'>node-1</a> <span class="now plain">well</span>', text)
+
+
+def test_a_notice_has_its_figures_and_the_address_of_older_messages_leads_there(client: Any, pages: Path) -> None:
+    page = get(client, "notices/1").text
+
+    assert re.search(r"<h1[^>]*>node-3 is slow: samples/s −10.0 % against its peers</h1>", page)
+    assert get(client, "breaches/1").text == page
 
 
 def test_filters_narrow_every_page_and_go_along(client: Any, pages: Path) -> None:
     text = get(client, "?strategy=zero3&days=90").text
 
-    assert "None with these filters" in text
+    assert "Nothing with these filters" in text
     assert 'href="./runs?strategy=zero3&amp;days=90"' in text
     assert '<option value="90" selected>' in text
 
@@ -45,17 +57,17 @@ def test_a_node_s_page_draws_its_figures_and_has_them_as_a_table(client: Any, pa
 
     assert figure["data"][-2]["y"] == [10.0, 9.0] or [10.0, 9.0] in [trace["y"] for trace in figure["data"]]
     assert ">9.000</td>" in text
-    assert "breach opened" in text
+    assert "red: slow" in text
+    assert "−10.0 % of 10.00" in text
     assert f'href="../runs/last/{a_run(pages)}"' in text
     assert ">Each GPU</h2>" in text
     assert "GPU,UUID," in get(client, "nodes/node-3?format=csv&table=gpus").text
 
 
-def test_the_glossary_explains_conditions_and_each_page_links_to_it(client: Any, pages: Path) -> None:
-    text = get(client, "glossary").text
-
-    assert "Its measurements scatter far more than those of its peers." in text
-    assert get(client, "glossary?format=csv&table=states").text.startswith("name,meaning\nok,Within all limits.")
+def test_the_glossary_explains_states_and_each_page_links_to_it(client: Any, pages: Path) -> None:
+    assert "Its figures scatter far more than those of its peers." in get(client, "glossary").text
+    csv = get(client, "glossary?format=csv&table=states").text
+    assert csv.startswith('state,reason,meaning,next_step\nred,failed,"Ran, but gave no valid result.",')
     assert 'href="./glossary"' in get(client, "").text
 
 
@@ -145,7 +157,7 @@ def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, m
     text = get(client, "dags/page_nodes/runs/r/tasks/benchmark?map_index=2").text
 
     assert ">9.000<" in text
-    assert "Verdict" in text
+    assert "<dd>red: slow: samples/s −10.0 % against the median of 3 peers.</dd>" in text
 
 
 def stored_night(place: Path, dag_run_id: str) -> str:

@@ -15,13 +15,13 @@ from tests.dag.pages.site import HOSTILE, PAGES, a_run, get
 
 BAD_QUERIES = [
     "?days=31", "?days=-1", "?days=x", "?page=0", "?page=-1", "?page=x", f"?page={10**30}", "?format=exe",
-    "?table=users", f"?gpu={'x' * 301}", "?model=%00", "runs?sort=name", "runs?page=-7", "breaches/x",
+    "?table=users", f"?gpu={'x' * 301}", "?model=%00", "runs?sort=name", "runs?page=-7", "notices/x",
     "dags/page_nodes/runs/r/tasks/t?map_index=-2", f"dags/page_nodes/runs/r/tasks/t?map_index={10**20}",
 ]  # fmt: skip
 
 
 NOT_THERE = [
-    "breaches/0", "breaches/-1", f"breaches/{10**30}", "breaches/999", "nodes/nobody", "nodes/%00",
+    "notices/0", "notices/-1", f"notices/{10**30}", "notices/999", "nodes/nobody", "nodes/%00",
     "nodes/..%2f..%2fetc",
     "nodes/a%2Fb", "results/..%2f..%2fetc/passwd", "results/%2e%2e/%2e%2e", "results/last/..%2f..%2fsummary",
     "results/last/nobody", "runs/last/%00", "static/..%2frender.py", "static/render.py", "static/%2e%2e%2frender.py",
@@ -58,7 +58,7 @@ def test_unknown_and_hostile_names_open_nothing(client: Any, pages: Path, path: 
         f"nodes/node-3?strategy={HOSTILE}",
         f"?days={HOSTILE}",
         f"?format={HOSTILE}",
-        f"breaches/{HOSTILE}",
+        f"notices/{HOSTILE}",
         f"dags/page_nodes/runs/{HOSTILE}",
         "?gpu=%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E",
     ],
@@ -77,7 +77,7 @@ def test_hostile_content_of_the_history_stays_text(client: Any, own_pages: Path)
     marked = f"\"><img src=x onerror=alert(1)>{HOSTILE}'="
     with sqlite3.connect(own_pages / "history.db") as database:
         for table, names in {
-            "breaches": ("reason", "gpu_name", "dag_run_id", "model"),
+            "notices": ("reason", "gpu_name", "dag_run_id", "model"),
             "works": ("label", "gpu_name", "model", "recipe", "strategy", "preset"),
             "node_verdicts": ("reason",),
             "runs": ("gpu_name", "driver", "image", "model"),
@@ -85,8 +85,8 @@ def test_hostile_content_of_the_history_stays_text(client: Any, own_pages: Path)
         }.items():
             database.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", [marked] * len(names))
         for field in ("cause", "resolution", "summary", "measured", "expected", "nodes[0]"):
-            database.execute("UPDATE breaches SET finding = json_set(finding, ?, ?)", [f"$.{field}", marked])
-        database.execute("UPDATE breaches SET node = node || ?", [marked])
+            database.execute("UPDATE notices SET finding = json_set(finding, ?, ?)", [f"$.{field}", marked])
+        database.execute("UPDATE notices SET node = node || ?", [marked])
         database.execute("UPDATE node_verdicts SET node = node || ?", [marked])
     for path in PAGES:
         text = get(client, path.format(run=a_run(own_pages)), "ada").text
@@ -100,7 +100,7 @@ def test_a_name_in_a_csv_is_no_formula(client: Any, own_pages: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(own_pages / "history.db") as database:
-        database.execute("UPDATE breaches SET finding = json_set(finding, '$.cause', '=HYPERLINK(\"http://evil\")')")
+        database.execute("UPDATE notices SET finding = json_set(finding, '$.cause', '=HYPERLINK(\"http://evil\")')")
     (row, *_) = csv.DictReader(io.StringIO(get(client, "?table=open&format=csv").text))
 
     assert row["likely_cause"].startswith("'=")

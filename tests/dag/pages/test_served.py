@@ -34,7 +34,7 @@ def test_before_the_first_run_the_page_says_what_to_do(
     assert "No benchmark has run yet" in get(client, "").text
 
 
-@pytest.mark.parametrize("path", ["", "runs", "nodes/node-1", "breaches/1", "dags/page_nodes"])
+@pytest.mark.parametrize("path", ["", "runs", "nodes/node-1", "notices/1", "dags/page_nodes"])
 def test_without_the_database_a_page_says_so_and_airflow_goes_on(
     client: Any, pages: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

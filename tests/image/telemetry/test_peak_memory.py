@@ -23,6 +23,8 @@ class FakeJournal(SimpleNamespace):
 
     def log(self, **_: object) -> None: ...
 
+    def has_waited(self, seconds: float) -> None: ...
+
 
 def journal() -> Any:
     return FakeJournal(timings=[], missing={})

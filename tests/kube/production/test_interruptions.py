@@ -93,7 +93,7 @@ def test_the_night_goes_on(installation: Installation, interrupted: Interrupted,
     campaign = interrupted.campaign
 
     assert interrupted.state == "success", campaign.findings
-    assert {node.node: node.state for node in campaign.nodes} == dict.fromkeys(NODES, State.OK)
+    assert {node.node: node.state for node in campaign.nodes} == dict.fromkeys(NODES, State.WELL)
     assert len(interrupted.created) == len(NODES)
     assert recorded(installation, campaign.campaign_id) == sorted(NODES)
     assert interrupted.refused
@@ -147,7 +147,7 @@ def test_a_run_marked_successful_by_hand_leaves_no_pod(
 
     state, of_second = airflow.wait(DAG_ID, second), airflow.campaign(DAG_ID, second)
     assert state == "success"
-    assert of_second.nodes[0].state is State.OK
+    assert of_second.nodes[0].state is State.WELL
     assert airflow.state_of(DAG_ID, run_id) == "success"
     wait_until_ours_are_gone(standin)
     counted = recorded(installation, campaign_id(DAG_ID, run_id))

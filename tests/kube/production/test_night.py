@@ -9,18 +9,19 @@ import json
 import pytest
 
 from tests.kube.production.conftest import DAG_ID, HEALTHY, SLOW, Installation, Night
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import Why
 from trainbench.history.database import connect
-from trainbench.history.run_tables import breaches, runs
+from trainbench.history.notice_tables import notices
+from trainbench.history.run_tables import runs
 from trainbench.judging.mark_findings import MARKED
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_healthy_nodes_and_the_slow_one_have_their_verdicts(night: Night) -> None:
-    states = {node.node: node.state for node in night.campaign.nodes}
+    reasons = {node.node: node.why for node in night.campaign.nodes}
 
-    assert {name: states[name] for name in (*HEALTHY, SLOW)} == {**dict.fromkeys(HEALTHY, State.OK), SLOW: State.BREACH}
+    assert {name: reasons[name] for name in (*HEALTHY, SLOW)} == {**dict.fromkeys(HEALTHY, Why.WELL), SLOW: Why.SLOW}
     assert night.state == "failed"
 
 
@@ -37,11 +38,11 @@ def test_both_workers_ran_tasks_and_neither_holds_a_result(installation: Install
         assert [path for path in home.rglob("*.json") if "runs" in path.parts] == []
 
 
-def test_the_history_on_postgresql_has_every_run_once_and_the_breach(installation: Installation, night: Night) -> None:
+def test_the_history_on_postgresql_has_every_run_once_and_the_notice(installation: Installation, night: Night) -> None:
     with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
         of_tonight = runs.select().where(runs.c.campaign_id == night.campaign.campaign_id)
         recorded = [row.run_id for row in connection.execute(of_tonight)]
-        opened = {row.node for row in connection.execute(breaches.select())}
+        opened = {row.node for row in connection.execute(notices.select())}
 
     assert sorted(recorded) == sorted(r.spec.identity.run_id for r in night.campaign.results)
     assert SLOW in opened
@@ -54,22 +55,22 @@ def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
     assert SLOW in json.dumps(notice)
 
 
-def test_a_worker_sends_each_node_s_condition_by_statsd(night: Night) -> None:
-    """Of the history on PostgreSQL: 20 is a node in breach, 1 a healthy one."""
+def test_a_worker_sends_each_node_s_state_by_statsd(night: Night) -> None:
+    """Of the history on PostgreSQL: 20 is a slow node, 1 one that is well."""
     expected = {SLOW: "20|g"} | dict.fromkeys(HEALTHY, "1|g")
 
     assert {node: night.conditions.get(node) for node in expected} == expected
-    assert night.conditions.keys() == {node.node for node in night.campaign.nodes}
+    assert night.conditions.keys() == {node.node for node in night.campaign.node_states}
 
 
 def test_the_slow_node_is_tainted_and_only_that_one(night: Night) -> None:
-    """Nodes whose pods failed, vanished or never ran are no confirmed breach."""
+    """Nodes whose pods failed, vanished or never ran are not confirmed to be slow."""
     assert list(night.marks) == [SLOW]
     (marked,) = (finding for finding in night.campaign.findings if finding.category == MARKED)
     assert marked.nodes == (SLOW,)
 
 
-@pytest.mark.parametrize("page", ["", "nodes/gpu-slow", "runs", "costs", "strategies", "breaches/1"])
+@pytest.mark.parametrize("page", ["", "nodes/gpu-slow", "runs", "costs", "strategies", "notices/1"])
 def test_the_pages_read_the_history_on_postgresql(installation: Installation, night: Night, page: str) -> None:
     reply = installation.runs.page(page)
 
@@ -87,7 +88,7 @@ def test_the_report_and_a_result_are_read_from_the_bucket(installation: Installa
     assert HEALTHY[0] in result.text
 
 
-def test_a_banner_names_an_open_breach(installation: Installation, night: Night) -> None:
+def test_a_banner_names_a_red_node(installation: Installation, night: Night) -> None:
     alerts = installation.runs.page("/ui/config").json()["dashboard_alert"]
 
     assert any("gpu-" in alert["text"] for alert in alerts)

@@ -11,11 +11,11 @@ import pytest
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import three_nights
 from tests.conftest import Golden
-from trainbench.alerting.gauges import CODES, Client, Gauge, Points, client_points, gauges
-from trainbench.core.verdicts import State
+from trainbench.alerting.gauges import CODES, RED_FROM, Client, Gauge, Points, client_points, code, gauges
+from trainbench.core.states import FRESH, TRAITS, NodeState
+from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import FleetState
 from trainbench.history.history import History, open_history
-from trainbench.judging.node_condition import FRESH, TRAITS, Condition, Reach
 
 NOW = ENDED_AT + timedelta(days=2, hours=1)
 LABELS, PLAIN = Client(has_labels=True), Client(has_labels=False)
@@ -65,27 +65,44 @@ def test_times_are_unix_seconds(history: History) -> None:
 
 def test_what_is_not_known_is_no_gauge(history: History) -> None:
     """A missing node has no samples/s: 0 would be a figure."""
-    history.record(night(3, {"node-1": 10.0}, {"node-2": State.MISSING}))
+    history.record(night(3, {"node-1": 10.0}, {"node-2": Why.MISSING}))
     made = {gauge.name for gauge in of_fleet(history) if gauge.labels.get("node") == "node-2"}
 
     assert made == {
-        f"trainbench.node.{name}" for name in ("condition", "open_breaches", "marked", "last_verdict_timestamp_seconds")
-    }
+        f"trainbench.node.{name}"
+        for name in (
+            "condition", "open_notices", "marked", "last_verdict_timestamp_seconds",
+            *(f"state_{state.value}" for state in State),
+        )
+    }  # fmt: skip
 
 
-def test_a_recovered_node_is_well_and_has_no_open_breach(history: History) -> None:
-    history.record(night(2, {"node-1": 10.0, "node-2": 9.0}, {"node-2": State.BREACH}))
+def of_node_2(history: History) -> dict[str, float]:
+    return {g.name.rsplit(".", 1)[-1]: g.value for g in of_fleet(history) if g.labels.get("node") == "node-2"}
+
+
+def test_a_recovered_node_is_well_and_has_no_open_notice(history: History) -> None:
+    history.record(night(2, {"node-1": 10.0}, {"node-2": Why.MISSING}))
+    before = of_node_2(history)
     history.record(night(3, {"node-1": 10.0, "node-2": 10.0}))
-    of_node = {g.name.rsplit(".", 1)[-1]: g.value for g in of_fleet(history) if g.labels.get("node") == "node-2"}
+    after = of_node_2(history)
 
-    assert (of_node["condition"], of_node["open_breaches"]) == (CODES[Condition.WELL], 0)
+    assert [(of["condition"], of["state_red"], of["state_well"], of["open_notices"]) for of in (before, after)] == [
+        (CODES[Why.MISSING], 1, 0, 1),
+        (CODES[Why.WELL], 0, 1, 0),
+    ]
+    assert sum(value for name, value in after.items() if name.startswith("state_")) == 1
 
 
-def test_an_undecided_node_has_its_rate_and_a_code_of_its_own(history: History) -> None:
-    history.record(night(3, {"node-1": 10.0, "node-2": 9.0}, {"node-2": State.INSUFFICIENT}))
-    of_node = {g.name.rsplit(".", 1)[-1]: g.value for g in of_fleet(history) if g.labels.get("node") == "node-2"}
+def test_a_node_that_was_not_checked_has_its_figures_beside_each_source(history: History) -> None:
+    """9.0 beside peers of 10, a past of 9.6 and a level of 12."""
+    expected = {"node-2": {"past": 9.6, "level": 12.0}}
+    history.record(night(3, {"node-1": 10.0, "node-2": 9.0}, {"node-2": Why.NOISY}, expected=expected))
+    of_node = of_node_2(history)
 
-    assert (of_node["condition"], of_node["samples_per_second"]) == (CODES[Condition.UNDECIDED], 9.0)
+    assert (of_node["condition"], of_node["samples_per_second"]) == (CODES[Why.NOISY], 9.0)
+    names = ("deviation_pct", "past_deviation_pct", "level_deviation_pct")
+    assert [of_node[name] for name in names] == pytest.approx([-10.0, -6.25, -25.0])
 
 
 def test_an_empty_history_says_that_it_was_read() -> None:
@@ -93,13 +110,15 @@ def test_an_empty_history_says_that_it_was_read() -> None:
     assert only.name == "trainbench.refreshed_timestamp_seconds"
 
 
-@pytest.mark.parametrize(
-    ("reach", "codes"), [(Reach.QUIET, range(1, 10)), (Reach.WARNING, range(10, 20)), (Reach.RED, range(20, 30))]
-)
-def test_a_code_says_how_far_the_news_goes(reach: Reach, codes: range) -> None:
-    assert CODES.keys() == set(Condition)
+def test_a_code_says_how_far_the_news_goes() -> None:
+    assert CODES.keys() == set(Why)
     assert len(set(CODES.values())) == len(CODES)
-    assert {CODES[each] for each in Condition if TRAITS[each].reach is reach} <= set(codes)
+    of = {state: {CODES[why] for why in Why if TRAITS[why].state is state} for state in State}
+    assert min(of[State.RED]) == RED_FROM
+    assert of[State.LOOK] <= set(range(10, RED_FROM))
+    assert max(max(of[state]) for state in State if state not in (State.RED, State.LOOK)) < 10
+    assert code(NodeState("node-1", State.RED, Why.HOT)) == 27  # where a setting makes heat red
+    assert code(NodeState("node-1", State.DRILL, Why.SLOW)) == CODES[Why.DRILL]
 
 
 def test_the_codes_are_those_of_the_page() -> None:
@@ -118,7 +137,7 @@ def test_the_worst_nodes_come_first_so_that_a_full_client_lacks_good_ones(histor
     assert sent == ["node-2", "node-9"]
     (why,) = made.left_out
     assert why.endswith("the client takes at most 2 gauges of one name")
-    assert why.startswith("42 gauges of ")
+    assert why.startswith("60 gauges of ")
 
 
 def test_ten_thousand_nodes_are_sent_or_counted() -> None:

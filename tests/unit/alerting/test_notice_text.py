@@ -1,4 +1,4 @@
-"""The text about breaches: the same on every channel, whatever a result may hold."""
+"""The text about notices: the same on every channel, whatever a result may hold."""
 
 from __future__ import annotations
 
@@ -6,93 +6,103 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.builders.breaches import make_breach
-from tests.builders.verdicts import make_metric
+from tests.builders.notices import make_notice
 from tests.conftest import Golden
-from trainbench.alerting.breach_text import breach_phrase
-from trainbench.alerting.notice_text import Notice, message
-from trainbench.core.verdicts import Level, Metric, State
-from trainbench.history.breach import BreachKind
+from trainbench.alerting.notice_text import Event, message
+from trainbench.core.verdicts import DRILL_UNDETECTED, Level, State, Why
+from trainbench.history.notices import Notice
 
 HOSTILE = "<script>alert('x')</script> {{ 7 * 7 }} <!channel>\r\nBcc: x@example.org"
+OPENED, WORSENED, CLOSED = Event
 
 
-def notice(node: str = "node-3", **changes: Any) -> Notice:
-    rate = make_metric(9.034, 10.0, state=State.BREACH)  # -9.66 %
+def slow(node: str = "node-3", **changes: Any) -> Notice:
     fields: dict[str, Any] = {
         "id": 12,
-        "evidence": (rate,),
-        "reason": "samples/s: deviation −9.7 %, limit 5.0 %; re-run −9.0 %",
+        "reason": "samples/s −9.7 % against the median of 3 peers, confirmed by a re-run",
         "cause": "The GPU of node-3 slows itself down because it is hot",
         "resolution": "Check fans, filters and the air flow of node-3, then run it again",
         "gpu_name": "NVIDIA H200", "model": "mistral-7b", "recipe": "qlora", "strategy": "single",
         "opened_at": datetime(2026, 11, 21, 2, 12, tzinfo=UTC),
     }  # fmt: skip
-    return (make_breach(node, **fields | changes),)
+    return make_notice(node, Why.SLOW, -9.66, **fields | changes)
 
 
 def closed(**changes: Any) -> Notice:
     closed_at = datetime(2026, 11, 22, 2, 12, tzinfo=UTC)
-    return notice(**{"closed_at": closed_at, "ended": "well again"} | changes)
+    return slow(**{"closed_at": closed_at, "ended": "well again"} | changes)
 
 
-WARNING: dict[str, Any] = {
-    "kind": BreachKind.WARNING, "level": Level.WARNING, "state": None, "evidence": (), "reason": "", "cause": None,
-}  # fmt: skip
+def subject(*notices: Notice, event: Event = OPENED) -> str:
+    text = message(notices, event, None).subject
+    assert text.startswith("[trainbench] ")
+    assert text.endswith(" (node_consistency)")
+    return text.removeprefix("[trainbench] ").removesuffix(" (node_consistency)")
 
 
-def test_the_phrase_of_a_breach() -> None:
-    def text_of(**changes: Any) -> str:
-        return breach_phrase(notice(**changes)[0])
-
-    assert text_of() == "samples/s −9.7 % against its peers"
-    hot = make_metric(72.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, deviation=12.0)
-    assert text_of(evidence=(hot,)) == "temperature +12.0 °C against its peers"
-    assert text_of(state=State.FAILED, evidence=()) == "gave no valid result"
-    assert text_of(state=State.MISSING, evidence=()) == "did not run"
-    assert text_of(**WARNING, summary="is 3.4 % slower than it was") == "is 3.4 % slower than it was"
-
-
-def test_the_subject_says_node_deviation_and_dag() -> None:
-    def subject(*notices: Notice) -> str:
-        return message(notices, None).subject
-
-    assert subject(notice()) == "[trainbench] node-3: samples/s −9.7 % against its peers (node_consistency)"
-    assert subject(notice(is_drill=True)).startswith("[trainbench] DRILL: node-3: samples/s")
-    assert subject(closed()) == "[trainbench] node-3: well again (node_consistency)"
-    assert subject(notice(), notice("node-4", state=State.MISSING, evidence=())) == (
-        "[trainbench] 2 to look at: node-3 (samples/s −9.7 % against its peers) and node-4 (did not run) "
-        "(node_consistency)"
-    )
-    missing = [notice(f"node-{i}", state=State.MISSING, evidence=()) for i in (3, 4, 5, 6)]
-    assert subject(*missing) == (
-        "[trainbench] 4 to look at: node-3 (did not run), node-4 (did not run), node-5 (did not run) and 1 more "
-        "(node_consistency)"
+def test_the_subject_says_node_state_and_figure() -> None:
+    one = "node-3 is slow: samples/s −9.7 % against its peers"
+    assert subject(slow()) == one
+    assert subject(slow(is_drill=True)) == f"DRILL: {one}"
+    assert subject(slow(), event=WORSENED) == f"now red: {one}"
+    assert subject(closed(), event=CLOSED) == "node-3: well again"
+    assert subject(closed(), closed(node="node-4"), event=CLOSED) == "node-3 and node-4: well again"
+    failed = [make_notice(f"node-{i}", Why.FAILED, reason="out of memory") for i in (4, 5, 6)]
+    assert subject(slow(), failed[0]) == f"2 to look at: {one} and node-4 failed: out of memory"
+    assert subject(*failed, make_notice("node-7")) == (
+        "4 to look at: node-4 failed: out of memory, node-5 failed: out of memory, node-6 failed: out of memory and "
+        "1 more"
     )
 
 
-def test_a_breach_as_text_and_as_mail(golden: Golden) -> None:
-    warning = notice("node-5", **WARNING | {"id": 3, "summary": "is 3.4 % slower than it was", "gpu_name": None,
-                     "model": None, "recipe": None, "strategy": None})  # fmt: skip
-    content = message([notice(), warning], "https://airflow.example.org/bench")
+def test_an_alarm_of_a_run_names_the_run() -> None:
+    alarm = {"state": State.RED, "why": None, "node": "", "category": "no_figure"}
+    assert subject(make_notice(item="night-1", summary="no run gave a figure").model_copy(update=alarm)) == (
+        "night-1: no run gave a figure"
+    )
+    missed = make_notice(is_drill=True, summary="was slowed on purpose, and the check did not detect it")
+    missed = missed.model_copy(update=alarm | {"category": DRILL_UNDETECTED})
+    assert subject(missed) == "DRILL: node-3 was slowed on purpose, and the check did not detect it"
+
+
+def test_a_change_of_the_fleet_is_one_entry() -> None:
+    names = tuple(f"node-{i}" for i in range(256))
+    summary = "became slower together on 21 Nov 2026: samples/s −5.0 to −6.1 %"
+    notices = [make_notice(name, Why.CHANGED, -5.0, nodes=names, summary=summary, id=i) for i, name in enumerate(names)]
+    for said in (notices, notices[:1]):  # the others may have been acknowledged
+        content = message(said, OPENED, None)
+        assert content.text.count("Next: ") == 1
+        assert content.subject.startswith("[trainbench] node-0, node-1, node-2, node-3, node-4 and 251 more became")
+        assert len(content.payload["notices"][0]["nodes"]) == len(said)
+
+
+def test_a_notice_as_text_and_as_mail(golden: Golden) -> None:
+    look = make_notice("node-5", Why.BEHIND, -3.4, id=3)
+    content = message([slow(), look], OPENED, "https://airflow.example.org/bench")
 
     golden("notice.txt", content.text)
     golden("notice.html", content.html)
     assert (
         "https://airflow.example.org/bench/dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/"
-        in (content.text)
+        in content.text
     )
 
 
+def test_a_look_that_turned_red_says_since_when() -> None:
+    turned = slow(worsened_at=datetime(2026, 11, 23, 2, 12, tzinfo=UTC))
+    assert "Red since 23 Nov 2026 02:12 UTC." in message([turned], WORSENED, None).text
+    assert message([turned], WORSENED, None).message_id != message([turned], OPENED, None).message_id
+
+
 def test_without_an_address_of_airflow_there_are_no_links() -> None:
-    content = message([notice()], None)
+    content = message([slow()], OPENED, None)
 
     assert "http" not in content.text + content.slack + content.html
     assert content.payload["page"] is None
 
 
 def test_hostile_text_stays_text() -> None:
-    content = message([notice(HOSTILE, **WARNING | {"summary": HOSTILE, "cause": HOSTILE})], "https://a.example.org")
+    content = message([slow(HOSTILE, summary=HOSTILE, cause=HOSTILE, reason=HOSTILE)], OPENED, "https://a.example.org")
 
     assert "\n" not in content.subject
     assert "\r" not in content.subject
@@ -104,15 +114,18 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_what_a_webhook_gets_can_be_matched_with_what_it_gets_later() -> None:
-    (began,) = message([notice()], None).payload["notices"]
-    (ended,) = message([closed()], None).payload["notices"]
+    (began,) = message([slow()], OPENED, None).payload["notices"]
+    (ended,) = message([closed()], CLOSED, None).payload["notices"]
 
-    assert (began["id"], ended["id"]) == ("breach-12-opened", "breach-12-closed")
+    assert (began["id"], ended["id"]) == ("notice-12-opened", "notice-12-closed")
     assert (began["level"], began["node"], began["event"]) == (Level.ERROR, "node-3", "opened")
+    assert (began["state"], began["why"], began["what"]) == (
+        "red", "slow", "node-3 is slow: samples/s −9.7 % against its peers",
+    )  # fmt: skip
 
 
 def test_many_at_once_are_one_message_of_bounded_size() -> None:
-    content = message([notice(f"node-{i}", id=i) for i in range(1000)], None)
+    content = message([slow(f"node-{i}", id=i) for i in range(1000)], OPENED, None)
 
     assert content.subject.startswith("[trainbench] 1000 to look at: node-0")
     assert len(content.subject) <= 180
@@ -120,8 +133,8 @@ def test_many_at_once_are_one_message_of_bounded_size() -> None:
     assert content.text.rstrip().endswith("and 980 more: see the Benchmarks page")
 
 
-def test_a_warning_that_is_over_is_not_called_well_again() -> None:
-    content = message([closed(**WARNING, ended="this is over", summary="is 3.4 % slower")], None)
-
-    assert "well again" not in content.text
-    assert "node-3: this is over since 22 Nov 2026 02:12 UTC" in content.text
+def test_the_end_says_what_it_was_and_how_long() -> None:
+    assert message([closed(ended="no longer in the cluster")], CLOSED, None).text.splitlines()[2:] == [
+        "node-3: no longer in the cluster since 22 Nov 2026 02:12 UTC",
+        "It was: node-3 is slow: samples/s −9.7 % against its peers. Open since 21 Nov 2026 02:12 UTC.",
+    ]

@@ -12,7 +12,7 @@ from trainbench.alerting import run_note as run_notes
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_note import MAX_CHARS, RULE, joined, write_note
-from trainbench.core.verdicts import Finding, Level, State
+from trainbench.core.verdicts import Finding, Level, Why
 
 RUN = "scheduled__2026-11-21T02:00:00+00:00"
 TAB = "dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/plugin/trainbench-run"
@@ -25,8 +25,8 @@ def note(campaign: Any) -> str:
 
 def test_the_verdict_the_red_nodes_and_the_way_to_the_report() -> None:
     assert note(campaigns.slow_node()) == (
-        "**Benchmark.** 1 of 4 nodes is in breach: node-3 (samples/s −9.7 %, limit ±5 %, confirmed by a re-run with "
-        "−9.0 %); 3 are well.\n"
+        "**Benchmark.** 1 of 4 nodes is slow: node-3 (samples/s −9.7 % against the median of 3 peers, −9.0 % in the "
+        "re-run, limit 5.0 %); 3 are well.\n"
         "- node-3: Check fans, filters and the air flow of node-3, then run it again\n"
         "\n"
         f"[Report]({TAB}) · [Benchmarks](plugin/trainbench/bench/trainbench/)"
@@ -43,7 +43,7 @@ def test_a_drill_is_called_one() -> None:
 
 def test_two_hundred_red_nodes_fit() -> None:
     rates = {f"node-{i}": 9.0 for i in range(200)}
-    text = note(night(1, rates, dict.fromkeys(rates, State.BREACH)))
+    text = note(night(1, rates, dict.fromkeys(rates, Why.SLOW)))
 
     assert len(text) <= run_summary.NOTE_CHARS
     assert "\n- and 19" in text
@@ -117,7 +117,7 @@ def test_the_extra_of_the_asset_events_is_bounded_and_says_what_to_do_next() -> 
     assert (extra["num_red"], extra["num_alerts"], extra["left_off"]) == (1, 1, 0)
     assert extra["alerts"][0]["nodes"] == ["node-3"]
     assert extra["links"]["report"] == f"https://airflow.example.org/{TAB}"
-    assert extra["nodes"] == {"judged": 4, "breach": 1, "well": 3}
+    assert extra["nodes"] == {"judged": 4, "red": 1, "well": 3}
     many = run_summary.breaches_extra(campaign, raised * 1000, *where)
     assert (len(many["alerts"]), many["num_red"], many["left_off"]) == (50, 1000, 950)
     results = run_summary.results_extra(campaign, *where)

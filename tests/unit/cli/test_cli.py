@@ -81,7 +81,7 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
     help_text = " ".join(trainbench("--help").stdout.split())
-    for words in ("0: no node is red", "1: a node is in breach", "2: wrong usage", "3: no node could be judged"):
+    for words in ("0: no node is red", "1: a node is red", "2: wrong usage", "3: no node could be checked"):
         assert words in help_text
 
 

@@ -32,10 +32,9 @@ def test_check_judges_a_folder_of_results(home: Path) -> None:
     stricter = trainbench("check", "results", "--json", "--set", "samples_per_second_tolerance_pct=2")
     assert stricter.exit_code == ExitCode.RED
     data = document(stricter)
-    red = [node["node"] for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
-    assert red == ["node-4"]
-    (breach,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
-    assert breach["confirmation"] == "not_planned"
+    assert [(node["node"], node["why"]) for node in data["nodes"] if node["state"] == "red"] == [("node-4", "slow")]
+    (slow,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "red"]
+    assert slow["confirmation"] == "not_planned"
     assert "gave no result" not in stricter.stdout
     assert not (home / "trainbench").exists()
 
@@ -196,11 +195,9 @@ def _planned_night() -> PlannedCampaign:
 
 def test_a_night_that_was_killed_is_judged_from_what_arrived_and_its_silent_node_is_red(killed_night: str) -> None:
     result = trainbench("check", killed_night, "--json")
-    (group,) = document(result)["groups"]
-
     assert result.exit_code == ExitCode.RED, result.stderr
-    assert {node["node"]: node["state"] for node in group["nodes"]} == {
-        "node-1": "ok", "node-2": "ok", "node-3": "ok", "node-4": "failed",
+    assert {node["node"]: node["why"] for node in document(result)["nodes"]} == {
+        "node-1": "well", "node-2": "well", "node-3": "well", "node-4": "failed",
     }  # fmt: skip
     assert document(result)["dag_run_id"] == "scheduled__1"
     assert "its DAG run is at work or ended early; here a run without result failed" in result.stderr

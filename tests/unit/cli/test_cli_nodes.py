@@ -18,7 +18,7 @@ from tests.unit.cluster.test_doctor_facts import NODE, FakeCluster
 from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.history.history import open_history
-from trainbench.history.notice_tables import warnings
+from trainbench.history.notice_tables import marks
 from trainbench.judging import mark_findings
 from trainbench.judging.node_marks import Mark
 from trainbench.results.artefacts import open_store
@@ -95,7 +95,7 @@ def test_a_freed_node_keeps_the_taints_of_others_and_its_warning_ends_with_a_nam
         }
     }
     with history.engine.connect() as connection:
-        assert list(connection.execute(select(warnings.c.ended)).scalars()) == ["freed by ada"]
+        assert list(connection.execute(select(marks.c.ended)).scalars()) == ["freed by ada"]
 
 
 def test_a_node_that_could_not_be_freed_is_named_and_the_exit_code_says_so(

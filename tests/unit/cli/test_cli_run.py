@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.cli.interrupts import Kept
-from trainbench.history.history import open_history
+from trainbench.core.verdicts import State, Why
 from trainbench.results.artefacts import open_store
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -36,11 +35,11 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.usefixtures("with_plots")
 def test_run_goes_from_plan_to_report(home: Path) -> None:
-    """Rates of 40.1 to 40.4 samples/s lie within 1 % of each other: nobody is in breach."""
+    """Rates of 40.1 to 40.4 samples/s lie within 1 % of each other: nobody is slow."""
     result = trainbench("run", "--json")
     assert result.exit_code == ExitCode.OK, result.stderr
     data = document(result)
-    assert [node["state"] for group in data["groups"] for node in group["nodes"]] == ["ok"] * 4
+    assert [(node["state"], node["next_step"]) for node in data["nodes"]] == [("well", "nothing")] * 4
     assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md"} <= set(data["files"])
     assert all(Path(address).is_file() for address in data["files"].values())
     assert "4/4 node-4 / independent · round 1: 40.4 samples/s" in result.stderr
@@ -67,28 +66,24 @@ def test_a_drill_is_found_confirmed_and_red() -> None:
     """75 % slower than 40 samples/s is 10: far outside of ±5 %."""
     result = trainbench("run", "--set", "drill_node=node-3")
     assert result.exit_code == ExitCode.RED, result.stderr
-    assert "once more, to confirm: node-3" in result.stderr
+    assert re.search(r"^once more, to confirm: .*node-3", result.stderr, re.MULTILINE)
     (campaign_id,) = open_store().campaign_ids()
     campaign = open_store().read_campaign(campaign_id)
-    assert [(node.node, node.is_drill) for node in campaign.red_nodes] == [("node-3", True)]
+    drilled = campaign.node_states[2]
+    assert (drilled.node, drilled.state, drilled.why) == ("node-3", State.DRILL, Why.SLOW)
+    assert "Drill detected: node-3" in result.stdout
     assert "BENCHMARK_REPORT.md" in result.stdout
 
 
-def test_a_node_that_three_runs_could_not_judge_is_named_by_the_command_line_as_by_the_dag() -> None:
-    """One node has nobody to be compared with. The first run stands for two days. `check` says what the run said."""
-    undecided = ("undecided", "no verdict on 3 nights in a row")
-    assert undecided not in _findings(trainbench("run", "--json", "--nodes", "node-1"))
-    first = open_store().read_campaign(*open_store().campaign_ids())
-    day_before = {"campaign_id": "the-day-before", "finished_at": first.finished_at - timedelta(days=1)}
-    open_history(store=open_store()).record(first.model_copy(update=day_before))
-    again = trainbench("run", "--json", "--nodes", "node-1")
-
-    assert undecided in _findings(again)
-    assert undecided in _findings(trainbench("check", document(again)["campaign_id"], "--json"))
-
-
-def _findings(run: Result) -> list[tuple[str, str]]:
-    return [(finding["category"], finding["measured"]) for finding in document(run)["findings"]]
+def test_one_node_is_judged_by_its_own_past_from_the_second_run_on() -> None:
+    """The first run has nothing to compare with. `check` says what the run said."""
+    first = trainbench("run", "--json", "--nodes", "node-1")
+    assert (first.exit_code, document(first)["nodes"][0]["why"]) == (ExitCode.NOT_JUDGED, "nothing_to_compare")
+    second = trainbench("run", "--json", "--nodes", "node-1")
+    assert second.exit_code == ExitCode.OK, second.stderr
+    (node,) = document(second)["nodes"]
+    assert (node["state"], [each["against"] for each in node["comparisons"]]) == ("well", ["past"])
+    assert document(trainbench("check", document(second)["campaign_id"], "--json"))["nodes"] == [node]
 
 
 def test_a_pod_without_a_result_is_a_failed_sample_and_the_rest_goes_on() -> None:

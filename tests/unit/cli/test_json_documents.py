@@ -15,6 +15,7 @@ from trainbench.cli.app import ExitCode, app
 from trainbench.cli.base import print_error, print_json
 from trainbench.cli.documents import DOCUMENTS, SCHEMAS, json_schema, schema_file
 from trainbench.cli.json_output import DEFECT, write_document
+from trainbench.judging.levels import SHIPPED_FILE
 from trainbench.results.artefacts import open_store
 
 Golden = Callable[..., None]
@@ -141,6 +142,10 @@ def test_every_command_writes_its_document_twice_with_a_history_on_both_launcher
         "baseline accept": ["--all", "--why", "new driver", "--who", "me"],
         "baseline list": [],
         "baseline revoke": ["1", "--who", "me"],
+        "levels list": [],
+        "levels make": [],
+        "levels accept": ["--who", "me"],
+        "levels import": [str(ROOT / "plugins/trainbench/judging" / SHIPPED_FILE)],
         "doctor": cluster,
         "nodes list": cluster,
         "nodes free": ["--all", "--dry-run", *cluster],

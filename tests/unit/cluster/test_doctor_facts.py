@@ -338,7 +338,7 @@ def test_a_history_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
 def test_the_revision_of_a_history_is_read(tmp_path: Path) -> None:
     open_history(None, open_store(str(tmp_path / "store")))
     facts = history(tmp_path)
-    assert (facts.revision, facts.is_known) == ("0002_probes", True)
+    assert (facts.revision, facts.is_known) == ("0003_probes", True)
 
 
 def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:

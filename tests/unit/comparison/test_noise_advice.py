@@ -73,7 +73,7 @@ def test_pods_differ_more_only_when_twice_as_much_as_windows() -> None:
 
 
 def test_the_history_s_limit_that_chance_just_reaches_is_sensible() -> None:
-    assert "is sensible" in (noise_advice._history(fixed({1: 1.5})) or "")
+    assert "is sensible" in (noise_advice._past(fixed({1: 1.5})) or "")
 
 
 def test_fewer_than_three_nodes_are_advised_as_if_they_were_four() -> None:

@@ -107,7 +107,7 @@ def test_what_ran_here_before_decides_the_duration() -> None:
     notes = " ".join(estimate.notes)
     assert "on the same GPU or CPU here: mistral-7b qlora single (3 runs)." in notes
     assert "Duration of mistral-7b qlora ddp by formula: " in notes
-    assert notes.count("Re-runs that confirm a breach come on top.") == 1
+    assert notes.count("Re-runs of suspects come on top.") == 1
 
 
 def test_a_note_names_the_gpu_where_the_plan_has_several_kinds() -> None:
@@ -131,7 +131,7 @@ def test_a_trial_on_a_cpu_has_a_duration_where_it_ran_before() -> None:
     assert estimate.total_s == Range(low=4.0, high=4.0)
     assert (estimate.gpu_hours, estimate.on_demand_usd) == (None, None)
     assert estimate.notes[-2:] == (
-        "A trial on a CPU: its cost is not estimated.", "Re-runs that confirm a breach come on top.",
+        "A trial on a CPU: its cost is not estimated.", "Re-runs of suspects come on top.",
     )  # fmt: skip
     without = estimate_plan(plan, load_prices())
     assert (without.total_s, without.notes) == (

@@ -13,13 +13,13 @@ from bench_image.contract.spec import NODE_NAME
 from tests.builders import make_result
 from tests.builders.commands import document, trainbench
 from tests.builders.nights import ENDED_AT, night
-from trainbench.core.verdicts import State
+from trainbench.core.states import FRESH
+from trainbench.core.verdicts import Why
 from trainbench.cost.paid_runs import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
 from trainbench.history.run_tables import runs
-from trainbench.judging.node_condition import FRESH
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.results.artefacts import Store, open_store
@@ -29,7 +29,7 @@ ALL, NOW = Filters(), ENDED_AT + timedelta(days=3)
 OURS = night(1, {"node-1": 10.0, "node-2": 10.0})
 IMPORTED = make_result("node-1", 20.0, campaign_id="imported-nvidia-h200-x-12345678")
 # A verdict that another installation wrote: its node-1 is red, its price is its own.
-WITH_VERDICT = night(2, {"node-1": 8.0}, {"node-1": State.BREACH}, campaign_id="imported-with-a-verdict-87654321")
+WITH_VERDICT = night(2, {"node-1": 8.0}, {"node-1": Why.SLOW}, campaign_id="imported-with-a-verdict-87654321")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_imported_runs_are_no_part_of_the_fleet(both: History, ours: History) ->
     today = NOW.date()
     assert together.overview(ALL, today) == alone.overview(ALL, today)
     assert together.heat_map(ALL, today) == alone.heat_map(ALL, today)
-    assert together.open_breaches(ALL) == alone.open_breaches(ALL)
+    assert together.open_notices(ALL) == alone.open_notices(ALL)
     assert together.node("node-1", ALL, NOW) == alone.node("node-1", ALL, NOW)
     assert both.fleet_state(NOW, FRESH) == ours.fleet_state(NOW, FRESH)
     assert both.last_measured(ENDED_AT - timedelta(days=9)).keys() == {"node-1", "node-2"}
@@ -103,7 +103,6 @@ def test_imported_runs_are_no_part_of_the_fleet(both: History, ours: History) ->
 def test_imported_runs_are_no_past_of_our_nodes(both: History, ours: History) -> None:
     tonight = make_result("node-1", 10.0, campaign_id="tonight").model_copy(update={"started_at": NOW})
     works = {tonight.effective_spec.fingerprint}
-    assert both.baseline_rates([tonight]) == [[10.0]]
     records = both.node_records(works, "tonight", NOW)
     assert records == ours.node_records(works, "tonight", NOW)
     assert {record.node for record in records} == {"node-1", "node-2"}

@@ -18,7 +18,7 @@ from trainbench.figure_catalogue.catalogue import FIGURES, document
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
-from trainbench.reporting import cost_report, glossary, history_tables, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.metrics_csv import metric_rows
 from trainbench.results.campaign import Campaign
@@ -40,7 +40,6 @@ def whole_campaigns() -> Iterator[Campaign]:
 
 def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (verdict_text.verdict_table(campaign, group) for group in campaign.groups)
-    yield history_tables.history_table(campaign)
     yield verdict_text.findings_table(campaign.findings)
     for make in (
         run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.scaling, run_tables.failures,

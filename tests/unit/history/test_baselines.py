@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.verdicts import behind_its_past
+from tests.builders.recorded_nights import past as past_of
+from tests.builders.recorded_nights import records, stored
 from trainbench.core.baselines import BaselineError, UnknownBaselineError
-from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange
+from trainbench.core.verdicts import Why
 from trainbench.history.history import History, open_history
-from trainbench.history.notice_tables import warnings
-from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
+from trainbench.history.notice_tables import notices
+from trainbench.results.campaign import Campaign
 
-WORK = make_result().effective_spec.fingerprint
 NODES = ("node-1", "node-2")
 WHO, WHY = "ada", "the new power limit is intended"
 
@@ -32,32 +31,18 @@ def blank(request: pytest.FixtureRequest, tmp_path: Path) -> History:
 
 @pytest.fixture
 def history(blank: History) -> History:
-    """Four nights at 10 samples/s, then two at 9, of both nodes; behind their past, and warned of on the first."""
+    """Three nights at 10 samples/s, then three at 9 of both nodes: behind their past, told of in the second of them."""
     for day in range(1, 7):
-        slow = day > 4
-        behind = tuple(map(breach, NODES)) if slow else ()
-        blank.record(
-            night(day, dict.fromkeys(NODES, 9.0 if slow else 10.0), history=behind, findings=tuple(map(actual, behind)))
-        )
+        blank.record(checked(day, {node: make_result(node, 9.0 if day > 3 else 10.0) for node in NODES}))
     return blank
 
 
-def breach(node: str) -> HistoryVerdict:
-    return behind_its_past(node, make_result().spec.identity.group_id)
-
-
-def actual(past: HistoryVerdict) -> Finding:
-    change = RateChange(node=past.node, fingerprint=WORK, before=10.0, after=9.0, limit_pct=1.5)
-    return Finding(
-        level=Level.WARNING,
-        category=HISTORY_SLOWER,
-        nodes=(past.node,),
-        measured="9",
-        expected="10",
-        summary="is slower than it was",
-        resolution="look",
-        changes=(change,),
-    )
+def checked(day: int, runs: dict[str, RunResult], **fields: Any) -> Campaign:
+    """A night of these runs: what is slower than 10 samples/s is behind its past."""
+    results = [run.model_copy(update={"spec": run.spec.changed(identity={"node": node})}) for node, run in runs.items()]
+    slow = [node for node, run in runs.items() if (run.performance.samples_per_second or 0.0) < 10.0]
+    expected = {node: {"past": 10.0} for node in slow}
+    return night(day, results, dict.fromkeys(slow, Why.BEHIND), reference=9.0, expected=expected, **fields)
 
 
 def on(day: int, **hours: float) -> datetime:
@@ -69,24 +54,23 @@ def tonight(node: str = "node-1", **changes: Any) -> RunResult:
 
 
 def past(history: History, node: str = "node-1", **changes: Any) -> list[float]:
-    return history.baseline_rates([tonight(node, **changes)])[0]
+    return past_of(history, tonight(node, **changes), node)
 
 
 def trail(history: History, node: str) -> list[float]:
-    return [p.samples_per_second for p in history.node_records([WORK], "night-7", on(7)) if p.node == node]
+    return [record.samples_per_second for record in records(history, tonight(), node)]
 
 
 def ends(history: History) -> dict[str, str | None]:
-    with history.engine.connect() as connection:
-        return {row.node: row.ended for row in connection.execute(select(warnings))}
+    return {row["node"]: row["ended"] for row in stored(history, notices)}
 
 
-def test_without_a_baseline_the_slow_nights_are_no_past(history: History) -> None:
-    assert past(history) == [10.0] * 4
-    assert trail(history, "node-1") == [10.0] * 4 + [9.0] * 2
+def test_without_an_accepted_level_the_slow_nights_do_not_count(history: History) -> None:
+    assert past(history) == [10.0] * 3
+    assert trail(history, "node-1") == [10.0] * 3 + [9.0] * 3
 
 
-def test_an_accepted_level_begins_with_the_first_night_that_was_warned_of_and_its_nights_count(
+def test_an_accepted_level_begins_with_the_night_that_was_told_of_and_its_nights_count(
     history: History,
 ) -> None:
     accepted = history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
@@ -98,15 +82,9 @@ def test_an_accepted_level_begins_with_the_first_night_that_was_warned_of_and_it
 
 def test_one_accepted_baseline_does_nothing_to_the_others(history: History) -> None:
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
-    assert past(history, "node-2") == [10.0] * 4
-    assert trail(history, "node-2") == [10.0] * 4 + [9.0] * 2
+    assert past(history, "node-2") == [10.0] * 3
+    assert trail(history, "node-2") == [10.0] * 3 + [9.0] * 3
     assert ends(history) == {"node-1": f"accepted as the new level by ada: {WHY}", "node-2": None}
-
-
-def test_what_was_warned_of_for_longer_than_a_trail_is_over_for_the_node_that_was_accepted(history: History) -> None:
-    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == list(NODES)
-    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
-    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == ["node-2"]
 
 
 def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
@@ -116,10 +94,10 @@ def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
 
 
 def test_of_one_work_it_says_nothing_of_another(history: History) -> None:
-    history.record(night(6, [make_result("node-1", 5.0, seq_length=2048)], campaign_id="other", findings=()))
+    history.record(night(6, [make_result("node-1", 5.0, seq_length=2048)], campaign_id="other", suite="other"))
     other = make_result(seq_length=2048).effective_spec.fingerprint
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), since=on(6, hours=4), fingerprint=other)
-    assert past(history) == [10.0] * 4
+    assert past(history) == [10.0] * 3
     assert past(history, seq_length=2048) == []
     assert ends(history)["node-1"] is None
 
@@ -131,19 +109,19 @@ def test_what_is_slow_after_a_level_was_accepted_is_no_part_of_it(history: Histo
 
 def test_since_can_be_given(history: History) -> None:
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), since=on(3, hours=-2))
-    assert past(history) == [10.0, 10.0, 9.0, 9.0]
+    assert past(history) == [10.0, 9.0, 9.0, 9.0]
 
 
 def test_an_older_campaign_is_judged_by_its_own_past(history: History) -> None:
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
     early = make_result("node-1").model_copy(update={"started_at": on(4)})
-    assert history.baseline_rates([early])[0] == [10.0] * 4
+    assert past_of(history, early) == [10.0] * 3
 
 
 def test_taken_back_the_past_counts_again_and_both_are_kept(history: History) -> None:
     accepted = history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
     revoked = history.revoke_baseline(accepted.id, "bob", on(6, hours=6))
-    assert past(history) == [10.0] * 4
+    assert past(history) == [10.0] * 3
     assert history.baselines() == (revoked,)
     assert (revoked.who, revoked.revoked_by, revoked.revoked_at) == (WHO, "bob", on(6, hours=6))
 
@@ -186,19 +164,16 @@ def test_an_unknown_number_or_work_names_what_there_is(history: History) -> None
 # --- renamed nodes ----------------------------------------------------------------------------------------------------
 
 
-def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fields: Any) -> Any:
+def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fields: Any) -> Campaign:
     """A night of one machine under some name."""
-    behind = (breach(name),) if rate < 10 else ()
-    run = make_result(machine, rate)
-    run = run.model_copy(update={"spec": run.spec.changed(identity={"node": name})})
-    return night(day, [run], history=behind, findings=tuple(map(actual, behind)), **fields)
+    return checked(day, {name: make_result(machine, rate)}, **fields)
 
 
 def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepted_for_it(blank: History) -> None:
-    """Four nights at 10 as old, two at 9 as new, which is the same GPU: the past under the old name goes as well."""
+    """Three nights at 10 as old, three at 9 as new, which is the same GPU: the past under the old name goes as well."""
     for day in range(1, 7):
-        blank.record(renamed(day, "old", 10.0) if day < 5 else renamed(day, "new", 9.0))
-    assert past(blank, "old") == [10.0] * 4
+        blank.record(renamed(day, "old", 10.0) if day < 4 else renamed(day, "new", 9.0))
+    assert past(blank, "old") == [10.0] * 3
     accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
 
     assert accepted.other_names == ("old",)
@@ -208,15 +183,15 @@ def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepte
     assert (trail(blank, "old"), trail(blank, "new")) == ([], [9.0, 9.0])
 
     blank.revoke_baseline(accepted.id, WHO, on(6, hours=6))
-    assert past(blank, "old") == [10.0] * 4
+    assert past(blank, "old") == [10.0] * 3
 
 
-def test_a_warning_under_the_old_name_is_closed_and_dates_the_level_that_is_accepted(blank: History) -> None:
+def test_a_notice_under_the_old_name_is_closed_and_dates_the_level_that_is_accepted(blank: History) -> None:
     for day in range(1, 7):
         blank.record(renamed(day, "old" if day < 6 else "new", 10.0 if day < 4 else 9.0))
     accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
 
-    assert accepted.since.date() == on(4).date()
+    assert accepted.since.date() == on(5).date()
     assert set(ends(blank).values()) == {f"accepted as the new level by ada: {WHY}"}
 
 

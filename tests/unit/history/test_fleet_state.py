@@ -9,11 +9,12 @@ import pytest
 from tests.builders import make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import three_nights
-from trainbench.core.verdicts import State
+from tests.builders.verdicts import make_finding
+from trainbench.core.states import FRESH
+from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import FLEET_DAYS, SPEND_DAYS, FleetState
 from trainbench.history.history import History
 from trainbench.judging.mark_findings import marked
-from trainbench.judging.node_condition import FRESH, Condition
 from trainbench.judging.node_marks import Mark
 
 DAY = timedelta(days=1)
@@ -26,33 +27,56 @@ def state_of(history: History, now_h: float = 1.0) -> FleetState:
     return history.fleet_state(NIGHT_3 + timedelta(hours=now_h), FRESH)
 
 
-def conditions(state: FleetState) -> dict[str, Condition]:
-    return {node.node: node.condition.condition for node in state.nodes}
+def whys(state: FleetState) -> dict[str, Why]:
+    return {node.node: node.state.why for node in state.nodes}
 
 
 def test_each_node_has_its_latest_verdict_in_natural_order(history: History) -> None:
-    """node-3 was in breach on night 1 and is well since; node-2 was missing on night 3; node-9 is another DAG's."""
+    """node-3 was slow on night 1 and is well since; node-2 was missing on night 3; node-9 is another DAG's."""
     state = state_of(three_nights(history))
 
-    assert conditions(state) == {
-        "node-1": Condition.WELL,
-        "node-2": Condition.MISSING,
-        "node-3": Condition.WELL,
-        "node-9": Condition.BREACH,
-        "node-10": Condition.WELL,
+    assert whys(state) == {
+        "node-1": Why.WELL,
+        "node-2": Why.MISSING,
+        "node-3": Why.WELL,
+        "node-9": Why.SLOW,
+        "node-10": Why.WELL,
     }
-    assert [node.num_open_breaches for node in state.nodes] == [0, 1, 0, 1, 0]
+    assert [node.num_open_notices for node in state.nodes] == [0, 1, 0, 1, 0]
     assert state.judged_at == NIGHT_3
     assert {node.judged_at for node in state.nodes} == {NIGHT_3}
+
+
+def test_a_red_node_stays_red_until_its_notice_ends(history: History) -> None:
+    """Well for one night after it was slow: the notice's own reason and date. Then it fails, which is worse news."""
+    whole = {"node-1": 9.0, "node-2": 10.0}
+    history.record(night(1, whole, {"node-1": Why.SLOW}))
+    history.record(night(3, whole | {"node-1": 10.0}))
+    slow = state_of(history).nodes[0].state
+    assert (slow.state, slow.why, slow.since) == (State.RED, Why.SLOW, ENDED_AT)
+    assert slow.reason == "samples/s −10.0 % against the median of 3 peers"
+
+    history.record(night(4, {"node-2": 10.0}, {"node-1": Why.MISSING}))
+    missing = history.fleet_state(NIGHT_3 + 2 * DAY, FRESH).nodes[0].state
+    assert (missing.why, missing.since) == (Why.MISSING, ENDED_AT)
+
+
+def test_an_absent_node_asks_for_a_look_and_is_not_stale(history: History) -> None:
+    history.record(night(1, {"node-1": 10.0, "node-2": 10.0}))
+    absent = make_finding("node-2", Why.ABSENT, measured="not Ready")
+    for day in (2, 3):
+        history.record(night(day, {"node-1": 10.0}, findings=(absent,)))
+    state = state_of(history, now_h=30).nodes[1].state
+    assert (state.node, state.state, state.why) == ("node-2", State.LOOK, Why.ABSENT)
 
 
 def test_figures_are_those_of_the_latest_campaign(history: History) -> None:
     """10.1 beside a reference of 10.0 is +1 %; a missing node has no figure at all."""
     figures = {node.node: node.works for node in state_of(three_nights(history)).nodes}
 
-    ((_, gpu_name, rate, deviation),) = figures["node-1"]
+    ((_, gpu_name, rate, deviation, *_),) = figures["node-1"]
     assert (gpu_name, rate, deviation) == ("NVIDIA H200", 10.1, pytest.approx(1.0))
-    ((_, _, rate, deviation),) = figures["node-2"]
+    ((_, _, rate, deviation, *_),) = figures["node-2"]
     assert (rate, deviation) == (None, None)
 
 
@@ -60,18 +84,19 @@ def test_a_fleet_that_nobody_checks_stays_and_grows_stale(history: History) -> N
     """100 days later: red stays red, what was well is stale, and each verdict keeps its time."""
     state = state_of(three_nights(history), now_h=100 * 24)
 
-    assert set(conditions(state).values()) == {Condition.STALE, Condition.MISSING, Condition.BREACH}
+    assert set(whys(state).values()) == {Why.STALE, Why.MISSING, Why.SLOW}
+    assert state.nodes[0].state.reason == "last on 3 Nov 2026"
     assert {node.judged_at for node in state.nodes} == {NIGHT_3}
     assert state.spends == ()
 
 
-def test_a_node_without_a_verdict_for_a_week_leaves_unless_a_breach_is_open(history: History) -> None:
-    history.record(night(1, {"node-1": 10.0, "node-2": 10.0, "node-3": 9.0}, {"node-3": State.BREACH}))
-    # of chosen nodes: it does not say that node-3 is out of the cluster, and so closes no breach
+def test_a_node_without_a_verdict_for_a_week_leaves_unless_a_notice_is_open(history: History) -> None:
+    history.record(night(1, {"node-1": 10.0, "node-2": 10.0, "node-3": 9.0}, {"node-3": Why.SLOW}))
+    # of chosen nodes: it does not say that node-3 is out of the cluster, and so closes no notice
     history.record(night(2 + FLEET_DAYS, {"node-1": 10.0}, params={"nodes": ["node-1"]}))
     state = history.fleet_state(ENDED_AT + (FLEET_DAYS + 2) * DAY, FRESH)
 
-    assert conditions(state) == {"node-1": Condition.WELL, "node-3": Condition.BREACH}
+    assert whys(state) == {"node-1": Why.WELL, "node-3": Why.SLOW}
     assert [node.judged_at for node in state.nodes] == [ENDED_AT + (FLEET_DAYS + 1) * DAY, ENDED_AT]
 
 
@@ -86,11 +111,11 @@ def test_a_node_is_marked_from_the_night_that_marks_it_until_it_is_freed(history
     assert not any(node.is_marked for node in state_of(history).nodes)
 
 
-def test_a_drill_gives_a_condition_and_no_figures(history: History) -> None:
-    history.record(night(3, {"node-1": 10.0, "node-2": 5.0}, {"node-2": State.BREACH}, drilled=["node-2"]))
+def test_a_drill_gives_a_state_and_no_figures(history: History) -> None:
+    history.record(night(3, {"node-1": 10.0, "node-2": 5.0}, {"node-2": Why.SLOW}, drilled=["node-2"]))
     drilled = state_of(history).nodes[1]
 
-    assert (drilled.condition.condition, drilled.works, drilled.num_open_breaches) == (Condition.DRILL, (), 0)
+    assert (drilled.state.state, drilled.works, drilled.num_open_notices) == (State.DRILL, (), 0)
 
 
 def test_of_each_probe_the_lowest_share_of_the_latest_campaign_is_kept(history: History) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from bench_image.contract.spec import Drill
-from tests.builders import make_result
-from tests.builders.recorded_nights import DAY_1, make_night
-from trainbench.core.verdicts import (
-    State,
-)
+from tests.builders import make_cpu_result, make_result
+from tests.builders.recorded_nights import DAY_1, make_night, records, tonight
+from trainbench.core.verdicts import Why
 from trainbench.history.history import History
 from trainbench.results.setups import setup_of
 
 
 def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> None:
-    """Three nights: the second was a breach, the third came with another driver. A drill and another work are none."""
-    history.record(make_night(2, make_result(samples_per_s=8.0), states={"node-1": State.BREACH}))
+    """Three nights: the second was slow, the third came with another driver. A drill and another work are none."""
+    history.record(
+        make_night(2, make_result(samples_per_s=8.0), whys={"node-1": Why.SLOW}, expected={"node-1": {"past": 9.5}})
+    )
     history.record(make_night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
     history.record(make_night(3, make_result(samples_per_s=9.0, driver="590.1", pod_template="3f2a91c04b7d")))
     history.record(make_night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
@@ -27,7 +27,14 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
     assert [p.setup.driver for p in points] == ["580.65.06", "580.65.06", "590.1"]
     assert [p.setup.pod_template for p in points] == ["none", "none", "3f2a91c04b7d"]
     assert points[0].setup == setup_of(make_result().context)
-    assert points[0].temperature_c == 60.0
+    assert (points[0].temperature_c, points[0].memory_gb) == (60.0, 7.1)
+    assert [p.counts for p in points] == [True, False, True]
+
+
+def test_the_memory_of_a_process_on_a_cpu_is_not_comparable(history: History) -> None:
+    history.record(make_night(1, make_cpu_result("node-1")))
+    (point,) = records(history, tonight(make_cpu_result("node-1")))
+    assert point.memory_gb is None
 
 
 def test_a_node_history_ends_before_the_campaign_that_reads_it(history: History) -> None:

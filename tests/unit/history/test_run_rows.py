@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from bench_image.contract.result import Status
 from tests.builders import make_cpu_result, make_failed, make_independent, make_result
-from tests.builders.recorded_nights import DAY_1, make_night, stored
+from tests.builders.recorded_nights import DAY_1, make_night, past, stored
 from trainbench.history.history import History
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import works
@@ -21,8 +21,8 @@ def test_a_run_is_recorded_with_what_the_dashboard_shows(history: History) -> No
     (row,) = stored(history, runs)
     expected = {
         "campaign_id": "night-1", "suite": "node_consistency", "node": "node-1", "gpu_name": "NVIDIA H200",
-        "driver": "580.65.06", "torch": "2.13.0", "status": "ok", "state": "ok", "samples_per_second": 9.5,
-        "peak_memory_gb": 7.1, "temperature_mean_c": 60.0,
+        "driver": "580.65.06", "torch": "2.13.0", "status": "ok", "state": "well", "why": "well",
+        "samples_per_second": 9.5, "peak_memory_gb": 7.1, "temperature_mean_c": 60.0,
         "run_usd": pytest.approx(55 / 3600 * 0.60), "is_drill": False, "is_baseline": True,
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
@@ -32,7 +32,7 @@ def test_a_run_is_recorded_with_what_the_dashboard_shows(history: History) -> No
 def test_a_failed_run_and_a_run_on_cpu_leave_unknown_numbers_null(history: History) -> None:
     history.record(make_night(1, make_failed("node-1"), make_cpu_result("node-2")))
     failed, on_cpu = stored(history, runs)
-    assert (failed["status"], failed["samples_per_second"], failed["history_key"]) == ("oom", None, None)
+    assert (failed["status"], failed["samples_per_second"], failed["is_baseline"]) == ("oom", None, False)
     assert (on_cpu["gpu_name"], on_cpu["temperature_mean_c"], on_cpu["is_baseline"]) == (None, None, True)
 
 
@@ -78,6 +78,4 @@ def test_the_sum_of_a_node_s_gpus_is_what_was_paid_for_and_its_slowest_gpu_is_it
     assert tuple(row) == (19.0, 9.0)
     assert work == 19.0
     later = make_independent("node-1", (10.0, 9.5)).model_copy(update={"started_at": DAY_1 + timedelta(days=3)})
-    assert history.baseline_rates([later]) == [[9.0]]
-    (point,) = history.node_records([later.effective_spec.fingerprint], "other", DAY_1 + timedelta(days=3))
-    assert point.samples_per_second == 9.0
+    assert past(history, later) == [9.0]

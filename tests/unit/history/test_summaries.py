@@ -11,8 +11,8 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
 from tests.builders.campaigns import make_campaign
 from tests.builders.nights import night
-from tests.builders.verdicts import make_group, make_node
-from trainbench.core.verdicts import State
+from tests.builders.verdicts import make_comparison, make_group, make_node
+from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.history.run_rows import rows
 from trainbench.history.summaries import WorkSummary, summarise, with_known_gpus
 from trainbench.results.campaign import Campaign
@@ -77,20 +77,41 @@ def test_a_failed_run_has_the_gpu_of_its_node_else_the_only_kind_of_its_group() 
 
 
 def test_a_missing_node_belongs_to_what_it_was_expected_to_do() -> None:
-    (work,) = works_of(night(1, {"node-1": 10.0}, {"node-9": State.MISSING}))
+    (work,) = works_of(night(1, {"node-1": 10.0}, {"node-9": Why.MISSING}))
     verdict = work.verdicts["node-9"]
-    assert (verdict["state"], verdict["is_red"], verdict["run_id"], verdict["samples_per_second"]) == (
-        "missing", True, None, None,
+    assert (verdict["state"], verdict["why"], verdict["is_red"], verdict["run_id"], verdict["samples_per_second"]) == (
+        "red", "missing", True, None, None,
     )  # fmt: skip
     assert work.values["num_runs"] == 1
 
 
 def test_when_nothing_ran_the_nodes_are_missed_all_the_same() -> None:
-    nodes = [make_node(f"node-{i}", state=State.MISSING, gpu_name=None, num_runs=0) for i in (1, 2)]
+    nodes = [make_node(f"node-{i}", None, why=Why.MISSING, gpu_name=None) for i in (1, 2)]
     group = make_group(nodes, "no-results", gpu_name=None)
     (work,) = works_of(make_campaign([], [group], params={"model": "mistral-7b", "recipe": "qlora", "rounds": 2}))
     assert (work.values["model"], work.values["recipe"], work.values["strategy"]) == ("mistral-7b", "qlora", None)
     assert (work.values["num_runs"], work.values["work_key"], sorted(work.verdicts)) == (0, None, ["node-1", "node-2"])
+
+
+def test_a_verdict_keeps_each_comparison_and_the_state_of_its_node() -> None:
+    """9.8 against peers of 10.0, a past of 10.2 and a level of 9.9; memory only beside its past. Slow at other work."""
+    memory = make_comparison(7.2, 7.1, Against.PAST, Metric.MEMORY_GB)
+    first = make_node("node-1", 9.8, peers=10.0, past=10.2, level=9.9, why=Why.BEHIND, noise_pct=0.2)
+    first = first.model_copy(update={"comparisons": (*first.comparisons, memory)})
+    groups = [make_group([first], "a"), make_group([make_node("node-1", 9.0, peers=10.0, why=Why.SLOW)], "b")]
+    groups += [make_group([make_node("node-2")], name) for name in "ab"]
+    campaign = make_campaign([], groups)
+    verdicts = [work.verdicts["node-1"] for work in works_of(campaign) if "node-1" in work.verdicts]
+    assert [(v["state"], v["why"], v["node_state"], v["node_why"]) for v in verdicts] == [
+        ("look", "behind", "red", "slow"),
+        ("red", "slow", "red", "slow"),
+    ]
+    expected = {
+        "deviation_pct": -2.0, "past_deviation_pct": 100 * (9.8 / 10.2 - 1), "past_expected": 10.2, "noise_pct": 0.2,
+        "level_deviation_pct": 100 * (9.8 / 9.9 - 1), "level_expected": 9.9, "temperature_deviation_c": None,
+        "memory_deviation_pct": 100 * (7.2 / 7.1 - 1),
+    }  # fmt: skip
+    assert {name: verdicts[0][name] for name in expected} == pytest.approx(expected)
 
 
 def test_the_verdict_s_run_is_the_one_in_the_middle() -> None:

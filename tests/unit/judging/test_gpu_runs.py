@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,17 +9,13 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
 from tests.builders.fleets import by_name
-from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
-from trainbench.judging.diagnosis.diagnose import diagnose
+from tests.builders.judged_fleets import judge_fleet
+from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, State, Why
 from trainbench.judging.gpu_runs import by_gpu
-from trainbench.judging.node_runs import GpuPlace, judged_rate
-from trainbench.judging.over_time.baseline_deviation import judge_history
-from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.peers import gpu_verdicts
-from trainbench.judging.peers.confirmation import confirm
-from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
+from trainbench.judging.node_runs import GpuPlace
+from trainbench.judging.past import records_of
+from trainbench.judging.run_rates import judged_rate
 
-LIMITS = Tolerances()
 GOOD = (10.0, 10.01, 9.99, 10.0)
 SLOW_2 = (10.0, 10.01, 9.0, 10.0)
 
@@ -29,13 +24,13 @@ def fleet(*of_nodes: tuple[float, ...]) -> list[RunResult]:
     return [make_independent(f"node-{i}", rates) for i, rates in enumerate(of_nodes, 1)]
 
 
-def judged(results: list[RunResult]) -> GroupVerdict:
-    (group,) = judge_groups(results, [], LIMITS)
+def judged(results: list[RunResult], *reruns: RunResult) -> GroupVerdict:
+    (group,) = judge_fleet(results, reruns).groups
     return group
 
 
-def states(node: NodeVerdict) -> list[State]:
-    return [gpu.state for gpu in node.gpus]
+def whys(node: NodeVerdict) -> list[Why]:
+    return [gpu.why for gpu in node.gpus]
 
 
 class TestSplit:
@@ -95,111 +90,90 @@ class TestVerdict:
         """Its reference is the median of the other nodes' medians, 10: -10 %."""
         nodes = by_name(judged(fleet(GOOD, SLOW_2, GOOD, GOOD)))
         bad = nodes.pop("node-2")
-        assert {node.state for node in nodes.values()} == {State.OK}
-        assert (bad.state, bad.confirmation) == (State.BREACH, Confirmation.PENDING)
-        assert states(bad) == [State.OK, State.OK, State.BREACH, State.OK]
-        assert bad.reason.startswith("GPU 2 (GPU-node-2-2): samples/s: deviation −10.0 %")
-        rate = bad.metric(Metric.SAMPLES_PER_SECOND)
-        assert rate
-        assert (rate.value, rate.reference, rate.gpu, rate.side) == (9.0, 10.0, "GPU 2 (GPU-node-2-2)", Side.SLOW)
+        assert {node.state for node in nodes.values()} == {State.WELL}
+        assert (bad.state, bad.confirmation) == (State.RED, Confirmation.PENDING)
+        assert whys(bad) == [Why.WELL, Why.WELL, Why.SLOW, Why.WELL]
+        assert bad.reason.startswith("GPU 2 (GPU-node-2-2): samples/s −10.0 %")
+        assert (bad.samples_per_second, bad.deviation(Metric.SAMPLES_PER_SECOND)) == (9.0, pytest.approx(-10.0))
+        assert bad.gpu == "GPU 2 (GPU-node-2-2)"
         assert [(gpu.index, gpu.uuid) for gpu in bad.gpus] == [(i, f"GPU-node-2-{i}") for i in range(4)]
 
-    def test_a_node_whose_gpus_are_all_slow_is_reattached_podst_the_other_nodes(self) -> None:
+    def test_a_node_whose_gpus_are_all_slow(self) -> None:
         nodes = by_name(judged(fleet(GOOD, tuple(0.9 * rate for rate in GOOD), GOOD)))
-        assert states(nodes["node-2"]) == [State.BREACH] * 4
-        assert {nodes[name].state for name in ("node-1", "node-3")} == {State.OK}
-        assert "and 1 more of its 4 GPUs" in nodes["node-2"].reason
+        assert whys(nodes["node-2"]) == [Why.SLOW] * 4
+        assert nodes["node-2"].reason.startswith("all 4 GPUs: samples/s −10.")
+        assert {nodes[name].state for name in ("node-1", "node-3")} == {State.WELL}
 
     def test_a_lone_node_is_judged_by_itself(self) -> None:
         (node,) = judged(fleet(SLOW_2)).nodes
-        assert states(node) == [State.OK, State.OK, State.BREACH, State.OK]
+        assert whys(node) == [Why.WELL, Why.WELL, Why.SLOW, Why.WELL]
+        assert node.why is Why.SLOW
+
+    def test_seven_slow_gpus_of_eight_are_all_named(self) -> None:
+        """[V12] The good one is no fault."""
+        (node,) = judged(fleet((10.0, *[9.0] * 7))).nodes
+        assert node.gpus[0].state is State.WELL
 
     def test_two_gpus_of_a_lone_node_leave_the_slower_one_unknown(self) -> None:
         (node,) = judged(fleet((10.0, 9.0))).nodes
-        assert states(node) == [State.INSUFFICIENT] * 2
+        assert whys(node) == [Why.PAIR] * 2
+        assert "its only peer GPU 0" in node.gpus[1].reason
 
     def test_one_unsteady_gpu_leaves_its_neighbours_judged(self) -> None:
         results = fleet(GOOD, GOOD, GOOD)
-        results[0] = make_independent("node-1", GOOD, windows={3: (10.0, 5.0, 10.0)}, throttled={3: {"thermal": 33.0}})
-        group = judged(results)
-        node = by_name(group)["node-1"]
-        assert states(node) == [State.OK, State.OK, State.OK, State.INSUFFICIENT]
-        assert node.is_unsteady
-        assert [gpu.is_unsteady for gpu in node.gpus] == [False, False, False, True]
-        assert node.reason.startswith("GPU 3 (GPU-node-1-3): unsteady: its windows scatter")
-        (finding,) = (f for f in diagnose([group], results) if f.category == "unsteady")
-        assert finding.subject == "node-1"
-        assert "GPU 3 (GPU-node-1-3)" in finding.explanation
-        assert "he GPU was too hot and slowed itself down for 33 % of the time" in finding.explanation
+        results[0] = make_independent("node-1", GOOD, windows={3: (10.0, 5.0, 10.0)})
+        node = by_name(judged(results))["node-1"]
+        assert whys(node) == [Why.WELL, Why.WELL, Why.WELL, Why.UNSTEADY]
+        assert node.why is Why.UNSTEADY
+        assert node.reason.startswith("GPU 3 (GPU-node-1-3): its figures scatter by ")
 
     def test_a_failed_rank_fails_the_node_by_name_and_its_neighbours_are_judged(self) -> None:
         results = fleet(GOOD, GOOD, GOOD)
         results[1] = make_independent("node-2", GOOD, failed={1: "CUDA error: uncorrectable ECC"})
         nodes = by_name(judged(results))
-        assert states(nodes["node-2"]) == [State.OK, State.FAILED, State.OK, State.OK]
-        assert nodes["node-2"].state is State.FAILED
+        assert whys(nodes["node-2"]) == [Why.WELL, Why.FAILED, Why.WELL, Why.WELL]
+        assert nodes["node-2"].why is Why.FAILED
         assert nodes["node-2"].reason == "GPU 1 (GPU-node-2-1): round 1 error: CUDA error: uncorrectable ECC"
-        assert {nodes[name].state for name in ("node-1", "node-3")} == {State.OK}
+        assert {nodes[name].state for name in ("node-1", "node-3")} == {State.WELL}
 
-    @pytest.mark.parametrize("rank", [0, 1, 3])
-    def test_whichever_rank_failed_a_slow_neighbour_is_still_re_run(self, rank: int) -> None:
-        """GPU 2 is 10 % slow. The first GPU's failure was taken for the whole pod's: said twice, and no re-run."""
+    def test_a_slow_neighbour_of_a_failed_gpu_is_still_re_run(self) -> None:
         results = fleet(GOOD, SLOW_2, GOOD, GOOD)
-        results[1] = make_independent("node-2", SLOW_2, failed={rank: "CUDA error"})
-        node = by_name(judged(results))["node-2"]
-        assert (node.state, node.confirmation) == (State.FAILED, Confirmation.PENDING)
-        assert node.reason.startswith(
-            f"GPU {rank} (GPU-node-2-{rank}): round 1 error: CUDA error; GPU 2 (GPU-node-2-2)"
-        )
+        results[1] = make_independent("node-2", SLOW_2, failed={0: "CUDA error"})
+        assert judge_fleet(results).suspects == ("node-2",)
 
     def test_a_pod_that_failed_fails_its_node_though_another_round_measured(self) -> None:
         results = fleet(GOOD, GOOD, GOOD)
         results.append(make_failed("node-2", round=2, strategy="independent", gpus_per_node=4, message="no image"))
         nodes = by_name(judged(results))
-        assert nodes["node-2"].state is State.FAILED
+        assert nodes["node-2"].why is Why.FAILED
         assert "no image" in nodes["node-2"].reason
-        assert states(nodes["node-2"]) == [State.OK] * 4
-
-    def test_the_diagnosis_of_a_gpu_looks_at_its_own_telemetry(self) -> None:
-        results = fleet(GOOD, GOOD, GOOD)
-        results[1] = make_independent("node-2", SLOW_2, throttled={2: {"thermal": 40.0}, 0: {"power_cap": 90.0}})
-        (finding,) = diagnose([judged(results)], results)
-        assert finding.category == "thermal_throttling"
-        assert "GPU 2 (GPU-node-2-2)" in finding.explanation
-        assert "power limit" not in finding.explanation
+        assert whys(nodes["node-2"]) == [Why.WELL] * 4
 
 
 class TestReRun:
-    def first(self) -> list[RunResult]:
-        return fleet(GOOD, SLOW_2, GOOD, GOOD)
-
-    def test_a_gpu_that_is_slow_again_is_confirmed(self) -> None:
-        groups = judge_groups(self.first(), [], LIMITS)
-        assert nodes_to_confirm(groups) == ("node-2",)
-        node = by_name(confirm(groups, [make_independent("node-2", (10.0, 10.0, 9.1, 10.0), round=2)], LIMITS)[0])[
-            "node-2"
+    def reruns(self, rates: tuple[float, ...], **fields: Any) -> list[RunResult]:
+        return [
+            make_independent(
+                node, rates if node == "node-2" else GOOD, round=round_, **fields if node == "node-2" else {}
+            )
+            for round_ in (2, 3)
+            for node in ("node-1", "node-2", "node-3")
         ]
-        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
-        assert node.confirm_deviation_pct == pytest.approx(-9.0)
-        assert states(node) == [State.OK, State.OK, State.BREACH, State.OK]
 
-    def test_a_re_run_in_which_another_gpu_is_slow_confirms_nothing(self) -> None:
-        groups = judge_groups(self.first(), [], LIMITS)
-        node = by_name(confirm(groups, [make_independent("node-2", (9.0, 10.0, 10.0, 10.0), round=2)], LIMITS)[0])[
-            "node-2"
-        ]
-        assert (node.state, node.confirmation) == (State.NOTICE, Confirmation.NOT_CONFIRMED)
-
-    def test_a_neighbour_that_fails_in_the_re_run_does_not_spoil_the_answer(self) -> None:
-        groups = judge_groups(self.first(), [], LIMITS)
-        rerun = make_independent("node-2", (10.0, 10.0, 9.1, 10.0), round=2, failed={0: "CUDA error"})
-        node = by_name(confirm(groups, [rerun], LIMITS)[0])["node-2"]
-        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
-
-    def test_a_re_run_that_never_came_leaves_the_breach(self) -> None:
-        groups = judge_groups(self.first(), [], LIMITS)
-        node = by_name(confirm(groups, [], LIMITS)[0])["node-2"]
-        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
+    @pytest.mark.parametrize(
+        ("rates", "fields", "confirmation"),
+        [
+            ((10.0, 10.0, 9.1, 10.0), {}, Confirmation.CONFIRMED),
+            ((9.0, 10.0, 10.0, 10.0), {}, Confirmation.CLEARED),  # another GPU is slow
+            ((10.0, 10.0, 9.1, 10.0), {"failed": {0: "CUDA error"}}, Confirmation.CONFIRMED),  # a neighbour fails
+        ],
+    )
+    def test_the_gpu_s_own_part_of_the_re_run_decides(
+        self, rates: tuple[float, ...], fields: dict[str, Any], confirmation: Confirmation
+    ) -> None:
+        node = by_name(judged(fleet(GOOD, SLOW_2, GOOD, GOOD), *self.reruns(rates, **fields)))["node-2"]
+        assert node.confirmation is confirmation
+        assert node.is_red is (confirmation is Confirmation.CONFIRMED)
 
 
 class TestJudgedRate:
@@ -211,17 +185,6 @@ class TestJudgedRate:
     def test_other_strategies_have_one_rate(self) -> None:
         assert judged_rate(make_result("node-1", 9.5)) == 9.5
 
-    def test_history_and_trails_remember_the_slowest_gpu(self) -> None:
-        """9.0 against a past of 10: -10 %; the sum of four would hide it (39 of 40 is -2.5 %)."""
-        result = make_independent("node-1", SLOW_2)
-        verdict = judge_history(result, [10.0] * 5, LIMITS)
-        assert (verdict.state, verdict.deviation_pct) == (State.BREACH, pytest.approx(-10.0))
-        (point,) = records_of([result], STARTED_AT)
+    def test_the_past_remembers_the_slowest_gpu(self) -> None:
+        (point,) = records_of([make_independent("node-1", SLOW_2)], STARTED_AT)
         assert point.samples_per_second == 9.0
-
-
-@pytest.mark.parametrize(("num_red", "more"), [(3, []), (4, ["and 1 more of its 4 GPUs"])])
-def test_three_gpus_are_named_and_the_others_counted(num_red: int, more: list[str]) -> None:
-    slow = {"state": State.BREACH, "is_watched": False, "reason": "slow"}
-    gpus: Any = [SimpleNamespace(name=f"GPU {i}", **slow) for i in range(num_red)]
-    assert gpu_verdicts._reasons(gpus, State.BREACH) == [f"GPU {i}: slow" for i in range(3)] + more

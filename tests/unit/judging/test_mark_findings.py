@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from tests.builders.nights import night
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_summary import note
-from trainbench.core.verdicts import Level, State
+from trainbench.core.verdicts import Level, Why
 from trainbench.judging import mark_findings
 from trainbench.judging.node_marks import Mark, MarkRefusal
 
@@ -31,7 +31,7 @@ def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
     )
     assert old.headline == f"{new.headline}; it stays so, because it was not measured"
     assert new.resolution == (
-        "repair it: a run that finds it ok frees it; `trainbench nodes free node-3` undoes the mark at once"
+        "repair it: a run that finds it well frees it; `trainbench nodes free node-3` undoes the mark at once"
     )
 
 
@@ -43,15 +43,13 @@ def test_nodes_that_are_not_marked_for_one_reason_are_one_finding() -> None:
     ]
     first, second = mark_findings.not_marked(refusals)
 
-    assert first.headline == "node-1 and node-9 are in confirmed breach and not marked: no room"
-    assert second.headline == "node-2 is in confirmed breach and not marked: gone"
+    assert first.headline == "node-1 and node-9 are red and not marked: no room"
+    assert second.headline == "node-2 is red and not marked: gone"
 
 
-def test_alert_and_note_of_a_breach_name_the_mark_and_its_undoing_first() -> None:
+def test_alert_and_note_of_a_red_node_name_the_mark_and_its_undoing_first() -> None:
     """Not those of another node, and not a warning about several."""
-    campaign = night(
-        1, {"node-1": 10.0, "node-3": 9.0, "node-4": 9.0}, {"node-3": State.BREACH, "node-4": State.BREACH}
-    )
+    campaign = night(1, {"node-1": 10.0, "node-3": 9.0, "node-4": 9.0}, {"node-3": Why.SLOW, "node-4": Why.SLOW})
     shapes = {"node-3": TAINT}
     findings = (*mark_findings.with_marks(campaign.findings, shapes), mark_findings.marked("node-3", TAINT, MARK, None))
     raised = alerts(campaign.model_copy(update={"findings": findings}))

@@ -10,13 +10,13 @@ import pytest
 
 from tests.builders import STARTED_AT
 from tests.builders.campaigns import make_campaign
-from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State
+from tests.builders.verdicts import make_comparison, make_group, make_node
+from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
 from trainbench.judging.node_marks import (
     Decision,
     ListedNode,
     Mark,
-    confirmed_breaches,
+    confirmed_reds,
     decide_marks,
     most_marked,
     nodes_to_free,
@@ -26,18 +26,15 @@ from trainbench.results.campaign import Campaign
 
 SHAPE = "the taint trainbench.io/breach:NoSchedule"
 LONG_AGO = STARTED_AT - timedelta(days=400)
-IN_BREACH = {"state": State.BREACH, "confirmation": Confirmation.CONFIRMED}
 
 
-def verdict(node: str, rate: float = 9.0, side: Side = Side.SLOW, **fields: Any) -> NodeVerdict:
-    """In confirmed breach against a reference of 10 samples/s, unless the fields say otherwise."""
-    state = fields.get("state", State.BREACH)
-    metric = make_metric(rate, 10.0, state=state, side=side)
-    return make_node(node, [metric], **IN_BREACH | fields)
+def verdict(node: str, rate: float = 9.0, **fields: Any) -> NodeVerdict:
+    """Slow against peers of 10 samples/s, and confirmed, unless the fields say otherwise."""
+    return make_node(node, rate, peers=10.0, **{"why": Why.SLOW, "confirmation": Confirmation.CONFIRMED} | fields)
 
 
 def ok(node: str, **fields: Any) -> NodeVerdict:
-    return make_node(node, [make_metric(10.0, 10.0)], **fields)
+    return make_node(node, 10.0, peers=10.0, **fields)
 
 
 def night(*nodes: NodeVerdict, more: Sequence[NodeVerdict] = (), **fields: Any) -> Campaign:
@@ -71,32 +68,22 @@ def names_to_mark(decision: Decision) -> list[str]:
     ("fields", "is_confirmed"),
     [
         ({}, True),
-        ({"side": Side.HIGH}, True),
-        ({"side": Side.FAST}, False),
-        ({"side": Side.LOW}, False),
         ({"is_drill": True}, False),
         *(({"confirmation": each}, False) for each in Confirmation if each is not Confirmation.CONFIRMED),
-        *(({"state": each}, False) for each in State if each is not State.BREACH),
+        *(({"state": each}, False) for each in State if each is not State.RED),
+        *(({"why": each}, False) for each in Why if each not in (Why.SLOW, Why.HOT, Why.HEAVY)),
+        ({"why": Why.HOT, "state": State.RED, "confirmation": Confirmation.NOT_NEEDED}, True),
+        ({"why": Why.HEAVY, "state": State.RED, "confirmation": Confirmation.NOT_NEEDED}, True),
+        ({"why": Why.HOT, "confirmation": Confirmation.NOT_NEEDED}, False),
     ],
 )
-def test_only_a_confirmed_breach_to_the_bad_side_marks_a_node(fields: dict[str, Any], is_confirmed: bool) -> None:
+def test_only_a_node_that_is_confirmed_to_be_slow_or_red_for_heat_or_memory_is_marked(
+    fields: dict[str, Any], is_confirmed: bool
+) -> None:
     decision = decided(night(verdict("node-1", **fields)), listed("node-1"))
 
     assert names_to_mark(decision) == (["node-1"] if is_confirmed else [])
     assert (decision.refused, decision.removed) == ((), ())
-
-
-def test_a_metric_that_is_well_marks_nobody_whatever_its_side() -> None:
-    fast = make_metric(11.0, 10.0, state=State.BREACH, side=Side.FAST)
-    warm = make_metric(61.0, 60.0, metric=Metric.TEMPERATURE_C, side=Side.HIGH)
-
-    assert confirmed_breaches(night(make_node("node-1", [fast, warm], **IN_BREACH))) == {}
-
-
-def test_a_node_that_is_not_in_breach_is_not_marked_whatever_one_metric_was() -> None:
-    slow = make_metric(9.0, 10.0, state=State.BREACH, side=Side.SLOW)
-
-    assert confirmed_breaches(night(make_node("node-1", [slow], **IN_BREACH | {"state": State.INSUFFICIENT}))) == {}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +92,7 @@ def test_a_node_that_is_not_in_breach_is_not_marked_whatever_one_metric_was() ->
         (night(ok("node-2")), "it was not measured"),
         (night(verdict("node-1")), "it is not well"),
         (night(ok("node-2"), more=[ok("node-1")]), "1 work that it was marked at was not measured"),
-        (night(ok("node-1", is_watched=True)), "not every verdict on it was ok"),
+        (night(ok("node-1", why=Why.BEHIND)), "not every verdict on it is well"),
         (night(ok("node-1")), None),
     ],
 )
@@ -114,8 +101,8 @@ def test_why_a_node_stays_marked(campaign: Campaign, reason: str | None) -> None
 
 
 def test_a_node_marked_at_two_works_is_freed_once_it_is_well_at_both() -> None:
-    watched, well = (night(ok("node-1"), more=[ok("node-1", is_watched=each)]) for each in (True, False))
-    assert why_marked(watched, "node-1", mark("work-1", "work-2")) == "not every verdict on it was ok"
+    behind, well = (night(ok("node-1"), more=[ok("node-1", why=each)]) for each in (Why.BEHIND, Why.WELL))
+    assert why_marked(behind, "node-1", mark("work-1", "work-2")) == "not every verdict on it is well"
     assert why_marked(well, "node-1", mark("work-1", "work-2")) is None
 
 
@@ -128,7 +115,7 @@ def test_the_mark_says_by_whom_when_at_which_works_and_why() -> None:
         campaign_id="night-2",
         at=campaign.finished_at,
         groups=("work-1", "work-2"),
-        reason="samples/s −10.0 %, limit ±5 %, confirmed by a re-run",
+        reason="samples/s −10.0 % against the median of 3 peers",
     )
 
 
@@ -144,7 +131,7 @@ def test_where_the_share_is_used_up_the_slowest_nodes_are_marked_and_the_others_
     nodes = listed("node-1", "node-2", "node-10") | marked("node-3")
     decision = decided(campaign, nodes, most=3)
 
-    assert list(confirmed_breaches(campaign)) == ["node-2", "node-10", "node-1"]
+    assert list(confirmed_reds(campaign)) == ["node-2", "node-10", "node-1"]
     assert names_to_mark(decision) == ["node-2", "node-10"]
     (refusal,) = decision.refused
     assert (refusal.node, refusal.reason) == (
@@ -214,11 +201,10 @@ def test_who_removes_a_mark_by_hand_is_heeded_until_a_later_night(
         (night(ok("node-1")), True),
         (night(ok("node-1"), more=[ok("node-1")]), True),
         (night(ok("node-1"), more=[verdict("node-1")]), False),
-        (night(ok("node-1", is_watched=True)), False),
         (night(ok("node-1", is_drill=True)), False),
         (night(ok("node-2"), more=[ok("node-1")]), False),
         (night(ok("node-2")), False),
-        *((night(ok("node-1", state=each)), False) for each in State if each is not State.OK),
+        *((night(ok("node-1", state=each)), False) for each in State if each is not State.WELL),
     ],
 )
 def test_a_node_is_freed_when_it_is_ok_at_every_work_that_it_was_marked_at(campaign: Campaign, is_freed: bool) -> None:
@@ -226,7 +212,7 @@ def test_a_node_is_freed_when_it_is_ok_at_every_work_that_it_was_marked_at(campa
 
 
 def test_a_node_too_hot_is_marked_and_its_rate_does_not_matter() -> None:
-    hot = make_metric(85.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, side=Side.HIGH, deviation=25.0)
-    campaign = night(make_node("node-1", [hot], **IN_BREACH), verdict("node-2"))
+    hot = make_comparison(85.0, 60.0, metric=Metric.TEMPERATURE_C)
+    campaign = night(verdict("node-1", why=Why.HOT, state=State.RED, comparisons=(hot,)), verdict("node-2"))
 
-    assert list(confirmed_breaches(campaign)) == ["node-2", "node-1"]
+    assert list(confirmed_reds(campaign)) == ["node-2", "node-1"]

@@ -2,15 +2,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any
 
 import numpy as np
 import pytest
 
-from trainbench.core.verdicts import State
-from trainbench.judging.deviations import decide_state
-from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
-from trainbench.judging.peers.scatter import Unit, measure
+from trainbench.judging.noise import (
+    Noise,
+    Run,
+    chance_quantile,
+    estimate,
+    from_pct,
+    median_noise,
+    median_variance,
+    pooled,
+    t_995,
+    to_pct,
+)
 
 
 def run(round_: int, *logs: float) -> Run:
@@ -97,90 +104,43 @@ class TestHalfWidth:
         assert from_pct(50.0, slow=True) == from_pct(100.0, slow=False) == pytest.approx(math.log(2))
 
 
-class TestDecision:
-    @pytest.mark.parametrize(
-        ("deviation", "noise", "state"),
-        [
-            (-5.0, 1.0, State.OK),
-            (-5.1, 1.0, State.BREACH),
-            (5.1, 5.0, State.BREACH),
-            (-5.1, None, State.BREACH),
-            (-1.0, 22.4, State.INSUFFICIENT),
-            (-12.0, 22.4, State.INSUFFICIENT),
-            (-27.4, 22.4, State.INSUFFICIENT),
-            (-27.5, 22.4, State.BREACH),
-        ],
-    )
-    def test_limit_5_pct(self, deviation: float, noise: float | None, state: State) -> None:
-        assert decide_state(deviation, 5.0, noise) is state
+class TestPool:
+    def test_one_bad_variance_counts_for_four_times_the_median_at_most(self) -> None:
+        """Variances 1, 1, 1 and 100, two degrees of freedom each: (3 * 1 + 4) / 4 = 1.75."""
+        noise = median_noise([(1.0, 2), (1.0, 2), (1.0, 2), (100.0, 2)])
+        assert noise
+        assert (noise.sd, noise.degrees_of_freedom) == (pytest.approx(1.75**0.5), 8)
+
+    def test_of_two_nobody_knows_which_is_typical(self) -> None:
+        noise = median_noise([(1.0, 2), (100.0, 2)])
+        assert noise
+        assert noise.sd == pytest.approx(50.5**0.5)
+
+    def test_between_runs_less_what_a_round_does_to_all(self) -> None:
+        """Three units gain 1.0 from round 1 to 2, but the third only 0.6: residuals (-0.5, 0.5) twice and (-0.3, 0.3),
+        less the rounds' medians (-0.5, 0.5): 0, 0 and +-0.2, so variances 0, 0 and 0.08. Median and cap are 0.
+        """
+        units = [[run(1, 0.0), run(2, 1.0)], [run(1, 0.0), run(2, 1.0)], [run(1, 0.0), run(2, 0.6)]]
+        pool = pooled(units)
+        assert pool.noise
+        assert pool.noise.sd == 1e-4
+        assert pool.own[2].sd == pytest.approx(0.08**0.5)
+        assert set(pool.own) == {2}
+
+    def test_a_unit_that_scatters_within_the_run_is_apart(self) -> None:
+        quiet = [[run(1, 0.001 * i, -0.001 * i, 0.0)] for i in (1, 2, 3, 2, 1)]
+        pool = pooled([*quiet, [run(1, 0.3, -0.3, 0.0)]])
+        assert set(pool.own) == {5}
+        assert pool.own[5].sd == pytest.approx(0.3)
+        assert pool.noise
+        assert pool.noise.sd < 0.005
+
+    def test_without_repeats_nothing_is_known(self) -> None:
+        assert pooled([[run(1, 0.0)], [run(1, 0.1)]]) == (None, {})
 
 
-def nights(cv: float, slow: float, *, rounds: int, num: int, window_share: float = 0.0) -> dict[State, float]:
-    """Share of nights in which node 1 of 4, being `slow`, ends in each state; breaches have passed the re-run.
-
-    `cv` is the scatter of a whole run; `window_share` of its variance shows between the three windows too. With
-    slow=0 the worst state of all four nodes counts.
-    """
-    random = np.random.default_rng(2026)
-    sd = math.sqrt(math.log1p(cv**2))
-    across, inside = sd * math.sqrt(1 - window_share), sd * math.sqrt(3 * window_share)
-    count = dict.fromkeys((State.OK, State.INSUFFICIENT, State.BREACH), 0)
-    handicap = np.array([math.log1p(-slow), 0, 0, 0])
-    for _ in range(num):
-        logs = (
-            handicap[:, None, None]
-            + random.normal(0, across, (4, rounds, 1))
-            + random.normal(0, inside, (4, rounds, 3))
-        )
-        again = (handicap + random.normal(0, sd, 4)).tolist()
-        count[night(logs, again, rounds, watched=1 if slow else 4)] += 1
-    return {state: times / num for state, times in count.items()}
-
-
-def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
-    units = [Unit(str(i), tuple(run(r, *w) for r, w in enumerate(node))) for i, node in enumerate(logs.tolist())]
-    scatter = measure(units)
-    assert scatter.pool
-    assert scatter.full
-    values = np.median(logs.mean(axis=2), axis=1).tolist()
-    of_reference = median_variance(3) * median_variance(rounds)
-    is_too_wide = to_pct(scatter.pool.half_width(median_variance(rounds) + of_reference), slow=True) > 5.0
-    result = scatter.full if is_too_wide else scatter.pool
-    worst = State.OK
-    for i in range(watched):
-        reference = statistics.median(values[:i] + values[i + 1 :])
-        state = verdict(values[i] - reference, result.half_width(median_variance(rounds) + of_reference))
-        if state is State.BREACH:
-            state = State.INSUFFICIENT
-            same_side = (again[i] < reference) == (values[i] < reference)
-            if same_side and verdict(again[i] - reference, result.half_width(1 + of_reference)) is State.BREACH:
-                return State.BREACH
-        worst = State.INSUFFICIENT if state is State.INSUFFICIENT else worst
-    return worst
-
-
-def verdict(log_ratio: float, half_width: float) -> State:
-    return decide_state(deviation_pct(math.exp(log_ratio), 1.0), 5.0, to_pct(half_width, slow=log_ratio < 0))
-
-
-class TestFalseAlarmsAndDetection:
-    """Four nodes, limit 5 %, seeded. 30 %: a shared CPU; 0.3 %: a GPU (published run CVs: 0.05-0.4 %)."""
-
-    @pytest.mark.parametrize("rounds", [1, 2])
-    def test_a_quiet_fleet_of_gpus_is_green_every_night(self, rounds: int) -> None:
-        assert nights(0.003, 0.0, rounds=rounds, num=500, window_share=0.3)[State.OK] >= 0.99
-
-    def test_a_10_pct_slow_gpu_node_is_found_every_night(self) -> None:
-        assert nights(0.003, 0.10, rounds=2, num=500, window_share=0.3)[State.BREACH] >= 0.99
-
-    @pytest.mark.parametrize("window_share", [0.0, 0.3])
-    def test_a_shared_cpu_turns_red_by_chance_in_a_thousandth_of_the_nights(self, window_share: float) -> None:
-        assert nights(0.30, 0.0, rounds=3, num=4000, window_share=window_share)[State.BREACH] <= 0.002
-
-    def test_a_75_pct_slow_node_on_a_shared_cpu_is_never_judged_as_well(self) -> None:
-        counts = nights(0.30, 0.75, rounds=4, num=300, window_share=0.3)
-        assert counts[State.OK] == 0
-        assert counts[State.BREACH] >= 0.6
-
-    def test_a_75_pct_slow_node_is_found_where_runs_scatter_by_15_pct(self) -> None:
-        assert nights(0.15, 0.75, rounds=3, num=300, window_share=0.3)[State.BREACH] >= 0.97
+@pytest.mark.parametrize(("units", "quantile"), [(1, 2.326), (4, 2.806), (256, 3.949)])
+def test_chance_among_all_units_in_one_night_of_a_hundred(units: int, quantile: float) -> None:
+    """Of the normal distribution, 0.99 ** (1 / units): 0.99, 0.99749, 0.9999607."""
+    assert chance_quantile(10**7, units) == pytest.approx(quantile, abs=2e-3)
+    assert Noise(0.01, 10**7).chance(4.0, units) == pytest.approx(0.02 * quantile, rel=1e-3)

@@ -10,7 +10,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Clock, Window
 from tests.builders import make_cpu_result, make_independent, make_result
-from trainbench.judging.run_rates import judged_rate, rates_in_turns, window_rates
+from trainbench.judging.run_rates import judged_rate, rates_in_turns, scatter_of_run, window_rates
 
 
 def on_cpu(node: str, windows: Sequence[Sequence[float]], turns_s: float = 1.0, starts_s: float = 0.0) -> RunResult:
@@ -90,3 +90,12 @@ def test_what_a_turn_did_to_all_is_taken_out() -> None:
 def test_runs_that_took_no_turns_have_no_such_rates(other: RunResult) -> None:
     assert rates_in_turns([on_cpu("node-1", [(0.1, 0.1)] * 2), other]) is None
     assert rates_in_turns([other]) is None
+
+
+def test_the_median_of_a_run_scatters_less_than_its_blocks() -> None:
+    """Blocks of two: medians 1, 2, 4, 8 and 16, and 4 of all. log(16 / 4) / sqrt(5) = log(1.8588)."""
+    of_run = scatter_of_run([1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 16.0, 16.0])
+    assert of_run[2] == 4.0
+    assert of_run[4] / 4.0 == pytest.approx(1.8588, rel=1e-4)
+    assert of_run[0] * of_run[4] == pytest.approx(16.0)
+    assert scatter_of_run([1.0, 2.0]) == ()

@@ -14,6 +14,7 @@ from trainbench.orchestration.planned_runs import (
     CHUNK,
     PackedTextError,
     hand_out,
+    handed_out,
     num_blocks,
     own_run,
     packed,
@@ -55,6 +56,15 @@ def test_each_task_gets_its_own_run_and_the_surplus_none(number: int) -> None:
         assert (planned.spec, planned.what) == (spec, "LoRA r8")
     for ti.map_index in (number, number + 1, number + CHUNK):
         assert own_run(ti, "plan") is None
+
+
+@pytest.mark.parametrize("number", [0, 1, CHUNK, 2 * CHUNK + 1])
+def test_a_later_task_reads_all_runs_that_were_handed_out(number: int) -> None:
+    ti, specs = Xcoms(), runs(number)
+    assert handed_out(ti, "plan") is None  # the task failed before
+
+    hand_out(ti, specs)
+    assert handed_out(ti, "plan") == tuple(specs)
 
 
 def test_a_task_knows_its_slot_on_the_machine() -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from bench_image.contract.spec import Measurement
 from bench_image.contract.work import WorkSettings
-from trainbench.core.verdicts import ReferenceMode
+from trainbench.core.verdicts import LevelSource, Metric
 from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, form, parse_params
 from trainbench.params.refusals import ParamsError
 
@@ -50,7 +50,10 @@ from trainbench.params.refusals import ParamsError
             ["model 'gpt2' has dimensions of its own", "another name"],
         ),
         ({"max_measured_steps": 5}, ["max_measured_steps 5", "measured_steps 17"]),
-        ({"reference": "fixed"}, ["fixed_samples_per_second"]),
+        ({"reference": "fixed"}, ["reference is not a parameter"]),
+        ({"also_red": ["samples_per_second"]}, ["also_red", "samples_per_second", "memory_gb", "temperature_c"]),
+        ({"levels": "mine"}, ["levels is 'mine'", "none, shipped, own"]),
+        ({"past_tolerance_pct": 0}, ["past_tolerance_pct is 0", "greater than 0"]),
         ({"drill_node": "d", "nodes": ["a", "b", "c"]}, ["drill_node 'd'", "a, b, c"]),
         ({"drill_node": "a", "noise_floor": True}, ["drill_node with noise_floor", "drop one"]),
         ({"batch": 8}, ["batch is not a parameter", "micro_batch_size"]),
@@ -77,10 +80,28 @@ def test_defaults_are_the_node_check_of_the_design() -> None:
     assert (params.work.micro_batch_size, params.work.seq_length, params.work.lora.rank) == (8, 512, 16)
     assert (params.work.optimizer, params.work.precision, params.work.gradient_checkpointing) == (None, "bf16", None)
     assert (params.measurement.warmup_steps, params.measurement.repeats * params.measurement.measured_steps) == (20, 51)
-    assert params.tolerances.samples_per_second_pct == 5.0
-    assert params.tolerances.memory_pct == 2.0
-    assert params.tolerances.temperature_c == 10.0
-    assert params.tolerances.reference is ReferenceMode.LEAVE_ONE_OUT_MEDIAN
+    limits = params.tolerances
+    assert (limits.samples_per_second_pct, limits.past_pct, limits.memory_pct, limits.temperature_c) == (5, 1.5, 2, 10)
+    assert (params.levels, params.also_red) == (LevelSource.SHIPPED, ())
+
+
+def test_the_limits_of_the_form_are_those_of_the_judgement() -> None:
+    chosen = {
+        "past_tolerance_pct": 3,
+        "memory_tolerance_pct": 4,
+        "temperature_tolerance_c": 5,
+        "also_red": ["memory_gb"],
+    }
+    limits = parse_params(chosen).tolerances
+
+    assert (limits.past_pct, limits.memory_pct, limits.temperature_c, limits.also_red) == (3, 4, 5, (Metric.MEMORY_GB,))
+
+
+def test_parameters_of_0_1_0_are_read_without_the_two_that_are_gone() -> None:
+    """A stored campaign has both; a person who gives one of them is told that there is none."""
+    old = {"seq_length": 256, "reference": "fixed", "fixed_samples_per_second": 9.5}
+
+    assert parse_params(old) == parse_params({"seq_length": 256})
 
 
 def test_what_is_given_wins_over_the_defaults() -> None:
@@ -220,9 +241,9 @@ def test_the_limit_of_a_cpu_trial_is_wider_and_that_of_a_gpu_is_not() -> None:
     cpu = parse_params({}, LOCAL_DEFAULTS).tolerances
     gpu = parse_params({"device": "cuda"}, LOCAL_DEFAULTS).tolerances
 
-    assert (cpu.samples_per_second_pct, cpu.history_pct) == (15.0, 15.0)
-    assert (gpu.samples_per_second_pct, gpu.history_pct) == (5.0, 1.5)
-    assert parse_params({"samples_per_second_tolerance_pct": 12}, LOCAL_DEFAULTS).tolerances.history_pct == 12.0
+    assert (cpu.samples_per_second_pct, cpu.past_pct) == (15.0, 15.0)
+    assert (gpu.samples_per_second_pct, gpu.past_pct) == (5.0, 1.5)
+    assert parse_params({"samples_per_second_tolerance_pct": 12}, LOCAL_DEFAULTS).tolerances.past_pct == 12.0
 
 
 def test_a_cpu_trial_invents_no_price() -> None:

@@ -107,14 +107,16 @@ def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> N
     assert drilled.specs[1].identity.group_id == plain.specs[1].identity.group_id
 
 
-def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_fault() -> None:
-    drilled = plan(rounds=2, drill_node="node-2")
-    (again,) = confirm_specs(drilled, ["node-2"])
+def test_suspects_and_controls_run_twice_more_round_by_round_with_the_same_work_and_fault() -> None:
+    drilled = plan(rounds=2, drill_node="node-2", strategies=["single", "ddp"], gpus_per_node=2)
+    again = confirm_specs(drilled, suspects=["node-2"], controls=["node-1"])
 
-    assert (again.identity.round, again.identity.node) == (3, "node-2")
-    assert again.drill is not None
-    assert again.identity.run_id.endswith("-node-2-r3")
-    assert again.fingerprint == drilled.specs[1].fingerprint
+    assert [(spec.identity.round, spec.placement.strategy.value, spec.identity.node) for spec in again] == [
+        (round_, strategy, node) for round_ in (3, 4) for strategy in ("single", "ddp") for node in ("node-1", "node-2")
+    ]
+    assert {spec.identity.node for spec in again if spec.drill} == {"node-2"}
+    assert again[1].identity.run_id.endswith("-node-2-r3")
+    assert {spec.fingerprint for spec in again} == {spec.fingerprint for spec in drilled.specs}
 
 
 def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> None:

@@ -17,6 +17,8 @@ from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
 from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
+from trainbench.judging.checks.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
+from trainbench.judging.levels import MIN_BAND_PCT
 from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
@@ -37,8 +39,6 @@ def readme() -> Iterator[str]:
 def first_hour() -> Iterator[str]:
     hour = document("first-hour-2026-11-23/times.json")
     yield f"({sum(hour['disk_gb'].values()):.1f} GB with PyPI's PyTorch"
-    seconds = [run["seconds"] for run in document("demo-2026-11-22/demo.json")["runs"]]
-    yield f"takes {min(seconds):.0f} to {max(seconds):.0f} s on two cores, one of them busy"
     demo = next(step for step in hour["steps"] if step["step"] == "demo")
     yield (
         f"a load of {demo['load_after']:.0f} to {demo['load_before']:.0f} [all of it took {demo['wall_s'] / 60:.0f}"
@@ -59,8 +59,13 @@ def command_line() -> Iterator[str]:
 
 
 def dags() -> Iterator[str]:
-    yield f"| samples/s | ± {RATE_PCT} |"
-    yield f"| GPU memory | ± {MEMORY_PCT} |"
+    rate = f"{RATE_PCT} slower | {LIMITS.past_pct:g} % slower"
+    yield f"| samples/s | {rate} | the level's band, {MIN_BAND_PCT:g} % or more |"
+    yield f"| GPU memory | {MEMORY_PCT} more | {MEMORY_PCT} more |"
+    heat = f"{LIMITS.temperature_c:g} °C hotter"
+    yield f"| temperature | {heat} | {heat} |"
+    yield f"whose first loss is {FIRST_LOSS_PCT:g} % off, or whose mean loss is {MEAN_LOSS_PCT:g} % off"
+    yield f"so the band is {MIN_BAND_PCT:g} % or three standard deviations"
     yield from nightly_check()
 
 
@@ -90,7 +95,8 @@ def encoder_decoder() -> Iterator[str]:
 
 
 def glossary() -> Iterator[str]:
-    yield f"{RATE_PCT} for samples/s, {MEMORY_PCT} for memory"
+    yield f"{RATE_PCT} against peers and {LIMITS.past_pct:g} % against the own past"
+    yield f"{MEMORY_PCT} for memory, {LIMITS.temperature_c:g} °C for temperature"
 
 
 def pages() -> Iterator[str]:

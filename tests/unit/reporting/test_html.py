@@ -19,6 +19,7 @@ OTHERS = (
     campaigns.cpu_drill,
     campaigns.all_failed,
     campaigns.two_nodes,
+    campaigns.one_box,
     campaigns.configurations,
     campaigns.survey,
 )  # fmt: skip

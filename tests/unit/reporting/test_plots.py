@@ -5,8 +5,6 @@ from typing import Any
 
 from bench_image.contract.options import Strategy
 from tests.builders import campaigns, make_cpu_result, make_result, verdicts
-from trainbench.core.verdicts import Tolerances
-from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.reporting import curve_plots, plots
 
 
@@ -48,7 +46,7 @@ def test_the_same_campaign_gives_the_same_bytes() -> None:
 
 
 def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
-    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
+    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, peers=1.45) for i in range(1000)]
     nodes[500] = campaigns.slow_node().groups[0].nodes[2]
     group = verdicts.make_group(nodes, campaigns.healthy().groups[0].group_id)
     shown = plots._furthest(group, plots.MAX_NODES)
@@ -60,7 +58,7 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
 
 def test_several_groups_share_the_rows_of_the_picture() -> None:
     """Of 5 groups of 40 nodes each shows 100 / 5 = 20, of one group all 40."""
-    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(40)]
+    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, peers=1.45) for i in range(40)]
     runs = [make_result("node-0", seq_length=length) for length in (128, 256, 512, 1024, 2048)]
     groups = [verdicts.make_group(nodes, run.spec.identity.group_id) for run in runs]
     for shown, rows in ((5, 20), (1, 40)):
@@ -149,8 +147,7 @@ def test_four_works_stand_two_by_two() -> None:
 
 def test_works_of_one_node_each_have_no_node_plot() -> None:
     runs = campaigns.strategy_results(("full",))
-    groups = judge_groups(runs, ["node-1"], Tolerances())
-    absent = plots.not_drawn(campaigns.make_campaign(runs, groups))
+    absent = plots.not_drawn(campaigns.make_campaign(runs, campaigns.each_alone(runs)))
     assert absent == {"node_variance": "each work ran on one node only"}
 
 

@@ -26,9 +26,10 @@ def test_verdicts_findings_and_runs_of_a_slow_node() -> None:
     data = document(campaigns.slow_node())
     assert (data["format"], data["format_version"]) == ("trainbench-report", 1)
     assert data["verdict"]["tone"] == "bad"
-    assert data["verdict"]["sentence"].startswith("1 of 4 nodes is in breach: node-3")
-    (red,) = (node for node in data["groups"][0]["nodes"] if node["state"] == "breach")
-    assert red["metrics"][0]["deviation"] == pytest.approx(-9.655, abs=0.001)
+    assert data["verdict"]["sentence"].startswith("1 of 4 nodes is slow: node-3")
+    (red,) = (node for node in data["groups"][0]["nodes"] if node["state"] == "red")
+    assert red["comparisons"][0]["deviation"] == pytest.approx(-9.655, abs=0.001)
+    assert (data["nodes"][0]["node"], data["nodes"][0]["why"]) == ("node-3", "slow")
     assert [finding["category"] for finding in data["findings"]] == ["thermal_throttling", "stale_price"]
     assert len(data["runs"]) == 10  # nine runs and one skipped
     assert data["runs"][-1]["result"] is None

@@ -1,34 +1,32 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import State, Tolerances
-from trainbench.judging.peers.node_verdicts import judge_groups
+from trainbench.core.verdicts import DRILL_UNDETECTED, NO_FIGURE, Confirmation, State, Why
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting import history_tables, recommendations, verdict_text, work_names
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
-from trainbench.results.campaign import Campaign
-
-FELL_BEHIND = "All 4 nodes fell behind their own past: node-1, node-2, node-3 and node-4"
+from trainbench.reporting import recommendations, verdict_text, work_names
 
 
 def test_the_verdict_in_one_sentence() -> None:
     assert verdict_text.verdict(campaigns.healthy()) == "All 4 nodes are well."
     assert verdict_text.verdict(campaigns.slow_node()) == (
-        "1 of 4 nodes is in breach: node-3 "
-        "(samples/s \u22129.7 %, limit ±5 %, confirmed by a re-run with \u22129.0 %); 3 are well."
+        "1 of 4 nodes is slow: node-3 (samples/s −9.7 % against the median of 3 peers, −9.0 % in the re-run, "
+        "limit 5.0 %); 3 are well."
     )
     assert verdict_text.verdict(campaigns.two_nodes()) == (
-        "None of 2 nodes could be judged: node-1 and node-2 "
-        "(2 nodes: they differ by 11.6 %, but it is unknown which one is wrong)."
+        "All 2 nodes differ from each other: node-1 and node-2 "
+        "(2 nodes: they differ by 11.6 %, and neither a past nor a level says which one is off)."
     )
     assert verdict_text.verdict(campaigns.make_campaign([])) == "No node was judged."
+
+
+def test_one_box_is_told_by_what_it_was_judged_also_where_it_is_well() -> None:
+    campaign = campaigns.one_box()
+    judged = "37.8 samples/s, 99.7 % of the H200's level of 37.9, band 96 to 104 %"
+    assert verdict_text.verdict(campaign) == f"box-1 is well: {judged}."
+    assert verdict_text.reason_sentences(campaign.groups[0]) == (f"box-1 (well): {judged}.",)
+    assert verdict_text.reason_sentences(campaigns.healthy().groups[0]) == ()
 
 
 def test_the_tone_follows_the_worst_state() -> None:
@@ -38,31 +36,88 @@ def test_the_tone_follows_the_worst_state() -> None:
     assert verdict_text.tone(campaigns.all_failed()) is Tone.BAD
 
 
-def test_a_node_that_fell_behind_its_own_history_is_amber_until_a_re_run_confirms_it() -> None:
-    healthy = campaigns.healthy()
-    slower = verdicts.behind_its_past("node-2", rate=1.40, median=1.45, deviation_pct=-3.45)
-    campaign = healthy.model_copy(update={"history": (slower,)})
-    assert verdict_text.tone(campaign) is Tone.WARN
-    assert verdict_text.verdict(campaign) == (
-        "1 of 4 nodes fell behind its own past: node-2 (\u22123.5 %); 3 are well."
-    )
-
-
-def test_a_drill_says_so() -> None:
+def test_a_detected_drill_is_red_and_comes_first() -> None:
     campaign = campaigns.cpu_drill()
-    assert (
-        verdict_text.drill_sentence(campaign)
-        == "Drill: trainbench slowed node-3 by 75 % on purpose, to see whether the checks detect it."
+    assert verdict_text.drill_sentence(campaign) == (
+        "Drill: trainbench slowed node-3 by 75 % on purpose, to see whether the checks detect it."
     )
     assert verdict_text.drill_sentence(campaigns.healthy()) is None
-    assert verdict_text.state_text(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"
+    assert verdict_text.verdict(campaign) == (
+        "Drill detected: node-3 (samples/s −76.1 % against the median of 3 peers, −75.4 % in the re-run, limit "
+        "25.0 %). Apart from the drill, all 3 nodes are well."
+    )
+    assert verdict_text.tone(campaign) is Tone.BAD
+    assert verdict_text.drill_badge(campaign) == "Drill detected"
+    assert verdict_text.drill_badge(campaigns.slow_node()) is None
 
 
-def test_red_nodes_come_first_and_a_cpu_has_no_temperature() -> None:
+def test_an_undetected_drill_is_an_alarm_and_no_badge_calls_it_detected() -> None:
+    finding = verdicts.make_finding("node-1", Why.DRILL, category=DRILL_UNDETECTED, measured="measured −3.1 %")
+    nodes = [verdicts.make_node("node-1", why=Why.DRILL), verdicts.make_node("node-2"), verdicts.make_node("node-3")]
+    missed = campaigns.judged(*nodes, findings=(finding,))
+    calm = campaigns.judged(*nodes)
+    assert verdict_text.verdict(missed).startswith("Drill not detected: node-1 (measured −3.1 %).")
+    assert verdict_text.tone(missed) is Tone.BAD
+    assert verdict_text.tone(calm) is Tone.WARN
+    assert verdict_text.drill_badge(missed) is verdict_text.drill_badge(calm) is None
+
+
+def test_beside_a_detected_drill_other_nodes_are_not_forgotten() -> None:
+    drilled = verdicts.make_node("node-1", 5.0, peers=10.0, why=Why.SLOW, is_drill=True)
+    look = verdicts.make_node("node-2", why=Why.HOT)
+    red = verdicts.make_node("node-2", None, why=Why.FAILED)
+    well = verdicts.make_node("node-3")
+    assert verdict_text.drill_badge(campaigns.judged(drilled, look, well)) == "Drill detected, other nodes need a look"
+    assert verdict_text.drill_badge(campaigns.judged(drilled, red, well)) is None
+
+
+def test_a_run_without_a_figure_says_so_first() -> None:
+    alarm = verdicts.make_finding("", category=NO_FIGURE, nodes=(), item="night-1")
+    busy = [verdicts.make_node(name, None, why=Why.BUSY, reason="") for name in ("node-1", "node-2")]
+    assert verdict_text.verdict(campaigns.judged(*busy, findings=(alarm,))) == (
+        "No run gave a figure. All 2 nodes were busy: node-1 and node-2."
+    )
+
+
+def test_the_worst_nodes_come_first_and_columns_without_figures_are_left_out() -> None:
     campaign = campaigns.cpu_drill()
     table = verdict_text.verdict_table(campaign, campaign.groups[0])
+    assert table.names == ("node", "samples/s", "against its peers", "memory GB", "state")
     assert [row.texts[0] for row in table.rows] == ["node-3", "node-1", "node-2", "node-4"]
-    assert {row.texts[4] for row in table.rows} == {"n/a: no GPU"}
+    assert [row.tone for row in table.rows] == [Tone.BAD, *[Tone.GOOD] * 3]
+    healthy = campaigns.healthy()
+    wide = verdict_text.verdict_table(healthy, healthy.groups[0])
+    assert wide.names == (
+        "node", "samples/s", "against its peers", "against its past", "memory GB", "temperature", "state",
+    )  # fmt: skip
+    assert wide.rows[0].texts[2:4] == ("+0.7 %", "+0.3 %")  # 1.46 / 1.45 and 1.46 / 1.455
+
+
+def test_the_state_names_its_reason_and_what_no_re_run_confirmed() -> None:
+    (red,) = campaigns.slow_node().red_nodes
+    assert verdict_text.state_text(red) == "red: slow"
+    assert verdict_text.state_text(campaigns.cpu_drill().nodes[2]) == "drill: slow"
+    alone = verdicts.make_node("node-1", why=Why.SLOW, confirmation=Confirmation.NOT_PLANNED)
+    assert verdict_text.state_text(alone) == "red: slow, no re-run was planned"
+    assert verdict_text.state_text(verdicts.make_node("node-1", why=Why.PAIR)) == "look: pair"
+
+
+def test_programs_read_each_node_once_with_the_next_step_of_its_finding() -> None:
+    campaign = campaigns.slow_node()
+    first, *others = verdict_text.node_rows(campaign)
+    assert (first.node, first.state, first.why) == ("node-3", State.RED, Why.SLOW)
+    assert first.next_step == "Check fans, filters and the air flow of node-3, then run it again"
+    assert [round(each.deviation, 2) for each in first.comparisons[:2]] == [-9.66, -9.78]
+    assert [row.node for row in others] == ["node-1", "node-2", "node-4"]
+    assert {row.next_step for row in others} == {"nothing"}
+
+
+def test_the_limits_are_those_that_were_applied() -> None:
+    assert verdict_text.limits_line(campaigns.healthy().groups[0]) == (
+        "Limits: samples/s 5.0 % against its peers; samples/s 1.5 % against its past; memory 2.0 % against its peers; "
+        "temperature 10 °C against its peers."
+    )
+    assert verdict_text.limits_line(campaigns.all_failed().groups[0]) == "Limits: none applied."
 
 
 def test_runs_after_the_planned_rounds_are_reruns() -> None:
@@ -75,13 +130,14 @@ def test_runs_after_the_planned_rounds_are_reruns() -> None:
 def test_each_reason_is_stated_once() -> None:
     campaign = campaigns.two_nodes()
     assert verdict_text.reason_sentences(campaign.groups[0]) == (
-        "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but it is unknown which one is wrong.",
+        "node-1 and node-2 (look: pair): 2 nodes: they differ by 11.6 %, and neither a past nor a level says which one "
+        "is off.",
     )
 
 
 def test_strategies_on_one_node_are_no_node_check() -> None:
     runs = campaigns.strategy_results(("full",))
-    campaign = campaigns.make_campaign(runs, judge_groups(runs, ["node-1"], Tolerances()))
+    campaign = campaigns.make_campaign(runs, campaigns.each_alone(runs))
     assert verdict_text.verdict(campaign) == (
         "Choose zero2 on 2 GPUs for the least cost ($0.0303 per 1M tokens) or zero2 on 4 GPUs for the least time "
         "($0.0368 per 1M tokens). 9 of 9 runs gave a figure."
@@ -96,7 +152,7 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
 
 def test_one_strategy_on_one_node_recommends_nothing() -> None:
     runs = [make_result(samples_per_s=20.0), make_result(samples_per_s=10.0, seq_length=1024)]
-    alone = campaigns.make_campaign(runs, judge_groups(runs, ["node-1"], Tolerances()))
+    alone = campaigns.make_campaign(runs, campaigns.each_alone(runs))
     assert verdict_text.verdict(alone) == (
         "Nodes were not compared: each work ran on one node only. 2 of 2 runs gave a figure."
     )
@@ -109,16 +165,6 @@ def test_the_name_of_a_group_says_what_was_chosen() -> None:
     assert work_names.group_name(campaign, run.spec.identity.group_id) == (
         "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
     )
-
-
-def test_a_fleet_without_a_baseline_is_one_row() -> None:
-    healthy = campaigns.healthy()
-    waiting = healthy.history[0].model_copy(update={"state": State.NO_BASELINE})
-    few = history_tables.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
-    many = history_tables.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
-    assert len(few.rows) == 3
-    assert [row.texts[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
-    assert many.rows[-1].texts[6] == "no baseline"
 
 
 def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
@@ -137,29 +183,22 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     assert verdict_text.tone(with_broken) is Tone.BAD
 
 
-def test_a_dated_slowdown_stands_with_the_verdict_and_is_amber() -> None:
-    campaign = campaigns.slower_since()
-    assert verdict_text.verdict(campaign) == FELL_BEHIND + "; 1 slowdown has a date."
-    assert verdict_text.slowdown_sentences(campaign) == (
-        "node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 "
-        "to 580.95; so are all nodes that got this change.",
+def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
+    slow = verdicts.make_gpu(1, 9.0, peers=10.0, why=Why.SLOW, temperature_c=60.0)
+    gpus = (verdicts.make_gpu(0, 10.0, peers=10.0), slow)
+    nodes = [verdicts.make_node("node-1", 9.0, why=Why.SLOW, gpus=gpus), verdicts.make_node("node-2")]
+    campaign = campaigns.judged(*nodes)
+    (table,) = verdict_text.gpu_tables(campaign)
+    assert table.rows[0].texts == ("node-1", "1", "GPU-0001", "9.000", "−10.0 %", "60 °C", "red: slow")
+    assert [row.tone for row in table.rows] == [Tone.BAD, Tone.GOOD]
+    assert verdict_text.gpu_tables(campaigns.healthy()) == ()
+    lines = verdict_text.fleet_lines(campaign.groups[0])
+    assert lines[0] == "A node's figures are those of its worst GPU, not of all together."
+    assert lines[1].endswith("between the fastest and the slowest GPU, of their median.")
+
+
+def test_a_remark_is_told_once_also_of_nodes_that_are_well() -> None:
+    nodes = [verdicts.make_node(f"node-{i}", remarks=("no temperature was measured",)) for i in (1, 2)]
+    assert verdict_text.reason_sentences(campaigns.judged(*nodes).groups[0]) == (
+        "node-1 and node-2: no temperature was measured.",
     )
-    assert (
-        verdict_text.in_full(campaign)
-        == f"{verdict_text.verdict(campaign)} {verdict_text.slowdown_sentences(campaign)[0]}"
-    )
-    assert verdict_text.tone(campaign) is Tone.WARN
-
-
-def test_many_slowdowns_leave_the_headline_one_sentence() -> None:
-    campaign = campaigns.slower_since()
-    many = campaign.model_copy(update={"findings": campaign.findings * 12})
-    assert verdict_text.verdict(many) == FELL_BEHIND + "; 12 slowdowns have a date."
-    assert len(verdict_text.slowdown_sentences(many)) == 11
-    assert verdict_text.slowdown_sentences(many)[-1] == "And 2 more: see the findings."
-
-
-@pytest.mark.parametrize("render", [benchmark_report, lambda campaign: report_html(campaign, {})])
-def test_the_reports_show_a_slowdown_below_the_headline(render: Callable[[Campaign], str]) -> None:
-    text = render(campaigns.slower_since())
-    assert 0 < text.index("1 slowdown has a date.") < text.index("slower since 12 Nov 2026, when the driver")

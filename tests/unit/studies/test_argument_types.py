@@ -37,14 +37,3 @@ def test_a_spec_that_cannot_be_run_stops_the_sweep_before_the_first_run(
         error := error_of("studies/run_specs.py", str(tmp_path), str(good), str(bad))
     )
     assert words in error
-
-
-def test_an_output_that_is_no_file_is_refused_before_the_study(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    study = ("-c", "import sys; sys.path += ['studies', 'plugins']; from detection_study import main; main()")
-
-    assert f"{tmp_path} is a folder: name a file" in error_of(*study, str(tmp_path))
-    assert f"{file}/counts.json cannot be written" in error_of(*study, f"{file}/counts.json")
-    assert "there is no table memroy: choose from" in error_of(*study, str(tmp_path / "new" / "counts.json"), "memroy")
-    assert (tmp_path / "new").is_dir()

@@ -13,6 +13,6 @@ def test_a_filled_history_answers_every_read(history: History, monkeypatch: pyte
     night = measure_pages.one_night(8)
     measure_pages.fill(history, night, 3)
 
-    assert measure_pages.count_rows(history)["breaches"] > 0
+    assert measure_pages.count_rows(history)["notices"] > 0
     unknown = {name for name, read in measure_pages.reads(history, night) if read() is None}
     assert unknown == {"node, a model that was never run", "node, 30 days, one GPU"}  # gpu-7 is no A100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from trainbench.core.verdicts import Finding, GroupVerdict, Level, NodeVerdict, State
+from trainbench.core.verdicts import Finding, GroupVerdict, Level, NodeVerdict, Why
 from trainbench.planning.nodes import AbsentNode, GpuNode
 from trainbench.planning.plan import Plan
 
@@ -45,6 +45,7 @@ def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode])
             level=Level.WARNING if node.expected else Level.INFO,
             category=ABSENT,
             nodes=(node.name,),
+            why=Why.ABSENT if node.expected else None,
             measured=node.reason,
             expected="ready, with allocatable GPUs",
             summary=f"was not benchmarked: {node.reason}",
@@ -59,6 +60,7 @@ def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode])
             level=Level.WARNING,
             category=LOST_GPUS,
             nodes=(node.name,),
+            why=Why.ABSENT,
             measured=f"{node.num_gpus} GPUs allocatable",
             expected=f"{(node.num_gpus or 0) + node.num_gpus_lost} GPUs, its capacity",
             summary=f"has {node.num_gpus_lost} GPUs that its device plugin calls unhealthy",
@@ -79,6 +81,7 @@ def gone_node_findings(
             level=Level.WARNING,
             category=GONE,
             nodes=(node,),
+            why=Why.ABSENT,
             measured="not in the cluster's list of nodes",
             expected=f"there, as on {last:%Y-%m-%d}",
             summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
@@ -94,7 +97,7 @@ def unmeasured_node_findings(
 ) -> tuple[Finding, ...]:
     """Findings on busy nodes without a valid run for UNMEASURED_DAYS."""
     busy = []
-    for name in dict.fromkeys(node.node for node in nodes if node.state is State.BUSY):
+    for name in dict.fromkeys(node.node for node in nodes if node.why is Why.BUSY):
         last = last_measured.get(name)
         if last is not None and at - last < timedelta(days=UNMEASURED_DAYS):
             continue
@@ -104,6 +107,7 @@ def unmeasured_node_findings(
                 level=Level.WARNING if last else Level.INFO,
                 category=UNMEASURED,
                 nodes=(name,),
+                why=Why.ABSENT if last else None,
                 measured=f"no valid run {since}",
                 expected=f"one within {UNMEASURED_DAYS} days",
                 summary=f"is busy with other work each time, and has not been measured {since}",

@@ -1,66 +1,54 @@
-"""One finding for each node that is not `ok`: the likely cause and the next step."""
+"""One finding for each node that is neither well nor busy: its reason, the likely cause, and the next step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult, Status
-from trainbench.core.formats import count, figure, listing, signed
+from trainbench.core.formats import count, listing, noise_share, signed
 from trainbench.core.grouping import grouped
+from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
 from trainbench.core.verdicts import (
     OTHER_WORK,
+    Against,
     Clue,
+    Comparison,
     Confirmation,
     Finding,
+    GpuVerdict,
     GroupVerdict,
     Level,
     Metric,
-    MetricVerdict,
     NodeVerdict,
-    Side,
     State,
+    Why,
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
-from trainbench.judging.deviations import UNITS
-from trainbench.judging.diagnosis.clues import Case, cause_with_share, explains_nothing
-from trainbench.judging.diagnosis.evidence import slow_clues
-from trainbench.judging.diagnosis.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
-from trainbench.judging.diagnosis.evidence_other_metrics import (
-    LOOK_AT_PEERS,
-    fast_clues,
-    memory_clues,
-    temperature_clues,
-)
-from trainbench.judging.diagnosis.peer_gaps import peer_gap
-from trainbench.judging.diagnosis.subject import NodeContext, by_gpu, runs_beside
-from trainbench.judging.node_runs import by_group, choice_of
-from trainbench.judging.peers.node_verdicts import lone_groups, other_work
+from trainbench.judging import gpu_runs
+from trainbench.judging.diagnosis.clues import cause_with_share, explains_nothing, memory_clues, slow_clues
+from trainbench.judging.diagnosis.gpu_clues import MIN_CLOCK_GAP_PCT, THERMAL, most_shared, temperature_clues
+from trainbench.judging.diagnosis.peer_gaps import Case, peer_gap
+from trainbench.judging.node_runs import GpuPlace, Key, by_group, choice_of, gpu_name
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
 from trainbench.results.fault_isolation import BROKEN_RESULT
 
-CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
+CAUSE_UNKNOWN = "cause_unknown"
+MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the others
+MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
+LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR, State.LOOK: Level.WARNING, State.NOT_CHECKED: Level.INFO}
 _UNKNOWN = {
-    Side.SLOW: (
-        "no measured figure distinguishes the node from its peers",
-        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
-    ),
-    Side.FAST: ("no measured figure explains why it is faster than its peers", LOOK_AT_PEERS),
+    Metric.SAMPLES_PER_SECOND: "no measured figure distinguishes the node from its peers",
+    Metric.MEMORY_GB: "versions, execution and GPU are those of its peers, but it allocated more memory",
+    Metric.TEMPERATURE_C: "its peers are as hot, or their temperature is not known",
 }
-_UNKNOWN_MEMORY = (
-    "versions, execution and GPU are those of its peers, but it allocated another amount of memory",
-    "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
-)
-_UNKNOWN_SCATTER = (
-    "only its scatter distinguishes the node from its peers",
-    "repeat the check on this node; if it stays, look for what runs there at times: dmesg, cron, other pods",
-)
 _NEXT_STEP = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
     Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
     Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
     Status.INCOMPLETE: "find out who ended the pod (eviction, preemption, node restart), then repeat",
-    Status.ERROR: "read the error and the pod's log",
+    Status.ERROR: TRAITS[Why.FAILED].next_step,
 }
 # By how the pod ended, where the cluster reported it.
 _NEXT_STEP_OF_KIND: dict[str, str] = {
@@ -75,137 +63,254 @@ _NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
     EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
     EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
-    OTHER_WORK: "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC",
     BROKEN_RESULT: "report the traceback in the log of the task with the result.json of the run",
 }
+
+
+class Scene(NamedTuple):
+    """A node's group, the group's runs, and what the cluster reports of the node."""
+
+    group: GroupVerdict
+    runs: Sequence[RunResult]
+    troubles: Sequence[str]
 
 
 def diagnose(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
-    """Findings in the order of the groups and nodes; `category` is the likely cause, or the state without one.
+    """Findings in the order of the groups and nodes; `category` is the likely cause, or the reason without one.
 
     `known`: the nodes as the cluster listed them before the first run. A node with independent GPUs gets a finding for
-    each GPU in the node's state, up to MAX_GPUS. Groups that ran on one node only get none.
+    each GPU with the node's reason, up to MAX_GPUS; a pair gets one together. Of several groups, one that ran on one
+    node only gets none for having nothing to compare with.
     """
-    lone = {id(group) for group in lone_groups(groups)}
     of_group = grouped((result.spec.identity.group_id, result) for result in results)
     troubles = {node.name: node.troubles for node in known}
-    return tuple(
-        _diagnosis(one, NodeContext(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
-        for group in groups
-        if id(group) not in lone
-        for node in group.nodes
-        if node.state in _DIAGNOSES
-        for one in by_gpu(node)
-    )
-
-
-def _diagnosis(node: NodeVerdict, scene: NodeContext) -> Finding:
-    """The finding on the node's state, with the figures that decide it."""
-    figures = tuple(metric for metric in node.metrics if metric.state is node.state)
-    common = {"group_id": scene.group.group_id, "evidence": figures, "is_drill": node.is_drill}
-    return _DIAGNOSES[node.state](node, scene).model_copy(update=common)
+    findings: list[Finding] = []
+    for group in groups:
+        runs = of_group.get(group.group_id, ())
+        is_lone = len(groups) > 1 and len(group.nodes) == 1
+        pair = [node for node in group.nodes if node.why is Why.PAIR]
+        for node in group.nodes:
+            if node.why not in _DIAGNOSES or (is_lone and node.why is Why.NOTHING_TO_COMPARE):
+                continue
+            if node in pair and node is not min(pair, key=_slow_pct):
+                continue  # the finding on its slower peer names it
+            scene = Scene(group, runs, troubles.get(node.node, ()))
+            for one in _by_gpu(node):
+                finding = _DIAGNOSES[one.why](one, scene)
+                nodes = tuple(each.node for each in pair) if one.why is Why.PAIR else (node.node,)
+                findings.append(finding.model_copy(update={"group_id": group.group_id, "nodes": nodes}))
+    return tuple(findings)
 
 
 def other_execution_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Findings on nodes whose program chose other work than their peers'; from runs on one node only."""
     on_one_node = [result for result in results if result.spec.placement.nodes == 1]
-    return tuple(
-        Finding(
-            level=Level.WARNING,
-            category="chose_other_work",
-            nodes=(member.node,),
-            measured=listing(dict.fromkeys(choice_of(run) for run in member.strays)),
-            expected=f"{member.choice}, as on most nodes",
-            summary=f"has {count(len(member.strays), 'run')} that cannot be compared: {other_work(member)}",
-            resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give the "
-            "micro-batch and the checkpointing instead of 'auto'",
+    findings = []
+    for member in (member for members in by_group(on_one_node, ()).values() for member in members if member.strays):
+        chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
+        findings.append(
+            Finding(
+                level=Level.WARNING,
+                category="chose_other_work",
+                nodes=(member.node,),
+                why=None if member.valid or member.failed else Why.OTHER_CHOICE,
+                measured=chosen,
+                expected=f"{member.choice}, as on most nodes",
+                summary=f"has {count(len(member.strays), 'run')} that cannot be compared: its program chose {chosen}, "
+                f"those of its peers {member.choice}: other work",
+                resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give "
+                "the micro-batch and the checkpointing instead of 'auto'",
+            )
         )
-        for members in by_group(on_one_node, ()).values()
-        for member in members
-        if member.strays
+    return tuple(findings)
+
+
+# --- the subject: a node, or one GPU of it ----------------------------------------------------------------------------
+
+
+def _by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
+    """The node, or each of its GPUs with the node's reason, the worst first, as a node of one GPU."""
+    bad = [gpu for gpu in node.gpus if gpu.why is node.why and gpu.state is node.state]
+    return [
+        node.model_copy(
+            update={
+                **{name: getattr(gpu, name) for name in type(gpu).model_fields if name in NodeVerdict.model_fields},
+                "reason": f"{gpu.name}: {gpu.reason}",
+                "gpus": (gpu,),
+            }
+        )
+        for gpu in sorted(bad, key=lambda gpu: (_slow_pct(gpu), gpu.index))[:MAX_GPUS]
+    ] or [node]
+
+
+def _slow_pct(verdict: NodeVerdict | GpuVerdict) -> float:
+    """The deviation of samples/s that counts: from the peers, else the lowest; of what is off where anything is."""
+    rates = [c for c in verdict.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
+    rates = [c for c in rates if c.is_off] or rates
+    peers = [c for c in rates if c.against is Against.PEERS]
+    return min((c.deviation for c in peers or rates), default=0.0)
+
+
+def _case(node: NodeVerdict, scene: Scene) -> Case:
+    """The valid runs of the node, and of its peers. Drilled peers are left out; red ones too, while others are left."""
+    group = scene.group
+    judged: list[tuple[Key, RunResult]] = []
+    for run in scene.runs:
+        parts = gpu_runs.by_gpu(run)
+        name = run.spec.identity.node
+        judged += [(Key(name, place), part) for place, part in parts.items()] or [(Key(name), run)]
+    own_key = Key(node.node, GpuPlace(node.gpus[0].index, node.gpus[0].uuid) if node.gpus else None)
+    valid = [
+        (key, run)
+        for key, run in judged
+        if run.status is Status.OK and gpu_name(run) == group.gpu_name and group.choice in (None, choice_of(run))
+    ]
+    bad = {Key(other.node) for other in group.nodes if _is_no_example(other) and not other.gpus}
+    bad |= {Key(n.node, GpuPlace(gpu.index, gpu.uuid)) for n in group.nodes for gpu in n.gpus if _is_no_example(gpu)}
+    peers = [(key, run) for key, run in valid if key != own_key and not run.spec.drill]
+    peers = [(key, run) for key, run in peers if key.node != node.node] or peers
+    healthy = [run for key, run in peers if key not in bad] or [run for _, run in peers]
+    own = [run for key, run in valid if key == own_key]
+    return Case(own, healthy[:: max(len(healthy) // MAX_PEERS, 1)], max(-_slow_pct(node), 0.0), scene.troubles)
+
+
+def _is_no_example(verdict: NodeVerdict | GpuVerdict) -> bool:
+    return verdict.is_red or verdict.why is Why.SHARED
+
+
+# --- one finding for each reason --------------------------------------------------------------------------------------
+
+
+def _finding(
+    node: NodeVerdict, category: str, shown: Sequence[Comparison] = (), clues: Sequence[Clue] = (), **fields: str | None
+) -> Finding:
+    """The finding on the node's reason. `shown`: the comparisons in the columns of measured and expected figures."""
+    measured = [*map(_deviation, shown), *(clue.measured for clue in clues[:1])]
+    expected = [*map(_limit, shown), *(clue.expected for clue in clues[:1])]
+    texts = {
+        "measured": "; ".join(filter(None, measured)),
+        "expected": "; ".join(filter(None, expected)),
+        "summary": f"{TRAITS[node.why].one}: {node.reason}",
+        "resolution": clues[0].resolution if clues else TRAITS[node.why].next_step,
+    }
+    return Finding(
+        level=LEVELS[node.state],
+        category=category,
+        nodes=(node.node,),
+        why=node.why,
+        evidence=node.off,
+        clues=tuple(clues),
+        is_drill=node.is_drill,
+        **texts | fields,
     )
 
 
-def _breach(node: NodeVerdict, scene: NodeContext) -> Finding:
-    clues, off_pct = _clues_of(node, scene)
-    first = clues[0]
+def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
+    """Slow, behind, hot or heavy: with the causes of each metric that is off."""
+    case = _case(node, scene)
+    shown = node.off or [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND and c.deviation < 0]
+    clues: list[Clue] = []
+    for metric in dict.fromkeys(c.metric for c in shown):
+        found = _LOOKS[metric](case)
+        # `cause_unknown` comes first where no clue explains enough
+        if not found or (metric is Metric.SAMPLES_PER_SECOND and explains_nothing(found[0], case.off_pct)):
+            clues.append(
+                _unknown(_UNKNOWN[metric] if case.peers else "it has no peer to compare its figures with", node)
+            )
+        clues += found
+    if THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
+        clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
+    clues = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
     unsure = {
         Confirmation.PENDING: "; not yet confirmed by a re-run",
-        Confirmation.INCONCLUSIVE: "; the re-run decided nothing",
         Confirmation.NOT_PLANNED: "; no re-run was planned",
     }.get(node.confirmation, "")
-    further = f" (also: {'; '.join(_also(clue, off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
-    return Finding(
-        level=Level.ERROR,
-        category=first.category,
-        nodes=(node.node,),
-        measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), first.measured))),
-        expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
-        summary=f"is in breach: {node.reason}{unsure}",
-        cause=f"{_sentence(cause_with_share(first, off_pct))}{further}",
-        clues=tuple(clues),
-        resolution=first.resolution,
+    further = f" (also: {'; '.join(_also(clue, case.off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
+    return _finding(
+        node,
+        clues[0].category,
+        shown,
+        clues,
+        summary=f"{TRAITS[node.why].one}: {node.reason}{unsure if node.why is Why.SLOW else ''}",
+        cause=f"{_sentence(cause_with_share(clues[0], case.off_pct))}{further}",
     )
 
 
-def _clues_of(node: NodeVerdict, scene: NodeContext) -> tuple[list[Clue], float]:
-    """At least one clue, the likeliest cause first, and the deviation of samples/s that they explain."""
-    own, peers = runs_beside(node, scene)
-    breaching = _breaching(node)
-    rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
-    off_pct = abs(rate.deviation or 0.0) if rate else 0.0
-    case = Case(own, peers, off_pct, scene.troubles)
-    clues: list[Clue] = []
-    for metric in breaching:
-        clues += _of_metric(metric, case)
-    if node.is_unsteady and rate is None:  # another metric is in breach: what makes it unsteady is reported with it
-        clues += slow_clues(case)
-    if is_hot := THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
-        clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
-    if rate and rate.side is Side.SLOW and not is_hot:  # what is slow draws less power
-        clues = [clue for clue in clues if clue.category not in ("low_power", "cooler")]
-    if absent := [metric for metric in node.metrics if metric.state is State.BREACH and metric.value is None]:
-        clues.append(_unmeasured(absent))
-    return list({clue.category: clue for clue in reversed(clues)}.values())[::-1], off_pct
-
-
-def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
-    """Clues for one metric, never empty: `cause_unknown` comes first where no clue explains enough."""
-    if metric.metric is Metric.TEMPERATURE_C:
-        return temperature_clues(case) or (_unknown("its temperature is not in the results", "read it on the node"),)
-    if metric.metric is Metric.MEMORY_GB:
-        return memory_clues(case) or (_unknown(*_UNKNOWN_MEMORY),)
-    slow = metric.side is not Side.FAST
-    clues = slow_clues(case) if slow else fast_clues(case)
-    if clues and not explains_nothing(clues[0], case.off_pct):
-        return clues
-    return (_unknown(*_UNKNOWN[Side.SLOW if slow else Side.FAST]), *clues)
+_LOOKS: Mapping[Metric, Callable[[Case], tuple[Clue, ...]]] = {
+    Metric.SAMPLES_PER_SECOND: slow_clues,
+    Metric.MEMORY_GB: memory_clues,
+    Metric.TEMPERATURE_C: temperature_clues,
+}
 
 
 def _also(clue: Clue, off_pct: float) -> str:
     return f"{clue.cause}, too little to explain it" if explains_nothing(clue, off_pct) else clue.cause
 
 
-def _unknown(why: str, resolution: str) -> Clue:
-    return Clue(category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {why}", resolution=resolution)
+def _unknown(because: str, node: NodeVerdict) -> Clue:
+    next_step = TRAITS[node.why].next_step
+    return Clue(
+        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {because}", resolution=next_step
+    )
 
 
-def _failed(node: NodeVerdict, scene: NodeContext) -> Finding:
+def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
+    case = _case(node, scene)
+    clues = slow_clues(case) or (_unknown("only its scatter distinguishes the node from its peers", node),)
+    further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
+    lowest = peer_gap(case.own, case.peers, SM_CLOCK_MIN_MHZ.value)
+    fell = ""
+    if lowest and lowest.pct <= -MIN_CLOCK_GAP_PCT:
+        fell = f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
+    return _finding(node, Why.UNSTEADY, (), clues, cause=f"{_sentence(clues[0].cause)}{fell}{further}")
+
+
+def _pair(node: NodeVerdict, scene: Scene) -> Finding:
+    shown = [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
+    summary = f"{TRAITS[Why.PAIR].several}: {node.node} has {node.reason}"
+    clues = slow_clues(_case(node, scene))
+    cause = f"It is not known which one is off. {_sentence(clues[0].cause)}" if clues else None
+    return _finding(node, Why.PAIR, shown, summary=summary, cause=cause)
+
+
+def _shared(node: NodeVerdict, scene: Scene) -> Finding:
+    shared = most_shared(run for run in scene.runs if run.spec.identity.node == node.node)
+    measured = shared.sentence if shared else "another program on its GPU"
+    return _finding(node, Why.SHARED, (), measured=measured, expected="its GPUs for itself")
+
+
+def _failed(node: NodeVerdict, scene: Scene) -> Finding:
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
-    bad = next((run for run in own if run.status is not Status.OK), None)
-    status = bad.status if bad else Status.ERROR
-    kind = bad.error.kind if bad and bad.error else ""
-    return Finding(
-        level=Level.ERROR,
-        category=f"run_{status.value}",
-        nodes=(node.node,),
-        measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
+    bad = [run for run in own if run.status is not Status.OK]
+    status = bad[0].status if bad else Status.ERROR
+    kind = bad[0].error.kind if bad and bad[0].error else ""
+    return _finding(
+        node,
+        f"run_{status.value}",
+        measured=f"{len(bad)} of {len(own)} runs failed",
         expected="0",
-        summary=f"gave no valid result: {node.reason}",
         cause=_cluster_troubles(scene.troubles),
         resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
+    )
+
+
+def _other_numbers(node: NodeVerdict, scene: Scene) -> Finding:
+    own = [run for run in scene.runs if run.spec.identity.node == node.node]
+    odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
+    measured = f"{odd} of {len(own)} runs computed other numbers"
+    return _finding(node, Why.OTHER_NUMBERS, measured=measured, expected="the losses and parameters of its peers")
+
+
+def _missing(node: NodeVerdict, scene: Scene) -> Finding:
+    return _finding(
+        node,
+        "node_missing",
+        measured="no result",
+        expected="at least one",
+        summary="was expected, but gave no result",
+        cause=_cluster_troubles(scene.troubles),
     )
 
 
@@ -213,122 +318,43 @@ def _cluster_troubles(troubles: Sequence[str]) -> str | None:
     return f"The cluster says of the node: {listing(troubles)}" if troubles else None
 
 
-def _missing(node: NodeVerdict, scene: NodeContext) -> Finding:
-    return Finding(
-        level=Level.ERROR,
-        category="node_missing",
-        nodes=(node.node,),
-        measured="no result",
-        expected="at least one",
-        summary="was expected, but gave no result",
-        cause=_cluster_troubles(scene.troubles),
-        resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
-    )
+def _noisy(node: NodeVerdict, _: Scene) -> Finding:
+    measured = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
+    return _finding(node, Why.NOISY, measured=measured, expected="less noise than the limit")
 
 
-def _unsteady(node: NodeVerdict, scene: NodeContext) -> Finding:
-    """Clues for a node whose own noise exceeds the limit, ranked as for a slow node."""
-    own, peers = runs_beside(node, scene)
-    clues = slow_clues(Case(own, peers, 0.0, scene.troubles)) or (_unknown(*_UNKNOWN_SCATTER),)
-    first = clues[0]
-    further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
-    return Finding(
-        level=Level.WARNING,
-        category=UNSTEADY,
-        nodes=(node.node,),
-        measured="; ".join(filter(None, (f"scatter {figure(node.unsteady_factor, 3)} times", first.measured))),
-        expected="; ".join(filter(None, ("scatter as its peers'", first.expected))),
-        summary=f"cannot be judged: {node.reason}",
-        cause=f"{_sentence(first.cause)}{_lowest_clock(own, peers)}{further}",
-        clues=tuple(clues),
-        resolution=first.resolution,
-    )
+def _once(node: NodeVerdict, _: Scene) -> Finding:
+    return _finding(node, Why.ONCE, [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND])
 
 
-def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
-    lowest = peer_gap(own, peers, SM_CLOCK_MIN_MHZ.value)
-    if lowest is None or lowest.pct > -MIN_CLOCK_GAP_PCT:
-        return ""
-    return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
+def _nothing_to_compare(node: NodeVerdict, _: Scene) -> Finding:
+    return _finding(node, node.why, measured="no expectation", expected="a peer, a past or a level")
 
 
-def _insufficient(node: NodeVerdict, scene: NodeContext) -> Finding:
-    if node.is_unsteady:
-        return _unsteady(node, scene)
-    doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
-    too_noisy = any(metric.noise is not None for metric in doubtful)
-    resolution = (
-        "run more rounds, or on a quieter machine" if too_noisy else "check at least 3 nodes of this kind together"
-    )
-    return Finding(
-        level=Level.WARNING,
-        category="too_noisy" if too_noisy else "too_few_nodes",
-        nodes=(node.node,),
-        measured="; ".join(map(_deviation, doubtful)),
-        expected="; ".join(map(_limit, doubtful)),
-        summary=f"cannot be judged: {node.reason}",
-        resolution=resolution,
-    )
-
-
-def _notice(node: NodeVerdict, _: NodeContext) -> Finding:
-    noticed = [metric for metric in node.metrics if metric.state is State.NOTICE]
-    return Finding(
-        level=Level.INFO,
-        category="not_confirmed",
-        nodes=(node.node,),
-        measured="; ".join(map(_deviation, noticed)),
-        expected="; ".join(map(_limit, noticed)),
-        summary=f"was outside the limits once and not in its re-run: {node.reason}",
-        resolution="nothing now; if it recurs, find what disturbs the node",
-    )
-
-
-def _no_baseline(node: NodeVerdict, _: NodeContext) -> Finding:
-    return Finding(
-        level=Level.INFO,
-        category="no_baseline",
-        nodes=(node.node,),
-        measured="too few past figures",
-        expected="past figures of the same work",
-        summary=f"cannot be judged: {node.reason}",
-        resolution="run the check on a few more nights, or compare with peers",
-    )
-
-
-_DIAGNOSES: dict[State, Callable[[NodeVerdict, NodeContext], Finding]] = {
-    State.BREACH: _breach,
-    State.FAILED: _failed,
-    State.MISSING: _missing,
-    State.INSUFFICIENT: _insufficient,
-    State.NOTICE: _notice,
-    State.NO_BASELINE: _no_baseline,
+_DIAGNOSES: Mapping[Why, Callable[[NodeVerdict, Scene], Finding]] = {
+    Why.FAILED: _failed,
+    Why.MISSING: _missing,
+    Why.OTHER_NUMBERS: _other_numbers,
+    Why.SLOW: _deviates,
+    Why.HOT: _deviates,
+    Why.HEAVY: _deviates,
+    Why.BEHIND: _deviates,
+    Why.PAIR: _pair,
+    Why.ONCE: _once,
+    Why.UNSTEADY: _unsteady,
+    Why.SHARED: _shared,
+    Why.NOISY: _noisy,
+    Why.NOTHING_TO_COMPARE: _nothing_to_compare,
 }
 
 
-def _unmeasured(metrics: Sequence[MetricVerdict]) -> Clue:
-    names = ", ".join(metric.metric.value for metric in metrics)
-    return Clue(
-        category="metric_missing",
-        measured=f"no {names}",
-        expected=names,
-        cause=f"{names} could not be read",
-        resolution="see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
-    )
+def _deviation(c: Comparison) -> str:
+    return f"{METRIC_NAMES[c.metric]} {signed(c.deviation, METRIC_UNITS[c.metric])}"
 
 
-def _breaching(node: NodeVerdict) -> list[MetricVerdict]:
-    return [metric for metric in node.metrics if metric.state is State.BREACH and metric.deviation is not None]
-
-
-def _deviation(metric: MetricVerdict) -> str:
-    if metric.deviation is None:
-        return f"{metric.metric.value} n/a"
-    return f"{metric.metric.value} {signed(metric.deviation, UNITS[metric.metric])}"
-
-
-def _limit(metric: MetricVerdict) -> str:
-    return f"± {metric.limit:g}{UNITS[metric.metric]}"
+def _limit(c: Comparison) -> str:
+    side = "below" if c.metric is Metric.SAMPLES_PER_SECOND else "above"
+    return f"at most {c.limit:g}{METRIC_UNITS[c.metric]} {side} {c.source}"
 
 
 def _sentence(text: str) -> str:

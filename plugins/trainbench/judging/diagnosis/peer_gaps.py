@@ -15,6 +15,17 @@ from trainbench.results.setups import setup_of, versions
 Read = Callable[[RunResult], float | None]
 
 
+class Case(NamedTuple):
+    """The evidence on a node. `own`: its valid runs; `peers`: those of its group's healthy nodes. `off_pct`: percent of
+    samples/s that it lacks, 0 where another metric is off. `troubles`: conditions that the cluster reports.
+    """
+
+    own: Sequence[RunResult]
+    peers: Sequence[RunResult]
+    off_pct: float
+    troubles: Sequence[str] = ()
+
+
 class Gap(NamedTuple):
     own: float
     peers: float

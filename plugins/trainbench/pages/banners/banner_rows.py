@@ -1,37 +1,36 @@
-"""The breaches and warnings for Airflow's home page: one bounded read."""
+"""The notices for Airflow's home page: one bounded read."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, exists, select
+from sqlalchemy import Connection
 
-from trainbench.history.breach import Breach, breach_of, select_breaches, warning_of
-from trainbench.history.notice_tables import warnings
-from trainbench.history.run_tables import breaches
-from trainbench.history.summary_tables import acknowledgements
+from trainbench.core.verdicts import State, Why
+from trainbench.history.notice_tables import acknowledgements, notices
+from trainbench.history.notices import Notice, notice_of, select_notices
 
 MAX_ROWS = 500
-WARNING_DAYS = 3  # a weekend; older warnings stay in the reports only
+LOOK_DAYS = 3  # a weekend; older ones that are not red stay on the pages only
 
 
-def open_banners(connection: Connection, now: datetime) -> tuple[Breach, ...]:
-    """Unacknowledged breaches of all DAGs, then new warnings; the newest first. A drill's breach is never open."""
-    return (*_breaches(connection), *_warnings(connection, now))
+def open_banners(connection: Connection, now: datetime) -> tuple[Notice, ...]:
+    """Open notices of all DAGs that nobody acknowledged: red ones, then new others, one for each finding; the newest
+    first.
+    """
+    is_red = notices.c.state == State.RED.value
+    is_shown = is_red | (notices.c.opened_at >= now - timedelta(days=LOOK_DAYS))
+    nobody_saw = notices.c.closed_at.is_(None) & acknowledgements.c.notice_id.is_(None)
+    order = (is_red.desc(), notices.c.opened_at.desc(), notices.c.id.desc())
+    query = select_notices().where(nobody_saw, is_shown).order_by(*order).limit(MAX_ROWS)
+    of_finding: dict[object, Notice] = {}
+    for notice in map(notice_of, connection.execute(query)):
+        of_finding.setdefault(_subject(notice), notice)
+    return tuple(of_finding.values())
 
 
-def _breaches(connection: Connection) -> list[Breach]:
-    nobody_saw = breaches.c.closed_at.is_(None) & acknowledgements.c.breach_id.is_(None)
-    order = (breaches.c.opened_at.desc(), breaches.c.id.desc())
-    return list(
-        map(breach_of, connection.execute(select_breaches().where(nobody_saw).order_by(*order).limit(MAX_ROWS)))
-    )
-
-
-def _warnings(connection: Connection, now: datetime) -> list[Breach]:
-    """Warnings, one for each finding, without nodes that have an open breach, which has its own banner."""
-    red = exists().where(breaches.c.node == warnings.c.node, breaches.c.closed_at.is_(None))
-    is_new = and_(warnings.c.closed_at.is_(None), warnings.c.opened_at >= now - timedelta(days=WARNING_DAYS))
-    query = select(warnings).where(is_new, ~red).order_by(warnings.c.opened_at.desc(), warnings.c.id.desc())
-    of_finding = {(row.campaign_id, row.finding): row for row in connection.execute(query.limit(MAX_ROWS))}
-    return list(map(warning_of, of_finding.values()))
+def _subject(notice: Notice) -> object:
+    """Equal for notices that one banner tells of."""
+    if notice.why is Why.CHANGED:
+        return notice.why, notice.campaign_id
+    return (notice.campaign_id, notice.finding.nodes, notice.finding.summary) if not notice.is_red else notice.id

@@ -1,4 +1,4 @@
-"""Banners on Airflow's home page: open breaches and new warnings of the DAGs that the reader may see.
+"""Banners on Airflow's home page: open notices of the DAGs that the reader may see.
 
 A middleware adds them to Airflow's own answer on its home page's alerts. If anything fails here, Airflow's answer goes
 out unchanged. Imported in the API server only.
@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainbench.alerting.breach_text import breach_phrase
-from trainbench.alerting.links import benchmarks_page, breach_page, report_tab
+from trainbench.alerting.links import benchmarks_page, notice_page, report_tab
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Level
-from trainbench.history.breach import Breach, BreachKind
+from trainbench.history.notices import Notice
 from trainbench.pages.banners.banner_rows import open_banners
 from trainbench.pages.banners.cache import BannerCache
 from trainbench.pages.reads.queries import open_engine
@@ -34,7 +33,7 @@ Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
 Banner = dict[str, str]
 
 
-def read() -> tuple[Breach, ...]:
+def read() -> tuple[Notice, ...]:
     settings = read_settings()
     engine = open_engine(settings.history_url, open_store(settings.store))
     with engine.begin() as connection:
@@ -62,7 +61,7 @@ class BreachBanners:
             await send(message)
 
 
-def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
+def banners(rows: Sequence[Notice], prefix: str) -> list[Banner]:
     """The banners in Airflow's order: at most MAX_BANNERS, then one that counts the rest. A rest of a single banner is
     shown itself.
     """
@@ -77,19 +76,19 @@ def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
     return shown
 
 
-def text(breach: Breach, prefix: str) -> str:
-    """The banner's Markdown: node, deviation, begin, likely cause, links. Relative links work behind a prefix."""
-    is_breach = breach.kind is BreachKind.BREACH
+def text(notice: Notice, prefix: str) -> str:
+    """The banner's Markdown: what is wrong, begin, likely cause, links. Relative links work behind a prefix."""
     links = [
-        f"[Breach]({breach_page(breach.id, prefix)})" if is_breach else "",
-        f"[Report]({report_tab(breach.dag_id, breach.dag_run_id)})" if breach.dag_run_id else "",
+        f"[Notice]({notice_page(notice.id, prefix)})" if notice.node else "",
+        f"[Report]({report_tab(notice.dag_id, notice.dag_run_id)})" if notice.dag_run_id else "",
     ]
-    since, cause = f"{breach.opened_at:%d %b %H:%M} UTC", breach.finding.cause
+    finding, cause = notice.finding, notice.finding.cause
+    # A finding on a run or on several nodes names them itself; a node's own notice has the figure.
+    is_own = notice.why is not None and len(finding.nodes) < 2 and not finding.item
+    name, what = (notice.node, notice.phrase) if is_own else (finding.subject, finding.summary)
     parts = [
-        f"**{escape(breach.node)}**: {escape(breach_phrase(breach))}, since {since}."
-        if is_breach  # a warning has dates of its own, and may name several nodes
-        else f"**{escape(breach.finding.subject)}** {escape(breach_phrase(breach))} (reported since {since}).",
-        escape(sentence(one_line(cause, MAX_CAUSE))) if cause and is_breach else "",
+        f"**{escape(name)}**{':' if finding.item else ''} {escape(what)}, since {notice.opened_at:%d %b %H:%M} UTC.",
+        escape(sentence(one_line(cause, MAX_CAUSE))) if cause and notice.is_red else "",
         " · ".join(filter(None, links)),
     ]
     return " ".join(filter(None, parts))
@@ -117,7 +116,7 @@ async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Mes
         return answer
 
 
-async def _visible(scope: Scope) -> tuple[Breach, ...]:
+async def _visible(scope: Scope) -> tuple[Notice, ...]:
     """The banners of the DAGs that the reader may see."""
     from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
     from starlette.concurrency import run_in_threadpool

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from trainbench.history.breach import Breach
+from trainbench.history.notices import Notice
 
 log = logging.getLogger(__name__)
 KEEP_S = 3.0  # seconds until the next read
@@ -19,17 +19,17 @@ WAIT_S = 0.25  # longest wait for a read
 class BannerCache:
     def __init__(
         self,
-        read: Callable[[], tuple[Breach, ...]],
+        read: Callable[[], tuple[Notice, ...]],
         wait_s: float = WAIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._wait_s, self._clock = read, wait_s, clock
         self._lock = threading.Lock()
-        self._known: tuple[Breach, ...] = ()
+        self._known: tuple[Notice, ...] = ()
         self._read_at, self._until = -STALE_S, -STALE_S
         self._reading: threading.Event | None = None  # set when that read has ended
 
-    def get(self) -> tuple[Breach, ...]:
+    def get(self) -> tuple[Notice, ...]:
         """The banners. Never raises. Waits at most WAIT_S for a read that it began itself, and not for an older one."""
         with self._lock:
             started = None
@@ -52,7 +52,7 @@ class BannerCache:
             rows, keep_s = self._read(), KEEP_S
         except Exception:
             # Airflow's home page must load without our database; the log has the reason for missing banners.
-            log.exception("trainbench: the open breaches cannot be read")
+            log.exception("trainbench: the open notices cannot be read")
             rows, keep_s = None, KEEP_FAILURE_S
         with self._lock:
             if rows is not None:

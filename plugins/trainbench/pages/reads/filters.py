@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
 from bench_image.contract.frozen import Frozen
-from trainbench.history.run_tables import breaches
+from trainbench.history.notice_tables import notices
 from trainbench.history.summary_tables import campaigns, nodes, works
 
 NAMES = ("gpu_name", "model", "recipe", "strategy")
@@ -80,9 +80,9 @@ class Scope:
         return and_(works.c.suite.in_(self.suites), *self._named(works), *self.within(works.c.at))
 
     @property
-    def breaches(self) -> ColumnElement[bool]:
-        """The conditions on `breaches`, without the time."""
-        return and_(breaches.c.dag_id.in_(self.suites), *self._named(breaches))
+    def notices(self) -> ColumnElement[bool]:
+        """The conditions on `notices`, without the time."""
+        return and_(notices.c.dag_id.in_(self.suites), *self._named(notices))
 
     @property
     def nodes(self) -> ColumnElement[bool]:

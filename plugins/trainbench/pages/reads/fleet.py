@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
     exists,
     select,
@@ -20,12 +19,12 @@ from sqlalchemy import (
 
 from trainbench.core import csv_cells
 from trainbench.core.natural_order import natural
+from trainbench.core.verdicts import State, Why
+from trainbench.history.fleet_state import nodes_now
 from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
-from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.fleet_conditions import fleet_conditions
-from trainbench.pages.reads.rows import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
+from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow, LastRun, Overview
 from trainbench.results.campaign import IMPORTED_SUITE
 
 MEASURED_DAYS = 7  # a node without a verdict for longer is not counted as part of the fleet
@@ -36,9 +35,9 @@ MAX_RED_ROWS = 20_000  # the newest rows decide the order; beyond this limit a n
 MAX_NODES = 20_000
 NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
-BADNESS = tuple(reversed(Condition))  # of a cell; the last is the worst
+WORST_LAST = tuple((state, why) for state in reversed(State) for why in reversed(Why))  # of a cell
 _SCALE = 10**12  # more than any history has works
-_RANKS = {condition.value: rank for rank, condition in enumerate(BADNESS)}
+_RANKS = {(state.value, why.value): rank for rank, (state, why) in enumerate(WORST_LAST)}
 
 
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
@@ -51,10 +50,8 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured),
-        conditions=fleet_conditions(connection, lately, judged, now, fresh),
-        last_campaign=_last_campaign(connection, scope),
-        measured_since=measured_since,
-        spend_since=spend_since,
+        states=nodes_now(connection, judged, now, fresh, lately=lately.works, of_notices=scope.notices),
+        last_run=_last_run(connection, scope),
         spent=spent(connection, scope.of(scope.filters.between(spend_since, until))),
     )
 
@@ -68,13 +65,11 @@ class _Work(NamedTuple):
 
 
 class MapOrder(NamedTuple):
-    """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `red`: node -> number of
-    red days; `works`: id -> work.
-    """
+    """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `works`: id -> work."""
 
     days: tuple[str, ...]
     names: Sequence[str]
-    red: dict[str, int]
+    num_red: int  # nodes that were red on any of the days
     works: Mapping[int, _Work]
 
 
@@ -92,7 +87,7 @@ def map_order(connection: Connection, scope: Scope, today: date, days: int) -> M
     window = scope.of(scope.filters.between(since, until))
     red = _red_first(connection, window)
     healthy = sorted(_nodes(connection, window) - set(red), key=natural)
-    return MapOrder(shown, [*red, *healthy], red, _works(connection, window))
+    return MapOrder(shown, [*red, *healthy], len(red), _works(connection, window))
 
 
 def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
@@ -104,24 +99,19 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
         days=order.days,
         rows=map_rows(connection, order, (page - 1) * NODES_ON_PAGE, NODES_ON_PAGE),
         num_nodes=len(order.names),
-        num_red_nodes=len(order.red),
+        num_red_nodes=order.num_red,
         page=page,
         num_pages=num_pages,
     )
 
 
-def campaign_row(row: Row[Any]) -> CampaignRow:
-    """A row of `campaigns` as the pages show it."""
-    values = {name: getattr(row, name) for name in CampaignRow.__slots__ if name != "dag_id"}
-    return CampaignRow(dag_id=row.suite, **values)
-
-
-def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
+def _last_run(connection: Connection, scope: Scope) -> LastRun | None:
     of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
     ours = campaigns.c.suite.in_(set(scope.suites) - {IMPORTED_SUITE})
-    query = select(campaigns).where(ours, of_scope)
-    row = connection.execute(query.order_by(campaigns.c.finished_at.desc()).limit(1)).first()
-    return campaign_row(row) if row else None
+    columns = (campaigns.c[name] for name in ("suite", "dag_run_id", "finished_at", "is_drill", "num_red"))
+    query = select(*columns).where(ours, of_scope).order_by(campaigns.c.finished_at.desc()).limit(1)
+    row = connection.execute(query).first()
+    return LastRun(*row) if row else None
 
 
 def _nodes(
@@ -155,8 +145,8 @@ def _nodes(
     return seen
 
 
-def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
-    """Node -> number of red days, in the order of the map."""
+def _red_first(connection: Connection, scope: Scope) -> list[str]:
+    """The nodes that were red, in the order of the map."""
     query = _joined(works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct).where(
         scope.works, node_verdicts.c.is_red.is_(True)
     )
@@ -166,8 +156,7 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
         days.setdefault(node, set()).add(day)
         farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
     by_name = sorted(days, key=natural)
-    order = sorted(by_name, key=lambda node: (max(days[node]), len(days[node]), farthest[node]), reverse=True)
-    return {node: len(days[node]) for node in order}
+    return sorted(by_name, key=lambda node: (max(days[node]), len(days[node]), farthest[node]), reverse=True)
 
 
 def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -> tuple[HeatRow, ...]:
@@ -178,7 +167,6 @@ def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -
         HeatRow(
             node=node,
             gpu_name=_last_gpu(of_node),
-            num_red_days=order.red.get(node, 0),
             cells=tuple(_heat_cell(day, of_node[day], order.works) if day in of_node else None for day in order.days),
         )
         for node in names
@@ -192,12 +180,11 @@ def map_csv(connection: Connection, order: MapOrder, first: int, number: int) ->
     """
     names = order.names[first : first + number]
     runs = {work_id: tuple(map(csv_cells.cell, work.run)) for work_id, work in order.works.items()}
-    conditions = [condition.value for condition in BADNESS]
     texts = {}
     for node, cells in _read_cells(connection, order.works, names):
         name, gpu_name = csv_cells.cell(node), csv_cells.cell(_last_gpu(cells))
         texts[node] = csv_cells.written(
-            (name, gpu_name, day, conditions[worst // _SCALE], deviation_pct, num_verdicts, *runs[worst % _SCALE])
+            (name, gpu_name, day, *WORST_LAST[worst // _SCALE], deviation_pct, num_verdicts, *runs[worst % _SCALE])
             for day, (worst, deviation_pct, num_verdicts, _) in cells.items()
         )
     return "".join(texts.get(node, "") for node in names)
@@ -218,7 +205,7 @@ def _read_cells(
     """
     if not names or not of_scope:
         return
-    columns = (node_verdicts.c.node, node_verdicts.c.work_id, node_verdicts.c.condition, node_verdicts.c.deviation_pct)
+    columns = (node_verdicts.c[name] for name in ("node", "work_id", "node_state", "node_why", "deviation_pct"))
     within = node_verdicts.c.work_id.between(min(of_scope), max(of_scope))
     query = select(*columns).where(node_verdicts.c.node.in_(names), within)
     result = connection.execute(query.order_by(node_verdicts.c.node, node_verdicts.c.work_id))
@@ -228,12 +215,12 @@ def _read_cells(
 
 
 def _cells(verdicts: Iterable[Any], of_scope: Mapping[int, _Work]) -> dict[str, _Cell]:
-    """Day -> cell, in order. `verdicts`: node, work, condition and deviation of one node's verdicts."""
+    """Day -> cell, in order. `verdicts`: node, work, state, why and deviation of one node's verdicts."""
     cells: dict[str, _Cell] = {}
-    for _, work_id, condition, deviation_pct in verdicts:
+    for _, work_id, state, why, deviation_pct in verdicts:
         if work := of_scope.get(work_id):
             day, gpu_name, _ = work
-            cell = (_RANKS.get(condition, 0) * _SCALE + work_id, deviation_pct, 1, gpu_name)
+            cell = (_RANKS[state, why] * _SCALE + work_id, deviation_pct, 1, gpu_name)
             cells[day] = _both(cells[day], cell) if day in cells else cell
     return dict(sorted(cells.items()))
 
@@ -260,4 +247,5 @@ def _joined(*columns: Any) -> Select[Any]:
 
 def _heat_cell(day: str, cell: _Cell, of_scope: Mapping[int, _Work]) -> HeatCell:
     worst, deviation_pct, num_verdicts, _ = cell
-    return HeatCell(day, BADNESS[worst // _SCALE], deviation_pct, num_verdicts, *of_scope[worst % _SCALE].run)
+    state, why = WORST_LAST[worst // _SCALE]
+    return HeatCell(day, state, why, deviation_pct, num_verdicts, *of_scope[worst % _SCALE].run)

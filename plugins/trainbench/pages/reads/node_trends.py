@@ -10,16 +10,18 @@ from sqlalchemy import Connection, Row, and_, or_, select
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Confirmation, State
+from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.history.baselines import read_baselines
-from trainbench.history.breach import Breach
+from trainbench.history.fleet_state import nodes_now
+from trainbench.history.marks import Mark
 from trainbench.history.node_histories import stored_setup
+from trainbench.history.notice_tables import notices
+from trainbench.history.notices import Notice
 from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.pages.reads.breach_rows import breaches_of, marks_of
+from trainbench.pages.reads.breach_rows import marks_of, notices_of
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.fleet_conditions import fleet_conditions
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
 
@@ -32,7 +34,7 @@ _LIMITS = tuple(LIMITS.values())
 _COPIED = tuple(
     name
     for name in NodePoint.__slots__
-    if name in _LIMITS or (name in node_verdicts.c and name not in ("state", "history_state", "confirmation"))
+    if name in _LIMITS or (name in node_verdicts.c and name not in ("state", "why", "confirmation"))
 )
 
 
@@ -40,22 +42,24 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     """The node's page; None where the reader may see no verdict on it."""
     points = _points(connection, scope, node)
     setups = _runs(connection, scope, node)
-    of_node = breaches_of(connection, scope, node)
+    of_node = notices_of(connection, scope, node)
     if not points and not setups and not of_node:
         return None
     accepted = [each for each in read_baselines(connection) if each.is_of(node)]
     marks = marks_of(connection, scope, node)
     events = [
-        *_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted), *_mark_events(marks),
+        *_setup_events(setups), *_notice_events(of_node), *_baseline_events(accepted), *_mark_events(marks),
     ]  # fmt: skip
     events = sorted(events, key=lambda event: event.at, reverse=True)
-    of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)
+    (state,) = nodes_now(
+        connection, {node}, now, fresh, lately=scope.works, of_notices=scope.notices & (notices.c.node == node)
+    )
     return NodePage(
         node=node,
-        condition=next(each for each in of_fleet if each.node == node),
+        state=state,
         series=_series(points),
         events=tuple(events[:MAX_EVENTS]),
-        open_breaches=tuple(breach for breach in of_node if breach.closed_at is None),
+        open_notices=tuple(notice for notice in of_node if notice.closed_at is None),
         baselines=tuple(each for each in accepted if each.revoked_at is None),
         is_cut=len(points) == MAX_POINTS or len(setups) == MAX_RUNS or len(events) > MAX_EVENTS,
     )
@@ -77,9 +81,9 @@ def verdict_point(row: Row[Any]) -> NodePoint:
     return NodePoint(
         **{name: getattr(row, name) for name in _COPIED},
         at=row.at,
-        peers_samples_per_second=_reference(row.samples_per_second, row.deviation_pct),
+        peers_expected=_expected(row.samples_per_second, row.deviation_pct),
         state=State(row.state),
-        history_state=State(row.history_state) if row.history_state else None,
+        why=Why(row.why),
         confirmation=Confirmation(row.confirmation),
         campaign_id=row.campaign_id,
         dag_id=row.suite,
@@ -87,8 +91,8 @@ def verdict_point(row: Row[Any]) -> NodePoint:
     )
 
 
-def _reference(value: float | None, deviation_pct: float | None) -> float | None:
-    """value = reference x (1 + deviation / 100)"""
+def _expected(value: float | None, deviation_pct: float | None) -> float | None:
+    """value = expected x (1 + deviation / 100)"""
     if value is None or deviation_pct is None or deviation_pct <= -100:
         return None
     return value / (1 + deviation_pct / 100)
@@ -144,18 +148,20 @@ def _setup_event(row: Row[Any], what: str, was: str | None, now: str) -> NodeEve
     )
 
 
-def _breach_events(of_node: Sequence[Breach]) -> Iterator[NodeEvent]:
-    for breach in of_node:
-        drill = "drill: " if breach.is_drill else ""
-        opened = f"{drill}{breach.state}, {breach.reason}"
-        yield _breach_event(breach, EventKind.BREACH_OPENED, breach.opened_at, opened, breach.campaign_id)
-        if breach.acknowledgement is not None:
-            seen = breach.acknowledgement
-            text = f"acknowledged by {seen.who}: {seen.reason}"
-            yield _breach_event(breach, EventKind.ACKNOWLEDGED, seen.at, text, None)
-        if breach.closed_at is not None:
-            ended = f"{drill}{breach.ended}"
-            yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, ended, breach.closed_by_campaign_id)
+def _notice_events(of_node: Sequence[Notice]) -> Iterator[NodeEvent]:
+    for notice in of_node:
+        drill = "drill: " if notice.is_drill else ""
+        moments: list[tuple[EventKind, datetime, str, str | None]]
+        moments = [(EventKind.OPENED, notice.opened_at, f"{drill}{notice.word}, {notice.reason}", notice.campaign_id)]
+        if notice.worsened_at is not None:
+            moments += [(EventKind.OPENED, notice.worsened_at, "turned red", None)]
+        if (seen := notice.acknowledgement) is not None:
+            moments += [(EventKind.ACKNOWLEDGED, seen.at, f"acknowledged by {seen.who}: {seen.reason}", None)]
+        if notice.closed_at is not None:
+            ended = f"{drill}{notice.ended}"
+            moments += [(EventKind.CLOSED, notice.closed_at, ended, notice.closed_by_campaign_id)]
+        for kind, at, text, campaign_id in moments:
+            yield NodeEvent(at=at, kind=kind, what=notice.word, text=text, campaign_id=campaign_id)
 
 
 def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
@@ -168,17 +174,8 @@ def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
             yield NodeEvent(at=at, kind=EventKind.BASELINE, what="baseline", text=text)
 
 
-def _mark_events(marks: Sequence[Breach]) -> Iterator[NodeEvent]:
+def _mark_events(marks: Sequence[Mark]) -> Iterator[NodeEvent]:
     for mark in marks:
-        at, by = mark.opened_at, mark.campaign_id
-        yield _mark_event(EventKind.MARKED, at, mark.finding.summary, by)
+        yield NodeEvent(at=mark.opened_at, kind=EventKind.MARKED, what="mark", text=mark.finding.summary)
         if mark.closed_at is not None:
-            yield _mark_event(EventKind.FREED, mark.closed_at, mark.ended or "", mark.closed_by_campaign_id)
-
-
-def _mark_event(kind: EventKind, at: datetime, text: str, campaign_id: str | None) -> NodeEvent:
-    return NodeEvent(at=at, kind=kind, what="mark", text=text, campaign_id=campaign_id)
-
-
-def _breach_event(breach: Breach, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:
-    return NodeEvent(at=at, kind=kind, what=str(breach.state), text=text, campaign_id=campaign_id)
+            yield NodeEvent(at=mark.closed_at, kind=EventKind.FREED, what="mark", text=mark.ended or "")

@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.core.baselines import Baseline
+from trainbench.core.states import FRESH
 from trainbench.history.baselines import read_baselines
-from trainbench.history.breach import Acknowledgement, Breach
 from trainbench.history.database import HistoryError, without_secrets
 from trainbench.history.history import open_history
+from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.judging.node_condition import FRESH
 from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (
-    Breaches,
     Choices,
     Costs,
     HeatMap,
     NodePage,
+    Notices,
     Overview,
     RunPage,
     RunSort,
@@ -46,6 +47,8 @@ MAX_CHOICES = 500
 MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 CONNECT_TIMEOUT_S = 5  # a person waits
+P = ParamSpec("P")
+T = TypeVar("T")
 _opening = threading.Lock()
 _failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # (time of the next try, reason)
 
@@ -86,22 +89,14 @@ class Pages:
 
     def choices(self) -> Choices:
         """The choices of the filters: all benchmarked values."""
+
+        def values_of(connection: Connection, scope: Scope, name: str) -> tuple[str, ...]:
+            known = select(works.c[name]).where(scope.works, works.c[name].is_not(None)).distinct()
+            return tuple(connection.execute(known.order_by(works.c[name]).limit(MAX_CHOICES)).scalars())
+
         with self._reading(Filters()) as (connection, scope):
-            values_of = {
-                name: tuple(
-                    connection.execute(
-                        select(works.c[name])
-                        .where(scope.works, works.c[name].is_not(None))
-                        .distinct()
-                        .order_by(works.c[name])
-                        .limit(MAX_CHOICES)
-                    ).scalars()
-                )
-                for name in NAMES
-            }
-        return Choices(
-            **{f"{name}s".replace("ys", "ies"): values for name, values in values_of.items()}, dag_ids=scope.suites
-        )
+            gpu_names, models, recipes, strategies = (values_of(connection, scope, name) for name in NAMES)
+        return Choices(gpu_names=gpu_names, models=models, recipes=recipes, strategies=strategies, dag_ids=scope.suites)
 
     def overview(
         self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
@@ -111,37 +106,31 @@ class Pages:
         """
         until = min(today, filters.until or today)
         now = now or datetime.combine(until + timedelta(days=1), datetime.min.time(), UTC)
-        with self._reading(filters) as (connection, scope):
-            return fleet.overview(connection, scope, today, now, fresh)
+        return self._read(filters, fleet.overview, today, now, fresh)
 
     def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
-        with self._reading(filters) as (connection, scope):
-            return fleet.heat_map(connection, scope, today, days, page)
+        return self._read(filters, fleet.heat_map, today, days, page)
 
     def heat_csv(self, filters: Filters, today: date, days: int) -> Iterator[str]:
         """All rows of the map as CSV in pieces, in an order that is computed once. Each piece is a transaction,
         so that a slow download holds none open.
         """
-        with self._reading(filters) as (connection, scope):
-            order = fleet.map_order(connection, scope, today, days)
+        order = self._read(filters, fleet.map_order, today, days)
         for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
             with self._connected() as connection:
                 text = fleet.map_csv(connection, order, first, MAP_ROWS_AT_ONCE)
             yield text
 
-    def open_breaches(self, filters: Filters) -> Breaches:
-        with self._reading(filters) as (connection, scope):
-            return breach_rows.open_breaches(connection, scope)
+    def open_notices(self, filters: Filters) -> Notices:
+        return self._read(filters, breach_rows.open_notices)
 
-    def closed_breaches(self, filters: Filters, most: int | None = None) -> Breaches:
-        with self._reading(filters) as (connection, scope):
-            return breach_rows.closed_breaches(connection, scope, most)
+    def closed_notices(self, filters: Filters, most: int | None = None) -> Notices:
+        return self._read(filters, breach_rows.closed_notices, most)
 
-    def breach(self, breach_id: int) -> Breach | None:
-        if not 0 < breach_id <= acknowledge.MAX_ID:
+    def notice(self, notice_id: int) -> Notice | None:
+        if not 0 < notice_id <= acknowledge.MAX_ID:
             return None
-        with self._reading(Filters()) as (connection, scope):
-            return breach_rows.breach_by_id(connection, scope, breach_id)
+        return self._read(Filters(), breach_rows.notice_by_id, notice_id)
 
     def node(
         self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
@@ -149,8 +138,7 @@ class Pages:
         """The node's page; None: this person may see no verdict on it."""
         if not is_text(name):
             return None
-        with self._reading(filters) as (connection, scope):
-            return node_trends.node_page(connection, scope, name, now or datetime.now(UTC), fresh)
+        return self._read(filters, node_trends.node_page, name, now or datetime.now(UTC), fresh)
 
     def baselines(self) -> tuple[Baseline, ...]:
         """All accepted baselines, the oldest first."""
@@ -175,24 +163,20 @@ class Pages:
             return tuple(connection.execute(judged.distinct().order_by(works.c.suite)).scalars())
 
     def strategies(self, filters: Filters) -> Strategies:
-        with self._reading(filters) as (connection, scope):
-            return comparisons.strategies(connection, scope)
+        return self._read(filters, comparisons.strategies)
 
     def costs(self, filters: Filters) -> Costs:
-        with self._reading(filters) as (connection, scope):
-            return comparisons.costs(connection, scope)
+        return self._read(filters, comparisons.costs)
 
     def runs(self, filters: Filters, page: int = 1, sort: RunSort = RunSort.NEWEST) -> RunsPage:
         """A page beyond the last one is the last one."""
-        with self._reading(filters) as (connection, scope):
-            return run_list.runs_page(connection, scope, page, sort)
+        return self._read(filters, run_list.runs_page, page, sort)
 
     def run(self, campaign_id: str, run_id: str) -> RunPage | None:
         """The run's page; None: missing, or not readable for this person."""
         if not is_text(campaign_id) or not is_text(run_id):
             return None
-        with self._reading(Filters()) as (connection, scope):
-            return run_list.run_page(connection, scope, campaign_id, run_id)
+        return self._read(Filters(), run_list.run_page, campaign_id, run_id)
 
     def runs_csv(self, filters: Filters) -> Iterator[str]:
         """All runs of the scope, piece by piece."""
@@ -200,13 +184,19 @@ class Pages:
             pass
         yield from export.runs_csv(self._connected, scope)
 
-    def acknowledge(self, breach_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
-        """Acknowledge a breach; `dag_ids` are the DAGs that this person may change. Raises AcknowledgeError,
+    def acknowledge(self, notice_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
+        """Acknowledge a notice; `dag_ids` are the DAGs that this person may change. Raises AcknowledgeError,
         HistoryError.
         """
         with self._connected(write=True) as connection:
             scope = scope_of(connection, self.dag_ids, Filters())
-            return acknowledge.acknowledge(connection, scope, breach_id, who, reason, at)
+            return acknowledge.acknowledge(connection, scope, notice_id, who, reason, at)
+
+    def _read(
+        self, filters: Filters, read: Callable[Concatenate[Connection, Scope, P], T], *args: P.args, **more: P.kwargs
+    ) -> T:
+        with self._reading(filters) as (connection, scope):
+            return read(connection, scope, *args, **more)
 
     @contextmanager
     def _reading(self, filters: Filters) -> Iterator[tuple[Connection, Scope]]:

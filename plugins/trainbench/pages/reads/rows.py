@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from trainbench.core.baselines import Baseline
-from trainbench.core.verdicts import Confirmation, State
+from trainbench.core.states import FleetSummary, NodeState, fleet_summary, word
+from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.breach import Breach
-from trainbench.judging.node_condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+from trainbench.history.notices import Notice
 from trainbench.results.campaign import IMPORTED_SUITE
 
 
@@ -28,82 +28,49 @@ class Choices:
     dag_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CampaignRow:
-    campaign_id: str
+class LastRun(NamedTuple):
+    """The newest campaign. `num_red`: nodes."""
+
     dag_id: str
     dag_run_id: str | None
-    title: str
-    campaign_kind: str
-    started_at: datetime
     finished_at: datetime
     is_drill: bool
-    num_runs: int
-    num_failed: int  # runs
-    num_nodes: int  # judged
-    num_red: int  # nodes
-
-
-class AlikeNodes(NamedTuple):
-    """Nodes, in natural order, of one condition for one reason ("" where there is nothing to add)."""
-
-    condition: Condition
-    reason: str
-    nodes: tuple[str, ...]
-
-    @property
-    def phrase(self) -> str:
-        """ "fell behind their own past: -4.0 %"; goes on from the names."""
-        trait = TRAITS[self.condition]
-        verb = trait.one if len(self.nodes) == 1 else trait.several
-        return f"{verb}: {self.reason}" if self.reason else verb
+    num_red: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
     num_nodes: int  # judged within MEASURED_DAYS, red and missing ones included
     num_measured: int  # of these with a figure
-    conditions: tuple[NodeCondition, ...]  # of these nodes and of those with an open breach, in natural order
-    last_campaign: CampaignRow | None
-    measured_since: date
-    spend_since: date
-    spent: CostRow
+    states: tuple[NodeState, ...]  # now, of these nodes and of those with an open notice, in natural order
+    last_run: LastRun | None
+    spent: CostRow  # within SPEND_DAYS
 
     @property
     def summary(self) -> FleetSummary:
-        """The headline with names but without reasons, which follow it; of many conditions only numbers."""
-        most = 3 if len({node.condition for node in self.conditions}) <= 3 else 0
-        return fleet_summary((node._replace(reason="") for node in self.conditions), most)
+        """The headline with names but without reasons, which follow it; of many different nodes only numbers."""
+        most = 3 if len({node.why for node in self.states}) <= 3 else 0
+        return fleet_summary((node._replace(reason="") for node in self.states), most)
 
     @property
-    def unwell(self) -> tuple[AlikeNodes, ...]:
-        """Red nodes, then warnings, grouped by condition and reason."""
-        alike: dict[tuple[Condition, str], list[str]] = {}
-        for node in sorted(self.conditions, key=NodeCondition.urgency):
-            if node.condition is not Condition.WELL:
-                # each red node has a card below
-                reason = "" if node.reach is Reach.RED else node.reason
-                alike.setdefault((node.condition, reason), []).append(node.node)
-        return tuple(AlikeNodes(*key, tuple(names)) for key, names in alike.items())
-
-    @property
-    def num_red(self) -> int:
-        return sum(node.reach is Reach.RED for node in self.conditions)
-
-    @property
-    def num_warned(self) -> int:
-        return sum(node.reach is Reach.WARNING for node in self.conditions)
-
-    @property
-    def num_acknowledged(self) -> int:
-        return self.summary.counts.get(Condition.ACKNOWLEDGED, 0)
+    def unwell(self) -> tuple[tuple[NodeState, ...], ...]:
+        """The nodes that are not well, the worst first; those of one state and kind of reason together. A red node, or
+        one that was, stands by itself.
+        """
+        alike: dict[tuple[str, State, Why], list[NodeState]] = {}
+        for node in sorted(self.states, key=NodeState.urgency):
+            if node.state is not State.WELL:
+                alone = node.node if node.state in (State.RED, State.ACKNOWLEDGED) else ""
+                alike.setdefault((alone, node.state, node.why), []).append(node)
+        return tuple(map(tuple, alike.values()))
 
 
 class HeatCell(NamedTuple):
-    """One node on one day: the worst of its conditions. A tuple: a map has thousands."""
+    """One node on one day: the worst of its states. A tuple: a map has thousands."""
 
     day: str
-    condition: Condition
+    state: State
+    why: Why
     deviation_pct: float | None  # of samples/s: the largest of all verdicts by amount
     num_verdicts: int
     campaign_id: str  # of the worst verdict; of equals the one recorded last
@@ -117,7 +84,6 @@ class HeatRow:
 
     node: str
     gpu_name: str | None
-    num_red_days: int
     cells: tuple[HeatCell | None, ...]
 
 
@@ -134,10 +100,10 @@ class HeatMap:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Breaches:
-    """Breaches. `rows` ends at a limit; the numbers count all."""
+class Notices:
+    """`rows` ends at a limit; the number counts all."""
 
-    rows: tuple[Breach, ...]
+    rows: tuple[Notice, ...]
     num_total: int
 
 
@@ -147,19 +113,20 @@ class NodePoint:
 
     at: datetime
     samples_per_second: float | None
-    own_median_samples_per_second: float | None  # of its own past
-    peers_samples_per_second: float | None  # the reference
-    deviation_pct: float | None
-    history_deviation_pct: float | None
+    peers_expected: float | None  # samples/s; this and the next two: what it should have made
+    past_expected: float | None
+    level_expected: float | None
+    deviation_pct: float | None  # from the peers
+    past_deviation_pct: float | None
+    level_deviation_pct: float | None
     memory_deviation_pct: float | None
     temperature_deviation_c: float | None
     samples_per_second_limit_pct: float | None  # this and the next two: of the campaign; None: not recorded then
     memory_limit_pct: float | None
     temperature_limit_c: float | None
     state: State
-    history_state: State | None
+    why: Why
     confirmation: Confirmation
-    is_watched: bool
     is_drill: bool
     reason: str | None
     num_runs: int
@@ -167,6 +134,10 @@ class NodePoint:
     run_id: str | None  # the run with the median throughput
     dag_id: str
     dag_run_id: str | None
+
+    @property
+    def word(self) -> str:
+        return word(NodeState("", self.state, self.why))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,11 +153,15 @@ class NodeSeries:
     preset: str | None
     points: tuple[NodePoint, ...]
 
+    @property
+    def name(self) -> str:
+        return self.label or " · ".join(filter(None, (self.model, self.recipe, self.strategy))) or self.group_id
+
 
 class EventKind(StrEnum):
     SETUP = "setup"  # driver, image, kernel, VBIOS, power limit, pod template, GPU or a library
-    BREACH_OPENED = "breach_opened"
-    BREACH_CLOSED = "breach_closed"
+    OPENED = "opened"  # a notice
+    CLOSED = "closed"
     ACKNOWLEDGED = "acknowledged"
     BASELINE = "baseline"  # accepted or revoked
     MARKED = "marked"  # other work is kept away
@@ -195,7 +170,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeEvent:
-    """An event of a node. `what`: the changed item, or the breach's state; `was`, `now`: its values, if any."""
+    """An event of a node. `what`: the changed item, or the notice's reason; `was`, `now`: its values, if any."""
 
     at: datetime
     kind: EventKind
@@ -211,10 +186,10 @@ class NodePage:
     """A node's page, newest event first. `is_cut`: the limits left rows out; a shorter time shows them."""
 
     node: str
-    condition: NodeCondition
+    state: NodeState
     series: tuple[NodeSeries, ...]
     events: tuple[NodeEvent, ...]
-    open_breaches: tuple[Breach, ...]
+    open_notices: tuple[Notice, ...]
     baselines: tuple[Baseline, ...]  # in force for it
     is_cut: bool
 
@@ -304,14 +279,18 @@ class RunRow(StoredFigures):
     micro_batch_size: int | None
     seq_length: int | None
     status: str
-    state: State | None  # the campaign's verdict on the node; None: it judged none
-    history_state: State | None
+    state: State | None  # this and the next: of the campaign's verdict on the node; None: it judged none
+    why: Why | None
     is_drill: bool
     started_at: datetime
     finished_at: datetime
     driver: str | None
     image: str | None
     torch: str | None
+
+    @property
+    def word(self) -> str:
+        return word(NodeState(self.node, self.state, self.why)) if self.state and self.why else ""
 
     @property
     def is_imported(self) -> bool:
@@ -347,8 +326,6 @@ class RunPage:
     """
 
     run: RunRow
-    campaign: CampaignRow
-    group_id: str
     label: str | None
     verdict: NodePoint | None
     others: tuple[str, ...]

@@ -11,21 +11,20 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.fleet import campaign_row
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
 
 RUNS_ON_PAGE = 100
 RANKED_RUNS = 10_000
-_COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "history_state"))
+_COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "why"))
 _COLUMNS = (
     *(runs.c[name] for name in _COPIED),
-    *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id", "work_id")),
+    *(runs.c[name] for name in ("suite", "peers", "state", "why", "group_id", "work_id")),
     *(runs.c[each.name] for each in STORED),
     campaigns.c.dag_run_id,
 )
@@ -63,11 +62,8 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
     verdict = connection.execute(
         select(*verdict_columns()).select_from(joined()).where(of_node, node_verdicts.c.node == row.node)
     ).first()
-    campaign = connection.execute(select(campaigns).where(campaigns.c.campaign_id == campaign_id)).one()
     return RunPage(
         run=run_row(row),
-        campaign=campaign_row(campaign),
-        group_id=row.group_id,
         label=connection.execute(select(works.c.label).where(works.c.id == row.work_id)).scalar_one_or_none(),
         verdict=verdict_point(verdict) if verdict else None,
         others=tuple(connection.execute(others).scalars()),
@@ -95,7 +91,7 @@ def run_row(row: Row[Any]) -> RunRow:
         dag_run_id=row.dag_run_id,
         peers=tuple(row.peers.split(",")) if row.peers else (),
         state=State(row.state) if row.state else None,
-        history_state=State(row.history_state) if row.history_state else None,
+        why=Why(row.why) if row.why else None,
     )
 
 

@@ -8,14 +8,13 @@ from operator import attrgetter
 from typing import Any
 
 from trainbench.core.formats import PERCENT, figure, percent, signed
-from trainbench.core.verdicts import RED
+from trainbench.core.verdicts import State
 from trainbench.pages.reads.rows import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
-from trainbench.pages.render.listings import readable
 
 EVENT_MARKS = {
     EventKind.SETUP: ("diamond", "accent"),
-    EventKind.BREACH_OPENED: ("x", "bad"),
-    EventKind.BREACH_CLOSED: ("circle", "good"),
+    EventKind.OPENED: ("x", "bad"),
+    EventKind.CLOSED: ("circle", "good"),
     EventKind.ACKNOWLEDGED: ("square", "warn"),
     EventKind.BASELINE: ("triangle-up", "accent"),
     EventKind.MARKED: ("square-open", "warn"),
@@ -37,7 +36,7 @@ def plain(text: str) -> str:
 
 
 def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None:
-    """Samples/s with the node's own median and the band of the limit around its peers; memory and temperature against
+    """Samples/s with the band of the limit around its peers, its own past and its level; memory and temperature against
     the peers; what happened above. A band is as wide as the limit of each night's campaign; where that was not
     recorded there is none. None when no point has a figure.
     """
@@ -108,27 +107,35 @@ def months_chart(months: Sequence[CostRow]) -> Figure | None:
 
 def _throughput(points: Sequence[NodePoint]) -> Figure:
     bands = [
-        (p.at.isoformat(), p.peers_samples_per_second, p.samples_per_second_limit_pct / 100)
+        (p.at.isoformat(), p.peers_expected, p.samples_per_second_limit_pct / 100)
         for p in points
-        if p.peers_samples_per_second is not None and p.samples_per_second_limit_pct is not None
+        if p.peers_expected is not None and p.samples_per_second_limit_pct is not None
     ]
-    own = [(p.at, p.own_median_samples_per_second) for p in points if p.own_median_samples_per_second is not None]
     days = [day for day, _, _ in bands]
     band = [
         {"x": days, "y": [peers * (1 - share) for _, peers, share in bands], **_invisible()},
         {"x": days, "y": [peers * (1 + share) for _, peers, share in bands], **_invisible(), "fill": "tonexty",
          "fillcolor": "var(--band)"},
     ]  # fmt: skip
-    median = {
-        "type": "scatter", "mode": "lines", "x": [at.isoformat() for at, _ in own], "y": [value for _, value in own],
-        "line": {"color": "var(--soft)", "dash": "dot", "width": 1.5, "shape": "hv"}, "hoverinfo": "skip",
-    }  # fmt: skip
+    expected = (("past_expected", "dot", "soft"), ("level_expected", "dash", "accent"))
     values = [(point, point.samples_per_second) for point in points]
     return {
         "title": "samples/s",
-        "traces": [*(band if len(bands) > 1 else []), *([median] if len(own) > 1 else []), *_marks(values, _hover)],
+        "traces": [
+            *(band if len(bands) > 1 else []),
+            *filter(None, (_line(points, *line) for line in expected)),
+            *_marks(values, _hover),
+        ],
         "shapes": [],
     }
+
+
+def _line(points: Sequence[NodePoint], name: str, dash: str, colour: str) -> Figure | None:
+    known = [(point.at.isoformat(), value) for point in points if (value := getattr(point, name)) is not None]
+    line = {"color": f"var(--{colour})", "dash": dash, "width": 1.5, "shape": "hv"}
+    x, y = [at for at, _ in known], [value for _, value in known]
+    drawn = {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "hoverinfo": "skip"}
+    return drawn if len(known) > 1 else None
 
 
 # Name, deviation and limit of a point, unit.
@@ -180,7 +187,7 @@ def _stretches(limits: Values, span: Span) -> list[tuple[datetime, datetime, flo
 def _marks(values: Values, hover: Hover) -> list[Figure]:
     """One line with a mark for each campaign; red verdicts differ by mark and colour."""
     known = [(point, value) for point, value in values if value is not None]
-    red = [point.state in RED for point, _ in known]
+    red = [point.state is State.RED for point, _ in known]
     return [
         {
             "type": "scatter",
@@ -202,11 +209,13 @@ def _marks(values: Values, hover: Hover) -> list[Figure]:
 
 
 def _hover(point: NodePoint) -> str:
-    against = "" if point.deviation_pct is None else f", {percent(point.deviation_pct)} against its peers"
-    against += _of_limit(point.samples_per_second_limit_pct, " %") if against else ""
-    drill = "drill: " if point.is_drill else ""
-    state = f"{drill}{readable(point.state)}"
-    return f"{_day(point.at)}<br>{figure(point.samples_per_second)} samples/s{against}<br>{plain(state)}"
+    peers = "" if point.deviation_pct is None else f", {percent(point.deviation_pct)} against its peers"
+    peers += _of_limit(point.samples_per_second_limit_pct, " %") if peers else ""
+    past = "" if point.past_deviation_pct is None else f", {percent(point.past_deviation_pct)} against its own past"
+    level = "" if point.level_deviation_pct is None else f", {percent(point.level_deviation_pct)} against its level"
+    return (
+        f"{_day(point.at)}<br>{figure(point.samples_per_second)} samples/s{peers}{past}{level}<br>{plain(point.word)}"
+    )
 
 
 def _of_limit(limit: float | None, unit: str) -> str:

@@ -1,25 +1,29 @@
-"""Tables that explain the terms of reports and pages: conditions, states of a verdict, figures."""
+"""Tables that explain the terms of reports and pages: states with their reasons, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from trainbench.core.formats import sentence
-from trainbench.core.tables import Table, make_table, text_columns
-from trainbench.judging.node_condition import TRAITS
-from trainbench.reporting.glossary import FIGURES, STATES
+from trainbench.core.states import STATE_WORDS, TRAITS
+from trainbench.core.tables import Table, make_table, text, text_columns
+from trainbench.reporting.glossary import FIGURES
 
 
 def glossary_tables() -> tuple[Table, ...]:
-    conditions = (
-        (str(condition), sentence(trait.meaning[:1].upper() + trait.meaning[1:])) for condition, trait in TRAITS.items()
-    )
     return (
-        _table("conditions", "Conditions of a node", conditions),
-        _table("states", "States of a verdict", STATES),
-        _table("figures", "Figures", FIGURES),
+        make_table(
+            TRAITS.items(),
+            (
+                text("state", lambda row: STATE_WORDS[row[1].state]),
+                text("reason", lambda row: row[0].replace("_", " ")),
+                text("meaning", lambda row: _said(row[1].meaning), is_long=True),
+                text("next step", lambda row: _said(row[1].next_step), is_long=True),
+            ),
+            name="states",
+            title="States of a node and their reasons, the worst first",
+        ),
+        make_table(FIGURES, text_columns("name", "meaning", long="meaning"), name="figures", title="Figures"),
     )
 
 
-def _table(name: str, title: str, entries: Iterable[tuple[str, str]]) -> Table:
-    return make_table(entries, text_columns("name", "meaning", long="meaning"), name=name, title=title)
+def _said(phrase: str) -> str:
+    return sentence(phrase[:1].upper() + phrase[1:])

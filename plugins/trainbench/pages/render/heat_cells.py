@@ -9,17 +9,15 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from trainbench.core.formats import count, percent, signed
-from trainbench.judging.node_condition import TRAITS, Condition, Reach
+from trainbench.core.states import NodeState, word
+from trainbench.core.verdicts import State, Why
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow
 from trainbench.pages.render.links import Links
 
-STEPS = (2.5, 4.0)  # percent at which each shade begins; smaller deviations are chance
 MAX_WIDE = 31  # columns
 MONTH_NAME_DAYS = 3  # narrow columns that "1 Nov" spans
-ASIDE = frozenset({Condition.BUSY, Condition.UNDECIDED})
-MARKS = {Condition.FAILED: "✕", Condition.MISSING: "?", Condition.BUSY: "·", Condition.UNDECIDED: "·"}
-WARNED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach is Reach.WARNING)
-RED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach is Reach.RED)
+MARKS = {Why.FAILED: "✕", Why.MISSING: "?", Why.OTHER_NUMBERS: "≠"}
+STATE_MARKS = {State.RED: "!", State.DRILL: "D", State.LOOK: "~", State.NOT_CHECKED: "·"}  # what has no mark above
 
 
 def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
@@ -41,7 +39,7 @@ def _html(node: str, cell: HeatCell, narrow: bool, href: str) -> str:
     """A cell's HTML. The title names a link without a mark; with a mark a label does. `href` is escaped."""
     text, shown = escape(title(node, cell)), mark(cell, narrow=narrow)
     name = f' aria-label="{text}"' if shown else ""
-    return f'<td><a class="{kind(cell)}" href="{href}" title="{text}"{name}>{shown}</a></td>'
+    return f'<td><a class="c {cell.state.value}" href="{href}" title="{text}"{name}>{shown}</a></td>'
 
 
 def is_narrow(heat: HeatMap) -> bool:
@@ -50,8 +48,8 @@ def is_narrow(heat: HeatMap) -> bool:
 
 
 def title(node: str, cell: HeatCell) -> str:
-    """ "node-3, 2026-11-21: breach, samples/s -7.3 % against its peers" and further facts."""
-    parts = [f"{node}, {cell.day}: {cell.condition}"]
+    """ "node-3, 2026-11-21: red: slow, samples/s -7.3 % against its peers" and further facts."""
+    parts = [f"{node}, {cell.day}: {word(NodeState(node, cell.state, cell.why))}"]
     if cell.deviation_pct is not None:
         parts.append(f"samples/s {percent(cell.deviation_pct)} against its peers")
     if cell.num_verdicts > 1:
@@ -60,14 +58,10 @@ def title(node: str, cell: HeatCell) -> str:
 
 
 def mark(cell: HeatCell, *, narrow: bool = False) -> str:
-    """The mark that shows a condition without colour: a breach's percent, or its sign in a narrow cell; a cross; a
-    question mark.
-    """
-    if cell.condition is Condition.BREACH:
-        if cell.deviation_pct is None:
-            return "!"
+    """The mark that shows a state without colour: of a slow node the percent, or the sign in a narrow cell."""
+    if cell.why is Why.SLOW and cell.deviation_pct is not None:
         return signed(cell.deviation_pct, "", 0)[: 1 if narrow else None]
-    return MARKS.get(cell.condition, "")
+    return MARKS.get(cell.why, STATE_MARKS.get(cell.state, ""))
 
 
 def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
@@ -79,15 +73,3 @@ def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
         return f"{at.day} {at:%b}"
     is_shown = not narrow or (at.weekday() == 0 and at.day > MONTH_NAME_DAYS)
     return str(at.day) if is_shown else ""
-
-
-def kind(cell: HeatCell) -> str:
-    """The CSS classes of a cell's shade."""
-    more = (" warned" if cell.condition in WARNED else "") + (" drill" if cell.condition is Condition.DRILL else "")
-    if cell.condition in RED:
-        return "c red"
-    if cell.condition in ASIDE or cell.deviation_pct is None:
-        return f"c aside{more}"
-    size = sum(abs(cell.deviation_pct) >= step for step in STEPS)
-    side = "level" if size == 0 else f"{'slow' if cell.deviation_pct < 0 else 'fast'}{size}"
-    return f"c {side}{more}"

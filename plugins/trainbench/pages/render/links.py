@@ -40,8 +40,8 @@ class Links:
     def glossary(self) -> str:
         return f"{self.up}glossary"
 
-    def breach(self, breach_id: int) -> str:
-        return f"{self.up}breaches/{breach_id}"
+    def notice(self, notice_id: int) -> str:
+        return f"{self.up}notices/{notice_id}"
 
     def baselines(self, node: str | None = None) -> str:
         """The address of accepted baselines of a node, or of all."""

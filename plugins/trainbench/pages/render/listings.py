@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, count, figure, signed, usd
+from trainbench.core.formats import NA, count, figure, percent, signed, usd
+from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
-from trainbench.core.verdicts import RED, State
+from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
     MFU_PCT,
@@ -24,19 +24,22 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
 )
-from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE
-from trainbench.history.breach import Breach
-from trainbench.pages.reads.rows import CostRow, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
+from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
+from trainbench.history.notices import Notice
+from trainbench.pages.reads.rows import (
+    CostRow,
+    EventKind,
+    NodeEvent,
+    NodePoint,
+    NodeSeries,
+    RunRow,
+    RunSort,
+    StrategyRow,
+)
 from trainbench.pages.render.links import Links
 
 MAX_POINT_ROWS = 60
 WHEN = "when (UTC)"
-WORK_COLUMNS: tuple[Column[Any], ...] = (  # of a breach or a run
-    text("GPU", lambda row: row.gpu_name or ""),
-    text("model", lambda row: row.model or ""),
-    text("recipe", lambda row: row.recipe or ""),
-    text("strategy", lambda row: row.strategy or ""),
-)
 SORTS = {
     RunSort.NEWEST: ("started (UTC)", "descending"),
     RunSort.OLDEST: ("started (UTC)", "ascending"),
@@ -46,24 +49,48 @@ SORTS = {
 }
 
 
-def readable(value: str | None) -> str:
-    return (value or "").replace("_", " ")
-
-
 def tone_of(state: State | None) -> Tone:
-    return Tone.BAD if state in RED else Tone.WARN if state in (State.NOTICE, State.INSUFFICIENT) else Tone.PLAIN
+    """Well is plain in a table: most cells are."""
+    return {None: Tone.PLAIN, State.WELL: Tone.PLAIN, State.RED: Tone.BAD}.get(state, Tone.WARN)
 
 
-def breaches_table(rows: Sequence[Breach], links: Links, name: str, title: str) -> Table:
+def next_step(node: NodeState | NodePoint, notice: Notice | None) -> str:
+    """What the open notice says, which knows the node; else what helps with the reason."""
+    if notice:
+        return notice.finding.resolution
+    return TRAITS[Why.DRILL if node.state is State.DRILL else node.why].next_step
+
+
+def states_table(nodes: Sequence[NodeState], notices: Sequence[Notice], links: Links) -> Table:
+    """Every node as it is now, the worst first."""
+    of_node = {notice.node: notice for notice in reversed(notices)}
+    return make_table(
+        sorted(nodes, key=NodeState.urgency),
+        (
+            text("node", lambda row: text_cell(row.node, href=links.node(row.node))),
+            text("state", lambda row: text_cell(word(row), tone=tone_of(row.state))),
+            text("reason", lambda row: row.reason, is_long=True),
+            text("since", lambda row: moment(row.since)),
+            text("next", lambda row: next_step(row, of_node.get(row.node)), is_long=True),
+        ),
+        name="nodes",
+        title="Nodes now",
+    )
+
+
+def notices_table(rows: Sequence[Notice], links: Links, name: str, title: str) -> Table:
     return make_table(
         rows,
         (
-            text("node", lambda row: text_cell(row.node, href=links.breach(row.id))),
-            text("state", _breach_state),
-            text("deviation", lambda row: row.deviation),
+            text("node", lambda row: text_cell(row.name, href=links.notice(row.id))),
+            text("state", lambda row: text_cell(row.word, tone=Tone.PLAIN if row.closed_at else tone_of(row.state))),
+            text("deviation", lambda row: row.deviation_text),
             text("since", lambda row: moment(row.opened_at)),
             text("until", lambda row: moment(row.closed_at)),
-            *WORK_COLUMNS,
+            text("GPU", lambda row: row.gpu_name or ""),
+            text("model", lambda row: row.model or ""),
+            text("recipe", lambda row: row.recipe or ""),
+            text("strategy", lambda row: row.strategy or ""),
             text("likely cause", lambda row: row.finding.cause or row.reason),
             text("next", lambda row: row.finding.resolution),
             text("acknowledged by", _acknowledged_by),
@@ -71,36 +98,59 @@ def breaches_table(rows: Sequence[Breach], links: Links, name: str, title: str) 
         ),
         name=name,
         title=title,
-        empty="No breach.",
+        empty="No notice.",
     )
 
 
-def _breach_state(row: Breach) -> Cell:
-    drill = "drill: " if row.is_drill else ""
-    return text_cell(f"{drill}{readable(row.state)}", tone=Tone.PLAIN if row.closed_at else tone_of(row.state))
-
-
-def _acknowledged_by(row: Breach) -> str:
+def _acknowledged_by(row: Notice) -> str:
     seen = row.acknowledgement
     return f"{seen.who}: {seen.reason}" if seen else ""
 
 
 def events_table(events: Sequence[NodeEvent]) -> Table:
+
+    def tone(event: NodeEvent) -> Tone:
+        if event.kind is EventKind.OPENED:
+            return Tone.BAD if event.what.startswith(STATE_WORDS[State.RED]) else Tone.WARN
+        return Tone.GOOD if event.kind is EventKind.CLOSED else Tone.PLAIN
+
     return make_table(
         events,
         (
             text(WHEN, lambda event: moment(event.at), key="when"),
-            text("kind", lambda event: text_cell(readable(event.kind), tone=_event_tone(event))),
+            text("kind", lambda event: text_cell(event.kind, tone=tone(event))),
             text("what", lambda event: event.text, is_long=True),
         ),
         name="events",
         title="Events",
-        empty="No change of its setup and no breach in this time.",
+        empty="No change of its setup and no notice in this time.",
     )
 
 
-def _event_tone(event: NodeEvent) -> Tone:
-    return {"breach_opened": Tone.BAD, "breach_closed": Tone.GOOD}.get(event.kind.value, Tone.PLAIN)
+def latest_table(series: Sequence[NodeSeries]) -> Table:
+    """The newest figures of each work beside what the node should have made."""
+
+    def against(deviation_pct: float | None, expected: float | None) -> Cell:
+        beside = "" if expected is None else f" of {figure(expected)}"
+        return Cell(text="none" if deviation_pct is None else f"{percent(deviation_pct)}{beside}", value=deviation_pct)
+
+    def last(one: NodeSeries) -> NodePoint:
+        return one.points[-1]
+
+    return make_table(
+        series,
+        (
+            text("work", lambda one: one.name),
+            text("state", lambda one: text_cell(last(one).word, tone=tone_of(last(one).state))),
+            SAMPLES_PER_SECOND.column(lambda one: last(one).samples_per_second),
+            text("against peers", lambda one: against(last(one).deviation_pct, last(one).peers_expected)),
+            text("against own past", lambda one: against(last(one).past_deviation_pct, last(one).past_expected)),
+            text("against level", lambda one: against(last(one).level_deviation_pct, last(one).level_expected)),
+            text(WHEN, lambda one: moment(last(one).at), key="when"),
+        ),
+        name="latest",
+        title="Latest figures beside what is expected",
+    )
 
 
 def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut: bool) -> Table:
@@ -112,11 +162,11 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         shown,
         (
             text(WHEN, lambda point: moment(point.at), key="when"),
-            text("state", lambda point: text_cell(readable(point.state), tone=tone_of(point.state))),
+            text("state", lambda point: text_cell(point.word, tone=tone_of(point.state))),
             SAMPLES_PER_SECOND.column(lambda point: point.samples_per_second),
-            OWN_MEDIAN.column(lambda point: point.own_median_samples_per_second),
             DEVIATION.column(lambda point: point.deviation_pct, "against peers"),
-            DEVIATION.column(lambda point: point.history_deviation_pct, "against own past"),
+            DEVIATION.column(lambda point: point.past_deviation_pct, "against own past"),
+            DEVIATION.column(lambda point: point.level_deviation_pct, "against level"),
             DEVIATION.column(lambda point: point.memory_deviation_pct, "memory"),
             DEVIATION.column(lambda point: point.temperature_deviation_c, "temperature", write=signed_degrees),
             text("reason", lambda point: point.reason or "", is_long=True),
@@ -214,10 +264,10 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
     columns: tuple[Column[RunRow], ...] = (
         text("started (UTC)", lambda row: moment(row.started_at), key="started"),
         text("node", lambda row: text_cell(_node_name(row), href=None if row.is_imported else links.node(row.node))),
-        text("state", lambda row: text_cell(_run_state(row), tone=tone_of(row.state))),
-        text("status", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
-        *WORK_COLUMNS,
-        integer("GPUs", lambda row: row.world_size),
+        text("run ended", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
+        text("node's state", lambda row: text_cell(row.word, tone=tone_of(row.state)), key="state"),
+        text("GPUs", lambda row: f"{row.world_size or 1} × {row.gpu_name or 'CPU'}"),
+        text("work", lambda row: " · ".join((row.model, row.recipe, row.strategy))),
         SAMPLES_PER_SECOND.own(),
         TOKENS_PER_SECOND.own(),
         PEAK_MEMORY_GB.own(),
@@ -226,7 +276,6 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
         RUN_USD.own(),
         text("run", lambda row: _run(row.campaign_id, row.run_id, links)),
         text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
-        text("raw", lambda r: Cell(text="JSON", value=r.run_id, href=links.result(r.campaign_id, r.run_id))),
     )
     return make_table(
         rows,
@@ -253,12 +302,8 @@ def _node_name(row: RunRow) -> str:
     return row.node + (f" + {len(row.peers)}" if row.peers else "")
 
 
-def _run_state(row: RunRow) -> str:
-    return ("drill: " if row.is_drill else "") + readable(row.state)
-
-
 HEAT_COLUMNS = (
-    "node", "gpu_name", "day", "condition", "deviation_pct", "num_verdicts", "campaign_id",
+    "node", "gpu_name", "day", "state", "why", "deviation_pct", "num_verdicts", "campaign_id",
     "dag_id", "dag_run_id",
 )  # fmt: skip
 

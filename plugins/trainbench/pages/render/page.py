@@ -20,6 +20,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from trainbench.core import formats
+from trainbench.core.states import word
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
 from trainbench.reporting.html import environment
@@ -120,7 +121,8 @@ def _style() -> Markup:
 @cache
 def _environment() -> Environment:
     made = environment(HERE / "templates", ends_with_newline=False)
-    made.globals |= {each.__name__: each for each in (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label)}
+    named = (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.next_step)
+    made.globals |= {each.__name__: each for each in named}
     made.filters |= {
         "ago": ago,
         "count": formats.count,
@@ -132,7 +134,7 @@ def _environment() -> Environment:
         "share": formats.share,
         "tone": listings.tone_of,
         "usd": formats.usd,
-        "readable": listings.readable,
+        "word": word,
     }
     return made
 

@@ -16,7 +16,7 @@ from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.page import HEADERS
-from trainbench.pages.web.breach_routes import body, reason_in
+from trainbench.pages.web.notice_routes import body, reason_in
 from trainbench.pages.web.responses import visible
 
 router = APIRouter(route_class=OwnRoute)

@@ -13,8 +13,8 @@ from fastapi.responses import Response
 
 from trainbench.core.csv_cells import lines
 from trainbench.core.tables import Table
+from trainbench.core.verdicts import Why
 from trainbench.history.baselines import MAX_WHY
-from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import NodePage, RunSort, StrategyRow
@@ -38,10 +38,10 @@ from trainbench.pages.web.responses import (
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
-FleetTable = Literal["heat", "open", "closed"]
+FleetTable = Literal["heat", "nodes", "open", "closed"]
 NO_NODE = "Nothing is known of this node in this time with these filters."
 MAX_WORKS_SHOWN = 40
-MAX_BREACHES_SHOWN = 12
+MAX_CARDS = 12
 MAX_CLOSED_SHOWN = 50
 
 
@@ -93,11 +93,12 @@ def node(
         back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
         return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
     events = listings.events_table(node_page.events)
+    latest = listings.latest_table(node_page.series)
     gpus, gpus_at = _latest_gpus(node_page)
     cut = output == "html"
     points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(node_page.series, start=1)]
     if output == "csv":
-        return csv_of(table, [events, *points, *([gpus] if gpus else [])])
+        return csv_of(table, [events, latest, *points, *([gpus] if gpus else [])])
     works = [
         {"series": series, "table": points[n], "figure": charts.node_chart(series, node_page.events)}
         for n, series in enumerate(node_page.series)
@@ -110,6 +111,7 @@ def node(
         with_charts=True,
         node_page=node_page,
         works=works,
+        latest=latest,
         events=events,
         gpus=gpus,
         gpus_at=gpus_at,
@@ -207,20 +209,24 @@ def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: 
     settings = read_settings()
     with pages.at_once() as seen:
         overview = seen.overview(form.filters, form.today, datetime.now(UTC), settings.fresh)
-        are_behind = overview.summary.counts.get(Condition.BEHIND, 0) > 1
+        became_slower = any(node.why is Why.CHANGED for node in overview.states)
+        notices = seen.open_notices(form.filters).rows
+        of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
         return filtered_page(
             request,
             "fleet.html.j2",
             form,
             seen,
             overview=overview,
+            now_of={node.node: node for node in overview.states},
+            cards=[(nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None) for nodes in overview.unwell],
+            alarms=[notice for notice in notices if not notice.node],
             heat=seen.heat_map(form.filters, form.today, form.days, page),
-            open=seen.open_breaches(form.filters),
-            closed=seen.closed_breaches(form.filters, MAX_CLOSED_SHOWN),
-            most=MAX_BREACHES_SHOWN,
+            closed=seen.closed_notices(form.filters, MAX_CLOSED_SHOWN),
+            most=MAX_CARDS,
             dag_id=dag_id,
             node_check=f"{settings.dag_prefix}node_consistency",
-            may_accept_all=are_behind and may_change(seen, who, None),
+            may_accept_all=became_slower and may_change(seen, who, None),
             max_reason=MAX_WHY,
         )
 
@@ -228,8 +234,12 @@ def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: 
 def _fleet_csv(request: Request, pages: Pages, form: FilterForm, table: FleetTable) -> Response:
     if table == "heat":
         return csv_pieces("heat", _heat(pages, form))
-    breaches = pages.open_breaches(form.filters) if table == "open" else pages.closed_breaches(form.filters)
-    return csv_of(table, [listings.breaches_table(breaches.rows, links(request.scope), table, table)])
+    to = links(request.scope)
+    notices = pages.closed_notices(form.filters) if table == "closed" else pages.open_notices(form.filters)
+    if table == "nodes":
+        states = pages.overview(form.filters, form.today, datetime.now(UTC), read_settings().fresh).states
+        return csv_of(table, [listings.states_table(states, notices.rows, to)])
+    return csv_of(table, [listings.notices_table(notices.rows, to, table, table)])
 
 
 def _heat(pages: Pages, form: FilterForm) -> Iterator[str]:

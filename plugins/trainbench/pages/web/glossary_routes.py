@@ -1,4 +1,4 @@
-"""The page that explains conditions, states and figures, without data of any run."""
+"""The page that explains states and figures, without data of any run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = APIRouter()
 
 
 @router.get("/glossary")
-def glossary(request: Request, output: Format = Query("html", alias="format"), table: str = "conditions") -> Response:
+def glossary(request: Request, output: Format = Query("html", alias="format"), table: str = "states") -> Response:
     if output == "csv":
         return csv_of(table, glossary_tables())
     return respond(request, "glossary.html.j2", tables=glossary_tables())

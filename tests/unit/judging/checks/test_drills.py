@@ -1,81 +1,68 @@
-"""A drill: the node that was slowed on purpose must be in breach for its speed; else the run is red and says why."""
+"""A drill: the node that was slowed on purpose must be found slow; else the run is red and says why."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
-from trainbench.judging.checks.drills import undetected_drill_findings, undetected_drills
+from tests.builders.verdicts import make_group, make_node
+from trainbench.core.verdicts import Level, NodeVerdict, State, Why
+from trainbench.judging.checks.drills import undetected_drill_findings
 
 DRILL = Drill(slowdown_pct=20)
 
 
-def rate_of(
-    value: float, state: State, side: Side | None = None, metric: Metric = Metric.SAMPLES_PER_SECOND
-) -> MetricVerdict:
-    return make_metric(value, 10.0, metric=metric, state=state, side=side)
-
-
-def drilled(node: NodeVerdict) -> list[str]:
+def drilled(*nodes: NodeVerdict) -> list[str]:
+    """The headlines where each node verdict is that of one work."""
+    groups = [make_group([make_node("node-1"), node], f"g{i}") for i, node in enumerate(nodes)]
     results = [make_result("node-1"), make_result("node-3", drill=DRILL)]
-    return [
-        f.headline
-        for f in undetected_drills(undetected_drill_findings([make_group([make_node("node-1"), node], "g")], results))
-    ]
+    return [finding.headline for finding in undetected_drill_findings(groups, results)]
+
+
+def node_3(rate: float | None = 9.69, why: Why = Why.DRILL, **fields: Any) -> NodeVerdict:
+    return make_node("node-3", rate, peers=10.0, why=why, is_drill=True, **fields)
 
 
 def test_a_drill_that_is_found_is_no_finding() -> None:
-    assert drilled(make_node("node-3", [rate_of(8.0, State.BREACH, Side.SLOW)], state=State.BREACH)) == []
+    assert drilled(node_3(8.0, Why.SLOW)) == []
 
 
-@pytest.mark.parametrize("state", [State.OK, State.NOTICE, State.INSUFFICIENT])
-def test_a_drill_that_is_not_found_is_red_and_says_why(state: State) -> None:
+@pytest.mark.parametrize("node", [node_3(), node_3(why=Why.NOISY, state=State.NOT_CHECKED)])
+def test_a_drill_that_is_not_found_is_red_and_says_why(node: NodeVerdict) -> None:
     """9.69 against 10 samples/s: -3.1 %."""
-    node = make_node("node-3", [rate_of(9.69, state)], state=state)
-
     assert drilled(node) == [
-        "DRILL: node-3 was slowed on purpose, and the check did not detect it: "
-        f"slowed by 20 %, measured \u22123.1 %, verdict {state.value}"
+        "DRILL: node-3 was slowed on purpose, and the check did not detect it: slowed by 20 %, measured \u22123.1 %"
     ]
 
 
-def test_a_breach_for_another_reason_than_speed_finds_no_drill() -> None:
-    hot = rate_of(90.0, State.BREACH, Side.HIGH, Metric.TEMPERATURE_C)
-    node = make_node("node-3", [rate_of(9.9, State.OK), hot], state=State.BREACH)
-
-    assert drilled(node) == [
-        "DRILL: node-3 was slowed on purpose, and the check did not detect it: "
-        "slowed by 20 %, measured \u22121.0 %, verdict breach"
-    ]
+def test_a_node_that_is_slow_and_not_drilled_is_another_finding() -> None:
+    """The state says whether a verdict is that of a drill."""
+    assert len(drilled(node_3(8.0, Why.SLOW, state=State.RED))) == 1
 
 
 @pytest.mark.parametrize(
-    ("state", "advice"),
-    [(State.BUSY, "run the drill again when the node is free"), (State.FAILED, "repair the node, then drill it again")],
+    ("why", "advice", "state"),
+    [
+        (Why.BUSY, "run the drill again when the node is free", "not checked: busy"),
+        (Why.FAILED, "repair the node, then drill it again", "red: failed"),
+    ],
 )
-def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(state: State, advice: str) -> None:
-    groups = [make_group([make_node("node-3", state=state, reason="no room on the node")], "g")]
+def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(why: Why, advice: str, state: str) -> None:
+    groups = [make_group([make_node("node-3", None, why=why, reason="no room on the node")], "g")]
     (finding,) = undetected_drill_findings(groups, [make_failed("node-3", drill=DRILL)])
 
     assert (finding.level, finding.subject, finding.resolution) == (Level.ERROR, "node-3", advice)
-    assert finding.measured == f"slowed by 20 %, not measured, verdict {state.value}: no room on the node"
+    assert finding.measured == f"slowed by 20 %, {state}: no room on the node"
 
 
 def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
     """`independent` sees the slow GPU, `ddp` is not compared with anybody."""
-    groups = [
-        make_group([make_node("node-3", [rate_of(8.0, State.BREACH, Side.SLOW)], state=State.BREACH)], "independent"),
-        make_group([make_node("node-3", state=State.INSUFFICIENT)], "ddp"),
-    ]
-
-    assert undetected_drill_findings(groups, [make_result("node-3", drill=DRILL)]) == ()
+    assert drilled(node_3(8.0, Why.SLOW), node_3(None, Why.NOTHING_TO_COMPARE, state=State.NOT_CHECKED)) == []
 
 
 def test_of_two_works_that_miss_a_drill_the_slower_is_named() -> None:
-    nodes = [make_node("node-3", [rate_of(rate, State.OK)]) for rate in (9.9, 9.7)]
-    groups = [make_group([node], f"g{i}") for i, node in enumerate(nodes)]
-    (finding,) = undetected_drill_findings(groups, [make_result("node-3", drill=DRILL)])
-    assert "measured \u22123.0 %" in finding.measured
+    (headline,) = drilled(node_3(9.9), node_3(9.7))
+    assert headline.endswith("measured \u22123.0 %")

@@ -8,10 +8,8 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
-from trainbench.core.verdicts import State, Tolerances
 from trainbench.judging.checks.identity import identity_findings
-from trainbench.judging.node_runs import latest_results
-from trainbench.judging.peers.node_verdicts import judge_groups
+from trainbench.judging.node_runs import by_group, latest_results
 from trainbench.planning.nodes import GpuNode
 
 
@@ -24,9 +22,8 @@ def test_a_run_with_two_results_counts_once_and_is_reported() -> None:
     fleet = [make_result(f"node-{i}", 9.5) for i in (1, 2, 3, 4)]
     results = [*fleet, later(make_result("node-1", 8.0))]
     for order in (results, results[::-1]):
-        (group,) = judge_groups(order, [], Tolerances())
-        assert (group.nodes[0].num_runs, group.nodes[0].state) == (1, State.BREACH)
-        assert group.nodes[0].metrics[0].value == 8.0
+        ((first, *_),) = by_group(order, []).values()
+        assert [run.performance.samples_per_second for run in first.runs] == [8.0]
     (finding,) = identity_findings(results)
     assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.identity.run_id)
     assert finding.summary == "has 2 results; the one that finished last is judged"

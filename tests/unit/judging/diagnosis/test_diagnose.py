@@ -1,24 +1,64 @@
+"""Diagnoses: the likely cause and the next step for each reason of a verdict. The verdicts are made by hand."""
+
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import pytest
 
-from bench_image.contract.result import Chosen, RunResult, Status
+from bench_image.contract.result import Chosen, RunError, RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
-from trainbench.core.verdicts import Finding, Level, Tolerances
+from tests.builders.verdicts import make_comparison, make_gpu, make_group, make_node
+from trainbench.core.states import TRAITS
+from trainbench.core.verdicts import (
+    OTHER_WORK,
+    Against,
+    Comparison,
+    Confirmation,
+    Finding,
+    Level,
+    Metric,
+    NodeVerdict,
+    State,
+    Why,
+)
+from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.diagnosis.diagnose import diagnose, other_execution_findings
-from trainbench.judging.peers.confirmation import confirm
-from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.planning.nodes import GpuNode
 
-LIMITS = Tolerances()
 GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
+REASONS = {Metric.SAMPLES_PER_SECOND: Why.SLOW, Metric.MEMORY_GB: Why.HEAVY, Metric.TEMPERATURE_C: Why.HOT}
 
 
-def diagnosed(*results: RunResult, expected: tuple[str, ...] = ()) -> tuple[Finding, ...]:
-    return diagnose(judge_groups(results, expected, LIMITS), results)
+def diagnosed(*results: RunResult, known: tuple[GpuNode, ...] = (), **verdict: Any) -> tuple[Finding, ...]:
+    """Of nodes that are slow, heavy or hot by their peers' medians; `verdict`: of the last node."""
+    nodes = [judged(run, [other for other in results if other is not run]) for run in results]
+    nodes[-1] = nodes[-1].model_copy(update=verdict)
+    first = results[0].spec.identity
+    gpu = results[0].context.gpus[0].name if results[0].context and results[0].context.gpus else None
+    return diagnose([make_group(nodes, first.group_id, gpu_name=gpu)], results, known)
+
+
+def judged(run: RunResult, others: list[RunResult]) -> NodeVerdict:
+    comparisons: list[Comparison] = []
+    for metric in Metric:
+        own, peers = figure(run, metric), [value for other in others if (value := figure(other, metric)) is not None]
+        if own is not None and peers:
+            comparisons.append(make_comparison(own, statistics.median(peers), metric=metric))
+    why = next((REASONS[c.metric] for c in comparisons if c.is_off), Why.WELL)
+    confirmed = Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED
+    node = make_node(run.spec.identity.node, why=why, confirmation=confirmed, is_drill=run.spec.drill is not None)
+    return node.model_copy(update={"comparisons": tuple(comparisons)})
+
+
+def figure(run: RunResult, metric: Metric) -> float | None:
+    if metric is Metric.SAMPLES_PER_SECOND:
+        return run.performance.samples_per_second
+    if metric is Metric.MEMORY_GB:
+        return run.memory.peak_during_training
+    return TEMPERATURE_MEAN_C.value(run)
 
 
 def changed(result: RunResult, changes: dict[str, Any]) -> RunResult:
@@ -62,7 +102,7 @@ def test_a_healthy_fleet_has_no_findings() -> None:
         ({"h2d_gb_per_s": 27.7}, "slow_host_to_device", "50 % slower"),
         ({"ecc_uncorrected": 3}, "ecc_errors", "memory has faults"),
         ({"remapped_rows": 2}, "ecc_errors", "memory has faults"),
-        ({"num_other_processes": 1}, "other_processes", "other work ran on the same GPU"),
+        ({"num_other_processes": 1}, "other_processes", "GPU 0 was shared: 1 other process"),
         ({"driver": "570.10"}, "versions_differ", "driver differs from its peers"),
         ({"vbios": "old"}, "versions_differ", "VBIOS differs"),
         ({"libraries": {"torch": "2.11.0"}}, "versions_differ", "torch differs"),
@@ -75,7 +115,9 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     finding = slow(**evidence)
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.explanation.lower()
-    assert finding.measured.startswith("samples_per_second −15.8 %")
+    assert finding.measured.startswith("samples/s −15.8 %")
+    assert (finding.why, finding.summary) == (Why.SLOW, "is slow: beyond the limit and beyond chance in each round")
+    assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
 
 
@@ -97,8 +139,10 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
         "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
         "21.9 % below its peers', which explains up to 15.8 of the 15.8 % (also: driver differs from its peers)"
     )
-    assert finding.measured == "samples_per_second −15.8 %; throttled 40 % of the time, 1500 MHz"
-    assert finding.expected == "± 5 %; 0 % as on its peers, 1920 MHz as on its peers"
+    assert finding.measured == "samples/s −15.8 %; throttled 40 % of the time, 1500 MHz"
+    assert finding.expected == (
+        "at most 5 % below the median of 3 peers; 0 % as on its peers, 1920 MHz as on its peers"
+    )
 
 
 def test_throttling_that_did_not_lower_the_clock_is_reported_as_a_contradiction() -> None:
@@ -202,8 +246,7 @@ def test_stolen_cpu_time_explains_its_share_where_the_cpu_computes() -> None:
 
 def test_what_the_cluster_says_of_the_node_is_evidence() -> None:
     known = (GpuNode(name="node-4", troubles=("XidError (Xid 63)",)),)
-    results = [*GOOD, make_result("node-4", 8.0)]
-    (finding,) = diagnose(judge_groups(results, (), LIMITS), results, known)
+    (finding,) = diagnosed(*GOOD, make_result("node-4", 8.0), known=known)
     assert finding.category == "node_trouble"
     assert "the cluster says of the node: XidError (Xid 63)" in finding.explanation.replace(
         "The cluster", "the cluster"
@@ -219,45 +262,7 @@ def test_evidence_is_taken_from_healthy_peers() -> None:
     assert all("15.0 % below" in finding.explanation for finding in actual)
 
 
-# --- faster, other memory, hotter, cooler -----------------------------------------------------------------------------
-
-
-def odd(**changes: Any) -> Finding:
-    (finding,) = diagnosed(*GOOD, make_result("node-4", **changes))
-    return finding
-
-
-def test_a_node_that_is_faster_than_throttled_peers() -> None:
-    """10.5 against 9.5 is +10.5 %; 1920 against 1728 MHz is +11.1 %."""
-    hot: dict[str, Any] = {"throttle_share_pct": {"thermal": 30.0}, "sm_clock_mhz": 1728.0}
-    peers = [make_result(f"node-{i}", **hot) for i in (1, 2, 3)]
-    unthrottled = changed(make_result("node-4", 10.5), {"telemetry.gpus.0.throttle_share_pct": {}})  # no class named
-    (finding,) = diagnosed(*peers, unthrottled)
-    assert finding.category == "peers_throttle"
-    assert "throttling for 30 % of the time, here 0 %), which explains up to 10.5 of the 10.5 %" in finding.explanation
-    assert finding.resolution.startswith("look at its peers first")
-
-
-@pytest.mark.parametrize(
-    ("changes", "category"),
-    [
-        ({"context.gpus.0.power_limit_w": 800.0}, "power_limit_high"),
-        ({"telemetry.gpus.0.sm_clock_mean_mhz": 2112.0}, "high_clock"),
-        ({"context.driver": "590.1"}, "versions_differ"),
-        ({}, "cause_unknown"),
-    ],
-)
-def test_why_a_node_is_faster(changes: dict[str, Any], category: str) -> None:
-    (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 10.5), changes))
-    assert finding.category == category
-
-
-def test_a_node_whose_peers_wait_for_their_data() -> None:
-    """Of a second, it computes 0.98 s and they compute 0.94 s: 98 / 94 - 1 = +4.3 %. It is +10.5 % faster."""
-    peers = [changed(run, {"performance.loader_wait_pct": 6.0}) for run in GOOD]
-    (finding,) = diagnosed(*peers, changed(make_result("node-4", 10.5), {"performance.loader_wait_pct": 2.0}))
-    assert finding.category == "peers_wait"
-    assert finding.explanation.endswith("which explains up to 4.3 of the 10.5 %; the rest is not explained")
+# --- more memory, hotter --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -272,10 +277,11 @@ def test_a_node_whose_peers_wait_for_their_data() -> None:
         ({"telemetry.gpus.0.num_other_processes": 2, "context.gpus.0.power_limit_w": 500.0}, "cause_unknown"),
     ],
 )
-def test_why_a_node_holds_other_memory(changes: dict[str, Any], category: str) -> None:
+def test_why_a_node_takes_more_memory(changes: dict[str, Any], category: str) -> None:
     (finding,) = diagnosed(*GOOD, changed(make_result("node-4", memory_gb=7.6), changes))
     assert finding.category == category
-    assert finding.measured.startswith("memory_gb +7.0 %")
+    assert (finding.why, finding.level) == (Why.HEAVY, Level.WARNING)
+    assert finding.measured.startswith("memory +7.0 %")
 
 
 @pytest.mark.parametrize(
@@ -284,20 +290,15 @@ def test_why_a_node_holds_other_memory(changes: dict[str, Any], category: str) -
         (75.0, 640.0, "cooling", "hotter though it draws no more power than its peers: it is cooled worse"),
         (75.0, 700.0, "high_power", "it draws 9 % more power than its peers"),
         (75.0, None, "hot", "what power it draws is not known"),
-        (45.0, 500.0, "low_power", "it draws 22 % less power than its peers, so it works less"),
-        (45.0, 640.0, "cooler", "cooled better, or they are cooled worse"),
     ],
 )
-def test_why_a_node_is_hotter_or_cooler(
-    temperature_c: float, power_w: float | None, category: str, sentence: str
-) -> None:
+def test_why_a_node_is_hot(temperature_c: float, power_w: float | None, category: str, sentence: str) -> None:
     result = make_result("node-4", temperature_c=temperature_c)
     missing = result.missing | {"telemetry.gpus.*.power_mean_w": "not supported"}
     result = changed(result.model_copy(update={"missing": missing}), {"telemetry.gpus.0.power_mean_w": power_w})
     (finding,) = diagnosed(*GOOD, result)
-    assert finding.category == category
+    assert (finding.category, finding.why, finding.level) == (category, Why.HOT, Level.WARNING)
     assert sentence in finding.explanation.replace("It ", "it ")
-    assert not finding.explanation.count("GPU's memory")
 
 
 def test_a_hot_slow_node_has_one_cause_which_states_its_temperature() -> None:
@@ -305,13 +306,24 @@ def test_a_hot_slow_node_has_one_cause_which_states_its_temperature() -> None:
     assert finding.category == "thermal_throttling"
     assert "(84 °C, its peers 60 °C)" in finding.explanation
     assert "also:" not in finding.explanation
-    assert finding.measured.startswith("samples_per_second −15.8 %; temperature_c +24.0 °C; throttled 40 % of the time")
+    assert finding.measured.startswith("samples/s −15.8 %; temperature +24.0 °C; throttled 40 % of the time")
 
 
-def test_a_slow_node_is_cool_because_it_works_less() -> None:
-    finding = slow(sm_clock_mhz=1632.0, temperature_c=45.0, power_w=480.0)
-    assert finding.category == "low_clock"
-    assert "less power" not in finding.explanation
+def test_what_the_peers_do_not_differ_in_is_no_cause_of_the_heat() -> None:
+    """Hot beside its own past, as its peers are: their figures say nothing."""
+    past = make_comparison(75.0, 60.0, Against.PAST, Metric.TEMPERATURE_C)
+    hot = [make_result(f"node-{i}", temperature_c=75.0) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*hot, why=Why.HOT, state=State.LOOK, comparisons=(past,))
+
+    assert finding.category == "cause_unknown"
+    assert finding.expected == "at most 10 °C above its own past of 9 nights"
+    assert finding.resolution == "check fans, filters and the air flow of the node"
+
+
+def test_heat_that_the_settings_call_red_is_an_error() -> None:
+    (finding,) = diagnosed(*GOOD, make_result("node-4", temperature_c=75.0), state=State.RED)
+
+    assert finding.level is Level.ERROR
 
 
 def test_two_faults_of_different_kinds_are_both_named() -> None:
@@ -320,26 +332,109 @@ def test_two_faults_of_different_kinds_are_both_named() -> None:
     assert "also: torch differs from its peers" in finding.explanation
 
 
-# --- other states -----------------------------------------------------------------------------------------------------
+# --- other reasons ---------------------------------------------------------------------------------------------------
 
 
-def test_a_drilled_peer_is_no_example_of_a_healthy_node() -> None:
+def test_a_faster_cooler_or_smaller_node_is_no_finding() -> None:
+    assert diagnosed(*GOOD, make_result("node-4", 12.0, temperature_c=40.0, memory_gb=5.0)) == ()
+
+
+def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() -> None:
     drilled = make_result("node-6", 4.0, h2d_gb_per_s=10.0, drill=Drill(slowdown_pct=60))
+    shared = make_result("node-7", 9.0, h2d_gb_per_s=10.0, num_other_processes=1)
     slow_node = make_result("node-5", 8.0, h2d_gb_per_s=20.0)
-    actual = diagnosed(*GOOD, make_result("node-4"), slow_node, drilled)
-    assert [finding.category for finding in actual] == ["slow_host_to_device", "drill"]
+    results = [*GOOD[:2], drilled, shared, slow_node]
+    nodes = [make_node("node-1"), make_node("node-2")]
+    nodes += [make_node("node-6", 4.0, peers=9.5, why=Why.SLOW, is_drill=True), make_node("node-7", why=Why.SHARED)]
+    nodes += [make_node("node-5", 8.0, peers=9.5, why=Why.SLOW)]
+    group = make_group(nodes, GOOD[0].spec.identity.group_id, gpu_name="NVIDIA H200")
+    drill, other, slow = diagnose([group], results)
+
+    assert (drill.category, drill.level, drill.is_drill) == ("drill", Level.ERROR, True)
+    assert (other.category, other.level) == ("shared", Level.INFO)
+    assert other.measured.startswith("GPU 0 was shared: 1 other process")
+    assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
+    assert "Copies from host to GPU are 64 % slower" in slow.explanation  # 20 GB/s of 55.4
 
 
-def test_a_metric_that_could_not_be_read() -> None:
-    (finding,) = diagnosed(*GOOD, make_result("node-4", temperature_c=None))
-    assert (finding.category, finding.measured) == ("metric_missing", "no temperature_c")
+def test_a_drill_that_was_not_detected_is_not_diagnosed() -> None:
+    drilled = make_result("node-4", 9.4, drill=Drill(slowdown_pct=5))
+    assert diagnosed(*GOOD, drilled, why=Why.DRILL, state=State.DRILL) == ()
+
+
+def test_a_node_that_is_behind_is_a_warning_with_its_likely_cause() -> None:
+    """3 % is below the limit; the clock explains it."""
+    (finding,) = diagnosed(*GOOD, make_result("node-4", 9.215, sm_clock_mhz=1860.0), why=Why.BEHIND, state=State.LOOK)
+
+    assert (finding.level, finding.category, finding.why) == (Level.WARNING, "low_clock", Why.BEHIND)
+    assert "explains up to 3.0 of the 3.0 %" in finding.explanation
+    assert finding.evidence == ()
+
+
+def test_two_nodes_that_differ_are_one_finding_on_both() -> None:
+    pair = [make_result("node-1", 9.5), make_result("node-2", 8.8, sm_clock_mhz=1780.0)]
+    nodes = [make_node("node-1", 9.5, peers=8.8, why=Why.PAIR), make_node("node-2", 8.8, peers=9.5, why=Why.PAIR)]
+    group = make_group(nodes, GOOD[0].spec.identity.group_id, gpu_name="NVIDIA H200")
+    (finding,) = diagnose([group], pair)
+
+    assert (finding.nodes, finding.why, finding.level) == (("node-1", "node-2"), Why.PAIR, Level.WARNING)
+    assert finding.headline.startswith("node-1 and node-2 differ from each other: node-2 has samples/s")
+    assert finding.cause == "It is not known which one is off. The SM clock is 7.3 % below its peers'"
+    assert "third node" in finding.resolution
+
+
+@pytest.mark.parametrize(
+    ("why", "level", "step"),
+    [
+        (Why.ONCE, Level.WARNING, "find what disturbs the node"),
+        (Why.NOISY, Level.INFO, "run more rounds"),
+        (Why.NOTHING_TO_COMPARE, Level.INFO, "second night"),
+        (Why.UNSTEADY, Level.WARNING, "what runs there at times"),
+    ],
+)
+def test_a_reason_without_a_cause_says_the_next_step(why: Why, level: Level, step: str) -> None:
+    (finding,) = diagnosed(*GOOD, why=why, state=make_node("x", why=why).state)
+
+    assert (finding.why, finding.category, finding.level, finding.nodes) == (why, why.value, level, ("node-3",))
+    assert finding.summary.startswith(f"{TRAITS[why].one}: ")
+    assert step in finding.resolution
+
+
+def test_the_clock_that_fell_is_named_for_an_unsteady_node() -> None:
+    fallen = changed(GOOD[2], {"telemetry.gpus.0.sm_clock_min_mhz": 900.0})
+    (finding,) = diagnosed(*GOOD[:2], fallen, why=Why.UNSTEADY, state=State.LOOK)
+
+    assert finding.cause is not None
+    assert "; its SM clock fell to 900 MHz at the lowest, its peers' to" in finding.cause
+
+
+def test_of_a_node_with_several_gpus_the_worst_three_are_diagnosed() -> None:
+    gpus = [make_gpu(i, 9.0 - i / 10, peers=9.5, why=Why.SLOW) for i in range(4)] + [make_gpu(4)]
+    node = make_node("node-1", 8.7, why=Why.SLOW, gpus=tuple(gpus))
+    findings = diagnose([make_group([node, make_node("node-2")])], [])
+
+    names = [f"GPU {i} (GPU-000{i})" for i in (3, 2, 1)]
+    assert [finding.summary.split(": ")[1] for finding in findings] == names
+    assert {finding.nodes for finding in findings} == {("node-1",)}
+
+
+def test_a_node_that_computes_other_numbers_must_not_train() -> None:
+    error = RunError(kind=OTHER_WORK, message="first loss 99", phase="measure", rank=None)
+    odd = GOOD[2].model_copy(update={"status": Status.ERROR, "error": error})
+    (finding,) = diagnosed(*GOOD[:2], odd, why=Why.OTHER_NUMBERS, state=State.RED)
+
+    assert (finding.category, finding.level) == ("other_numbers", Level.ERROR)
+    assert finding.measured == "1 of 1 runs computed other numbers"
+    assert finding.resolution.startswith("do not train on it")
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
 def test_a_failed_run_says_its_status_and_the_next_step(status: Status) -> None:
-    (finding,) = diagnosed(*GOOD, make_failed("node-4", status=status, message="what happened"))
+    failed = make_failed("node-4", status=status, message="what happened")
+    known = (GpuNode(name="node-4", troubles=("DiskPressure",)),)
+    (finding,) = diagnosed(*GOOD, failed, known=known, why=Why.FAILED, state=State.RED, reason="what happened")
     assert (finding.category, finding.measured) == (f"run_{status.value}", "1 of 1 runs failed")
-    assert "what happened" in finding.explanation
+    assert finding.explanation == "failed: what happened. The cluster says of the node: DiskPressure"
     assert finding.resolution
 
 
@@ -353,29 +448,14 @@ def test_a_failed_run_says_its_status_and_the_next_step(status: Status) -> None:
     ],
 )
 def test_how_the_pod_ended_decides_the_next_step(kind: str, step: str) -> None:
-    (finding,) = diagnosed(*GOOD, make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="the pod's end"))
+    failed = make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="the pod's end")
+    (finding,) = diagnosed(*GOOD, failed, why=Why.FAILED, state=State.RED)
     assert step in finding.resolution
 
 
 def test_a_missing_node() -> None:
-    (finding,) = diagnosed(*GOOD, expected=("node-9",))
-    assert (finding.category, finding.subject) == ("node_missing", "node-9")
-
-
-def test_too_few_nodes_and_too_much_noise_are_different_reasons() -> None:
-    assert {f.category for f in diagnosed(*GOOD[:2])} == {"too_few_nodes"}
-    noisy = [make_cpu_result(f"node-{i}", windows=(30.0, 40.0, 55.0)) for i in (1, 2, 3)]
-    actual = diagnosed(*noisy)
-    assert {f.category for f in actual} == {"too_noisy"}
-    assert {f.level for f in actual} == {Level.WARNING}
-
-
-def test_a_breach_that_its_re_run_did_not_confirm_is_information() -> None:
-    results = [*GOOD, make_result("node-4", 8.0)]
-    again = make_result("node-4", 9.5, round=2)
-    groups = confirm(judge_groups(results, [], LIMITS), [again], LIMITS)
-    (finding,) = diagnose(groups, [*results, again])
-    assert (finding.category, finding.level) == ("not_confirmed", Level.INFO)
+    (finding,) = diagnose([make_group([make_node("node-9", None, why=Why.MISSING)])], [])
+    assert (finding.category, finding.headline) == ("node_missing", "node-9 was expected, but gave no result")
 
 
 def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
@@ -385,15 +465,15 @@ def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
     runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(4 if i == 4 else 8)) for i in (1, 2, 3, 4)]
     (finding,) = other_execution_findings(runs)
 
-    assert diagnosed(*runs) == ()
+    assert finding.why is Why.OTHER_CHOICE
     assert (finding.category, finding.subject, finding.level) == ("chose_other_work", "node-4", Level.WARNING)
     assert finding.measured == "micro-batch 4, checkpointing off"
     assert finding.expected == "micro-batch 8, checkpointing off, as on most nodes"
     assert other_execution_findings(GOOD) == ()
 
 
-def test_strategies_on_one_node_are_not_a_finding_each() -> None:
-    one = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(strategy="fsdp", gpus_per_node=2)]
+def test_of_several_works_on_one_node_each_none_has_to_be_compared() -> None:
+    alone = [make_group([make_node("node-1", why=Why.NOTHING_TO_COMPARE)], group_id) for group_id in ("ddp", "fsdp")]
 
-    assert diagnosed(*one) == ()
-    assert [finding.category for finding in diagnosed(one[0])] == ["too_few_nodes"]
+    assert diagnose(alone, []) == ()
+    assert [finding.why for finding in diagnose(alone[:1], [])] == [Why.NOTHING_TO_COMPARE]

@@ -6,37 +6,32 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.builders.breaches import make_breach
-from trainbench.core.verdicts import Level, State
-from trainbench.history.breach import Breach, BreachKind
+from tests.builders.notices import make_notice
+from trainbench.core.verdicts import Why
 from trainbench.pages.banners.banners import banners
 
-
-def breach(node: str, kind: BreachKind = BreachKind.BREACH) -> Breach:
-    is_red = kind is BreachKind.BREACH
-    return make_breach(
-        node,
-        kind=kind,
-        state=State.MISSING if is_red else None,
-        level=Level.ERROR if is_red else Level.WARNING,
-        summary="was expected" if is_red else "is 6.9 % slower since 20 Nov 2026",
-        cause=None,
-        opened_at=datetime(2026, 11, 21, 2, tzinfo=UTC),
-        dag_run_id=None,
-    )
+AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
     ("num_rows", "last"), [(3, "node-3"), (4, "node-4"), (5, "and 2 more"), (1003, "and 1,000 more")]
 )
 def test_a_few_are_shown_and_the_others_counted(num_rows: int, last: str) -> None:
-    shown = banners([breach(f"node-{number}") for number in range(1, num_rows + 1)], "")
+    shown = banners([make_notice(f"node-{number}") for number in range(1, num_rows + 1)], "")
 
     assert len(shown) == min(num_rows, 4)
     assert last in str(shown[-1]["text"])
 
 
-def test_a_warning_is_one_sentence_with_dates_of_its_own() -> None:
-    (shown,) = banners([breach("node-9", BreachKind.WARNING)], "")
+def test_a_banner_says_what_is_wrong_since_when_and_of_red_the_cause() -> None:
+    about = {"opened_at": AT, "dag_run_id": None, "cause": "its fans stand still"}
+    slow = make_notice("node-9", Why.SLOW, -7.3, **about)
+    behind = make_notice("node-8", Why.BEHIND, -2.1, **about)
+    texts = [shown["text"] for shown in banners([slow, behind], "/air")]
 
-    assert shown["text"] == "**node-9** is 6.9 % slower since 20 Nov 2026 (reported since 21 Nov 02:00 UTC)."
+    assert texts == [
+        "**node-9** is slow: samples/s −7.3 % against its peers, since 21 Nov 02:00 UTC. its fans stand still. "
+        "[Notice](plugin/trainbench/air/trainbench/notices/1)",
+        "**node-8** is behind: samples/s −2.1 % against its peers, since 21 Nov 02:00 UTC. "
+        "[Notice](plugin/trainbench/air/trainbench/notices/1)",
+    ]

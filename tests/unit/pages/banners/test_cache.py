@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from tests.builders.breaches import make_breach
-from trainbench.history.breach import Breach
+from tests.builders.notices import make_notice
+from trainbench.history.notices import Notice
 from trainbench.pages.banners.cache import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
 
-ROWS = (make_breach("node-3"),)
+ROWS = (make_notice("node-3"),)
 ENOUGH_S = 1200.0
 
 
@@ -16,11 +16,12 @@ class Database:
     """Answers when `open` is set; counts how often it was asked."""
 
     def __init__(self) -> None:
-        self.open, self.num_asked, self.rows = threading.Event(), 0, ROWS
+        self.open, self.num_asked = threading.Event(), 0
+        self.rows: tuple[Notice, ...] = ROWS
         self.error: Exception | None = None
         self.open.set()
 
-    def __call__(self) -> tuple[Breach, ...]:
+    def __call__(self) -> tuple[Notice, ...]:
         self.num_asked += 1
         self.open.wait()
         if self.error:

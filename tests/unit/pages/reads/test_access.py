@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.three_nights import ALL, DAY_3, HIDDEN, HOSTILE, every_read
+from trainbench.core.verdicts import State
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import History, open_history
 from trainbench.pages.reads.filters import Filters
@@ -24,26 +25,26 @@ def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: Hi
     everything_read = "\n".join(map(str, every_read(pages, ALL)))
     assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in everything_read] == []
     overview = pages.overview(ALL, DAY_3)
-    assert (overview.num_nodes, overview.num_red, overview.spent.num_runs) == (4, 1, 11)
+    assert (overview.num_nodes, overview.summary.counts[State.RED], overview.spent.num_runs) == (4, 1, 11)
     theirs = Pages(recorded.engine, {HIDDEN}).overview(ALL, DAY_3)
-    assert (theirs.num_nodes, theirs.num_red, theirs.spent.num_runs) == (1, 1, 1)
-    assert theirs.last_campaign
-    assert theirs.last_campaign.campaign_id == "hidden-3"
+    assert (theirs.num_nodes, theirs.summary.counts[State.RED], theirs.spent.num_runs) == (1, 1, 1)
+    assert theirs.last_run
+    assert theirs.last_run.dag_id == HIDDEN
 
 
 def test_whoever_may_see_nothing_sees_an_empty_page(recorded: History) -> None:
     nobody = Pages(recorded.engine, set())
     assert nobody.overview(ALL, DAY_3).num_nodes == 0
     assert nobody.heat_map(ALL, DAY_3).rows == ()
-    assert nobody.open_breaches(ALL).num_total == 0
+    assert nobody.open_notices(ALL).num_total == 0
     assert nobody.runs(ALL).num_total == 0
     assert asdict(nobody.choices()) == dict.fromkeys(("gpu_names", "models", "recipes", "strategies", "dag_ids"), ())
 
 
-def test_a_run_or_a_breach_of_another_dag_looks_like_one_that_is_not_there(recorded: History, pages: Pages) -> None:
-    (their_breach,) = Pages(recorded.engine, {HIDDEN}).open_breaches(ALL).rows
+def test_a_run_or_a_notice_of_another_dag_looks_like_one_that_is_not_there(recorded: History, pages: Pages) -> None:
+    (their_notice,) = Pages(recorded.engine, {HIDDEN}).open_notices(ALL).rows
     (their_run,) = Pages(recorded.engine, {HIDDEN}).runs(ALL).rows
-    assert pages.breach(their_breach.id) is None
+    assert pages.notice(their_notice.id) is None
     assert pages.run("hidden-3", their_run.run_id) is None
     assert Pages(recorded.engine, {HIDDEN}).run("hidden-3", their_run.run_id) is not None
 
@@ -55,8 +56,8 @@ def test_a_name_from_outside_finds_nothing_and_breaks_nothing(pages: Pages, text
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2**31, 10**30])
-def test_a_breach_that_cannot_be_is_not_there(pages: Pages, number: int) -> None:
-    assert pages.breach(number) is None
+def test_a_notice_that_cannot_be_is_not_there(pages: Pages, number: int) -> None:
+    assert pages.notice(number) is None
 
 
 def test_a_study_without_a_dag_appears_on_every_page_of_who_sees_our_dags(tmp_path: Path) -> None:

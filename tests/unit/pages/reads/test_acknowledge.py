@@ -1,4 +1,4 @@
-"""Acknowledging a breach: who, when and why are kept, whatever else is rebuilt."""
+"""Acknowledging a notice: who, when and why are kept, whatever else is rebuilt."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import select
 
 from tests.builders.nights import night
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import State, Why
 from trainbench.exchange.reindex import reindex
-from trainbench.history.breach import Acknowledgement
 from trainbench.history.history import History
-from trainbench.history.summary_tables import acknowledgements
+from trainbench.history.notice_tables import acknowledgements
+from trainbench.history.notices import Acknowledgement
 from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -29,33 +29,33 @@ WHO, WHY = "vera", "fan ordered, ticket 12"
 
 @pytest.fixture
 def pages(history: History) -> Pages:
-    """node-1 and node-2 are in breach."""
-    states = {"node-1": State.BREACH, "node-2": State.BREACH}
+    """node-1 and node-2 are slow."""
+    states = {"node-1": Why.SLOW, "node-2": Why.SLOW}
     history.record(night(1, {"node-1": 9.0, "node-2": 9.0, "node-3": 10.0}, states))
     return Pages(history.engine, {SEEN})
 
 
-def breach_of(pages: Pages, node: str) -> int:
-    return next(row.id for row in pages.open_breaches(ALL).rows if row.node == node)
+def notice_of(pages: Pages, node: str) -> int:
+    return next(row.id for row in pages.open_notices(ALL).rows if row.node == node)
 
 
-def refused(pages: Pages, breach_id: int, reason: str = WHY, who: str = WHO) -> AcknowledgeError:
+def refused(pages: Pages, notice_id: int, reason: str = WHY, who: str = WHO) -> AcknowledgeError:
     with pytest.raises(AcknowledgeError) as refusal:
-        pages.acknowledge(breach_id, who, reason, AT)
+        pages.acknowledge(notice_id, who, reason, AT)
     return refusal.value
 
 
-def test_an_acknowledged_breach_stays_open_says_who_and_why_and_goes_behind_the_others(pages: Pages) -> None:
+def test_an_acknowledged_notice_stays_open_says_who_and_why_and_goes_behind_the_others(pages: Pages) -> None:
     seen = Acknowledgement(who=WHO, at=AT, reason=WHY)
-    assert pages.acknowledge(breach_of(pages, "node-1"), WHO, f"  {WHY}\n", AT) == seen
-    rows = pages.open_breaches(ALL).rows
+    assert pages.acknowledge(notice_of(pages, "node-1"), WHO, f"  {WHY}\n", AT) == seen
+    rows = pages.open_notices(ALL).rows
     assert [(row.node, row.acknowledgement) for row in rows] == [("node-2", None), ("node-1", seen)]
     overview = pages.overview(ALL, date(2026, 11, 1))
-    assert (overview.num_red, overview.num_acknowledged) == (1, 1)
+    assert overview.summary.counts == {State.RED: 1, State.ACKNOWLEDGED: 1, State.WELL: 1}
 
 
 def test_it_is_an_event_of_the_node(pages: Pages) -> None:
-    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT)
+    pages.acknowledge(notice_of(pages, "node-1"), WHO, WHY, AT)
     actual = pages.node("node-1", ALL)
     assert actual
     assert (actual.events[0].kind, actual.events[0].at) == (EventKind.ACKNOWLEDGED, AT)
@@ -63,7 +63,7 @@ def test_it_is_an_event_of_the_node(pages: Pages) -> None:
 
 
 def test_nobody_acknowledges_twice(pages: Pages) -> None:
-    number = breach_of(pages, "node-1")
+    number = notice_of(pages, "node-1")
     pages.acknowledge(number, WHO, WHY, AT)
     refusal = refused(pages, number, who="paul")
     assert refusal.problem is Problem.ALREADY
@@ -71,7 +71,7 @@ def test_nobody_acknowledges_twice(pages: Pages) -> None:
 
 
 def test_of_two_at_once_one_is_refused(pages: Pages) -> None:
-    number, outcomes = breach_of(pages, "node-1"), []
+    number, outcomes = notice_of(pages, "node-1"), []
     together = Barrier(2)
 
     def click(who: str) -> None:
@@ -89,48 +89,50 @@ def test_of_two_at_once_one_is_refused(pages: Pages) -> None:
     assert sorted(outcomes) in (["already", "paul"], ["already", "vera"])
 
 
-def test_a_breach_that_is_over_needs_nobody(history: History, pages: Pages) -> None:
-    number = breach_of(pages, "node-1")
-    history.record(night(2, {"node-1": 10.0}))
+def test_a_notice_that_is_over_needs_nobody(history: History, pages: Pages) -> None:
+    number = notice_of(pages, "node-1")
+    for day in (2, 3):
+        history.record(night(day, {"node-1": 10.0}))
     refusal = refused(pages, number)
     assert refusal.problem is Problem.CLOSED
-    assert str(refusal) == "node-1 is well again since 2026-11-02 03:00 UTC: nothing to do"
+    assert str(refusal) == "node-1 is well again since 2026-11-03 03:00 UTC: nothing to do"
 
 
 @pytest.mark.parametrize("number", [-1, 0, 999, 2**31, 10**30])
-def test_an_unknown_breach(pages: Pages, number: int) -> None:
+def test_an_unknown_notice(pages: Pages, number: int) -> None:
     assert refused(pages, number).problem is Problem.UNKNOWN
 
 
-def test_a_breach_of_a_dag_that_one_may_not_change_looks_unknown(pages: Pages) -> None:
+def test_a_notice_of_a_dag_that_one_may_not_change_looks_unknown(pages: Pages) -> None:
     others = Pages(pages.engine, {"another"})
-    number = breach_of(pages, "node-1")
+    number = notice_of(pages, "node-1")
     assert str(refused(others, number)) == str(refused(others, 999)).replace("999", str(number))
 
 
 @pytest.mark.parametrize("reason", ["", " \n\t", "x" * (MAX_REASON + 1), "\x00", "\ud800"])
 def test_a_reason_is_a_short_text(pages: Pages, reason: str) -> None:
-    assert refused(pages, breach_of(pages, "node-1"), reason).problem is Problem.REASON
-    assert pages.open_breaches(ALL).rows[0].acknowledgement is None
+    assert refused(pages, notice_of(pages, "node-1"), reason).problem is Problem.REASON
+    assert pages.open_notices(ALL).rows[0].acknowledgement is None
 
 
 @pytest.mark.parametrize("who", ["", " ", "x" * 201, "\x00"])
 def test_somebody_has_a_name(pages: Pages, who: str) -> None:
-    assert refused(pages, breach_of(pages, "node-1"), who=who).problem is Problem.WHO
+    assert refused(pages, notice_of(pages, "node-1"), who=who).problem is Problem.WHO
 
 
 def test_hostile_text_is_kept_as_it_is(pages: Pages) -> None:
     reason = "'); DROP TABLE acknowledgements; --<script>"
-    assert pages.acknowledge(breach_of(pages, "node-1"), "<b>", reason, AT).reason == reason
-    assert pages.open_breaches(ALL).rows[-1].acknowledgement == Acknowledgement(who="<b>", at=AT, reason=reason)
+    assert pages.acknowledge(notice_of(pages, "node-1"), "<b>", reason, AT).reason == reason
+    assert pages.open_notices(ALL).rows[-1].acknowledgement == Acknowledgement(who="<b>", at=AT, reason=reason)
 
 
-def test_a_node_that_breaches_again_is_a_new_breach_which_nobody_has_seen(history: History, pages: Pages) -> None:
-    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT)
-    history.record(night(2, {"node-1": 10.0}))
-    history.record(night(3, {"node-1": 9.0}, {"node-1": State.BREACH}))
-    assert [row.acknowledgement for row in pages.open_breaches(ALL).rows if row.node == "node-1"] == [None]
-    (closed,) = pages.closed_breaches(ALL).rows
+def test_a_node_that_is_slow_again_has_a_new_notice_which_nobody_has_seen(history: History, pages: Pages) -> None:
+    pages.acknowledge(notice_of(pages, "node-1"), WHO, WHY, AT)
+    for day in (2, 3):
+        history.record(night(day, {"node-1": 10.0}))
+    history.record(night(4, {"node-1": 9.0}, {"node-1": Why.SLOW}))
+    assert [row.acknowledgement for row in pages.open_notices(ALL).rows if row.node == "node-1"] == [None]
+    (closed,) = pages.closed_notices(ALL).rows
     assert closed.acknowledgement == Acknowledgement(who=WHO, at=AT, reason=WHY)
 
 
@@ -138,13 +140,14 @@ def test_a_reindex_rebuilds_the_rest_and_keeps_what_people_entered(
     history: History, pages: Pages, tmp_path: Path
 ) -> None:
     store = open_store(str(tmp_path / "store"))
-    store.write_campaign(night(1, {"node-1": 9.0, "node-2": 9.0}, {"node-1": State.BREACH, "node-2": State.BREACH}))
-    store.write_campaign(night(2, {"node-1": 9.0, "node-2": 10.0}, {"node-1": State.BREACH}))
-    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT + timedelta(days=1))
-    before = pages.breach(breach_of(pages, "node-1"))
+    store.write_campaign(night(1, {"node-1": 9.0, "node-2": 9.0}, {"node-1": Why.SLOW, "node-2": Why.SLOW}))
+    for day in (2, 3):
+        store.write_campaign(night(day, {"node-1": 9.0, "node-2": 10.0}, {"node-1": Why.SLOW}))
+    pages.acknowledge(notice_of(pages, "node-1"), WHO, WHY, AT + timedelta(days=1))
+    before = pages.notice(notice_of(pages, "node-1"))
     reindex(store, history)
-    assert [row.node for row in pages.open_breaches(ALL).rows] == ["node-1"]
-    assert pages.breach(breach_of(pages, "node-1")) == before
+    assert [row.node for row in pages.open_notices(ALL).rows] == ["node-1"]
+    assert pages.notice(notice_of(pages, "node-1")) == before
     with history.engine.connect() as connection:
         (kept,) = connection.execute(select(acknowledgements)).all()
     assert (kept.node, kept.who, kept.reason) == ("node-1", WHO, WHY)

@@ -24,7 +24,7 @@ def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.Mon
         (row.campaign_id, row.run_id) for row in pages.runs(ALL).rows
     ]
     assert rows[0]["samples_per_second"] == "10.0"
-    assert rows[0]["history_state"] == ""
+    assert (rows[0]["state"], rows[0]["why"]) == ("well", "well")
     assert rows[0]["is_drill"] == "false"
     assert datetime.fromisoformat(rows[0]["started_at"]).tzinfo == UTC
 

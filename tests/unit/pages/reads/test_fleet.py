@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import csv
 from datetime import date, timedelta
+from typing import Any
 
 import pytest
 
-from tests.builders.nights import night
+from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, DAY_3, SEEN
-from trainbench.core.verdicts import State
+from trainbench.core.states import TRAITS, NodeState
+from trainbench.core.verdicts import State, Why
 from trainbench.history.history import History
-from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import CostRow, Overview
 
 
 def test_the_overview_counts_the_last_days(pages: Pages) -> None:
     """11 runs of 55 s on one GPU at $0.60: 11 x 55 / 3600 = 0.16806 GPU-hours, $0.10083."""
     overview = pages.overview(ALL, DAY_3)
-    assert (overview.num_nodes, overview.num_measured, overview.num_red) == (4, 4, 1)
-    assert (overview.num_acknowledged, overview.num_warned) == (0, 0)
+    assert (overview.num_nodes, overview.num_measured) == (4, 4)
+    assert overview.summary.counts == {State.RED: 1, State.WELL: 3}
     assert overview.spent.gpu_hours == pytest.approx(0.168056, rel=1e-4)
     assert overview.spent.usd == pytest.approx(0.100833, rel=1e-4)
-    assert (overview.measured_since, overview.spend_since) == (date(2026, 10, 28), date(2026, 10, 5))
-    assert overview.last_campaign
-    assert (overview.last_campaign.campaign_id, overview.last_campaign.dag_run_id) == ("night-3", "scheduled__3")
-    assert (overview.last_campaign.num_runs, overview.last_campaign.num_nodes, overview.last_campaign.num_red) == (
-        3, 4, 1,
-    )  # fmt: skip
+    assert overview.last_run == ("node_consistency", "scheduled__3", ENDED_AT + timedelta(days=2), False, 1)
 
 
 def test_a_node_that_was_only_missing_is_counted_but_not_measured(pages: Pages) -> None:
@@ -38,21 +35,38 @@ def test_a_node_that_was_only_missing_is_counted_but_not_measured(pages: Pages) 
 
 def test_a_fleet_that_nobody_measured_for_a_week_is_shown_as_unmeasured(pages: Pages) -> None:
     later = pages.overview(ALL, DAY_3 + timedelta(days=7))
-    assert (later.num_nodes, later.num_measured, later.num_red) == (0, 0, 1)
+    assert (later.num_nodes, later.num_measured, later.summary.counts) == (0, 0, {State.RED: 1})
+
+
+def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None:
+    """On a phone the first card is all that one sees."""
+    of = [("node-2", Why.BEHIND, ""), ("node-10", Why.SLOW, "why"), ("node-3", Why.BEHIND, ""),
+          ("node-4", Why.WELL, ""), ("node-1", Why.BEHIND, "-4.0 %"), ("node-5", Why.SLOW, "why")]  # fmt: skip
+    seen = Overview(
+        num_nodes=6, num_measured=6, last_run=None,
+        states=tuple(NodeState(node, TRAITS[why].state, why, reason) for node, why, reason in of),
+        spent=CostRow(name="total", usd=None, gpu_hours=None, num_runs=0, num_unpriced=0),
+    )  # fmt: skip
+
+    assert [[node.node for node in nodes] for nodes in seen.unwell] == [
+        ["node-10"], ["node-5"], ["node-2", "node-3", "node-1"],
+    ]  # fmt: skip
+    assert seen.summary.headline == (
+        "2 of 6 nodes are slow: node-5 and node-10; 3 are behind: node-1, node-2 and node-3; 1 is well."
+    )
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
     heat = pages.heat_map(ALL, DAY_3, days=3)
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
-    assert [[cell.condition.value if cell else None for cell in row.cells] for row in heat.rows] == [
+    assert [[cell.why.value if cell else None for cell in row.cells] for row in heat.rows] == [
         ["well", "well", "missing"],
-        ["breach", "well", "well"],
+        ["slow", "well", "well"],
         ["well", "well", "well"],
         ["well", "well", "well"],
     ]
     assert (heat.num_nodes, heat.num_red_nodes, heat.page, heat.num_pages) == (4, 2, 1, 1)
-    assert [row.num_red_days for row in heat.rows] == [1, 1, 0, 0]
     missing, slow = heat.rows[0].cells[2], heat.rows[1].cells[0]
     assert missing
     assert slow
@@ -92,9 +106,14 @@ def test_all_rows_of_the_map_come_in_pieces_and_their_order_is_computed_once(
     from trainbench.pages.reads import fleet
 
     monkeypatch.setattr("trainbench.pages.reads.queries.MAP_ROWS_AT_ONCE", 3)
-    orders = []
+    orders: list[int] = []
     map_order = fleet.map_order
-    monkeypatch.setattr(fleet, "map_order", lambda *given: orders.append(map_order(*given)) or orders[-1])
+
+    def counted(*given: Any) -> fleet.MapOrder:
+        orders.append(1)
+        return map_order(*given)
+
+    monkeypatch.setattr(fleet, "map_order", counted)
     pieces = [list(csv.reader(text.splitlines())) for text in pages.heat_csv(ALL, DAY_3, 3)]
 
     assert [list(dict.fromkeys(line[0] for line in lines)) for lines in pieces] == [
@@ -111,16 +130,16 @@ def test_all_rows_of_the_map_come_in_pieces_and_their_order_is_computed_once(
 
 
 def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) -> None:
-    """node-1 is at -3 % in the morning and at +1 % in the evening, and busy at noon."""
-    for hour, rate, state in ((1, 9.7, State.NOTICE), (2, 10.0, State.BUSY), (3, 10.1, State.OK)):
-        campaign = night(1, {"node-1": rate}, {"node-1": state}, campaign_id=f"hour-{hour}", dag_run_id=f"run-{hour}")
+    """node-1 is behind with -3 % in the morning, busy at noon, and at +1 % in the evening."""
+    for hour, rate, why in ((1, 9.7, Why.BEHIND), (2, 10.0, Why.BUSY), (3, 10.1, Why.WELL)):
+        campaign = night(1, {"node-1": rate}, {"node-1": why}, campaign_id=f"hour-{hour}", dag_run_id=f"run-{hour}")
         moved = campaign.finished_at + timedelta(hours=hour)
         history.record(campaign.model_copy(update={"finished_at": moved}))
     (row,) = Pages(history.engine, {SEEN}).heat_map(ALL, date(2026, 11, 1), days=1).rows
     (cell,) = row.cells
     assert cell
-    assert (cell.condition, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
-        Condition.WATCHED, "hour-1", "run-1", 3,
+    assert (cell.state, cell.why, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
+        State.LOOK, Why.BEHIND, "hour-1", "run-1", 3,
     )  # fmt: skip
     assert cell.deviation_pct == pytest.approx(-3.0)
 

@@ -1,21 +1,21 @@
-"""A node: its figures over time, what happened to it, its breaches."""
+"""A node: its figures over time, what happened to it, its notices."""
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import timedelta
 
 import pytest
 
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
-from tests.builders.verdicts import behind_its_past, make_group, make_metric, make_node
-from trainbench.core.verdicts import Finding, Level, Metric, State
+from tests.builders.verdicts import make_comparison, make_group, make_node
+from trainbench.core.verdicts import Finding, Level, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.judging.mark_findings import MARKED
-from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
+from trainbench.pages.render.listings import latest_table
 
 
 def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
@@ -28,8 +28,8 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     )  # fmt: skip
     assert [point.samples_per_second for point in series.points] == [9.0, 10.0, 10.0]
     assert [point.deviation_pct for point in series.points] == pytest.approx([-10.0, 0.0, 0.0])
-    assert [point.peers_samples_per_second for point in series.points] == pytest.approx([10.0, 10.0, 10.0])
-    assert [point.state for point in series.points] == [State.BREACH, State.OK, State.OK]
+    assert [point.peers_expected for point in series.points] == pytest.approx([10.0, 10.0, 10.0])
+    assert [point.word for point in series.points] == ["red: slow", "well", "well"]
     assert [point.campaign_id for point in series.points] == ["night-1", "night-2", "night-3"]
     assert [point.at for point in series.points] == [ENDED_AT + timedelta(days=i) for i in range(3)]
     run = series.points[0].run_id
@@ -40,12 +40,9 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
 
 def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
     """A point that was never judged has no limit."""
-    tight = make_metric(10.0, 10.0, limit=3.0), make_metric(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
-    three_nights(history).record(
-        night(
-            4, {"node-1": 10.0}, groups=[make_group([make_node("node-1", tight)], make_result().spec.identity.group_id)]
-        )
-    )
+    tight = make_comparison(10.0, 10.0, limit=3.0), make_comparison(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
+    judged = make_group([make_node("node-1", comparisons=tight)], make_result().spec.identity.group_id)
+    three_nights(history).record(night(4, {"node-1": 10.0}, groups=[judged]))
     actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
     assert actual is not None
     (series,) = actual.series
@@ -58,26 +55,24 @@ def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
     actual = pages.node("node-2", ALL)
     assert actual
     last = actual.series[0].points[-1]
-    assert (last.state, last.samples_per_second, last.peers_samples_per_second, last.run_id) == (
-        State.MISSING, None, None, None,
-    )  # fmt: skip
-    assert [breach.node for breach in actual.open_breaches] == ["node-2"]
+    assert (last.why, last.samples_per_second, last.peers_expected, last.run_id) == (Why.MISSING, None, None, None)
+    assert [notice.node for notice in actual.open_notices] == ["node-2"]
+    assert (actual.state.state, actual.state.why) == (State.RED, Why.MISSING)
 
 
-def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: History) -> None:
-    result = make_result("node-1", 9.7)
-    past = behind_its_past("node-1", result.spec.identity.group_id, rate=9.7, deviation_pct=-3.0)
-    history.record(night(1, [result], history=(past,)))
-    pages = Pages(history.engine, {SEEN})
-    actual = pages.node("node-1", ALL)
+def test_a_point_has_the_figure_beside_peers_past_and_level(history: History) -> None:
+    """9.7 against 10, 9.8 and 12: -3, -1.02 and -19.17 %."""
+    expected = {"node-1": {"past": 9.8, "level": 12.0}}
+    history.record(night(1, {"node-1": 9.7}, {"node-1": Why.BEHIND}, expected=expected))
+    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
     assert actual
     (point,) = actual.series[0].points
-    assert (point.own_median_samples_per_second, point.history_deviation_pct, point.history_state) == (
-        10.0, -3.0, State.BREACH,
-    )  # fmt: skip
-    (cell,) = pages.heat_map(ALL, date(2026, 11, 1), days=1).rows[0].cells
-    assert cell
-    assert cell.condition is Condition.BEHIND
+    assert (point.peers_expected, point.past_expected, point.level_expected) == pytest.approx((10.0, 9.8, 12.0))
+    assert (point.deviation_pct, point.past_deviation_pct, point.level_deviation_pct) == pytest.approx(
+        (-3.0, -1.0204, -19.1667), rel=1e-4
+    )
+    shown = latest_table(actual.series).rows[0].texts
+    assert shown[1:6] == ("look: behind", "9.700", "−3.0 % of 10.00", "−1.0 % of 9.800", "−19.2 % of 12.00")
 
 
 def test_events_of_a_node_are_listed_newest_first(history: History) -> None:
@@ -114,12 +109,12 @@ def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: Histor
     ]
 
 
-def test_a_breach_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> None:
+def test_a_notice_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> None:
     actual = pages.node("node-3", ALL)
     assert actual
     assert [(event.kind, event.campaign_id, event.text) for event in actual.events] == [
-        (EventKind.BREACH_CLOSED, "night-2", "well again"),
-        (EventKind.BREACH_OPENED, "night-1", "breach, node-3 is breach"),
+        (EventKind.CLOSED, "night-3", "well again"),
+        (EventKind.OPENED, "night-1", "red: slow, samples/s −10.0 % against the median of 3 peers"),
     ]
 
 

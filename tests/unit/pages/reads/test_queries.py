@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from tests.builders.nights import night
-from tests.builders.three_nights import ALL, DAY_3, HOSTILE, SEEN, every_read
-from trainbench.core.verdicts import State
+from tests.builders.three_nights import ALL, HOSTILE, SEEN, every_read
+from trainbench.core.verdicts import Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.pages.reads import queries
@@ -20,7 +20,7 @@ from trainbench.pages.reads.rows import RunSort
 def test_an_empty_database_has_empty_pages(history: History) -> None:
     empty = Pages(history.engine, {SEEN})
     everything_read = list(every_read(empty, ALL))
-    assert everything_read[1].last_campaign is None
+    assert everything_read[1].last_run is None
     assert (everything_read[1].spent.usd, everything_read[1].spent.num_runs) == (None, 0)
     assert (everything_read[2].rows, everything_read[2].num_pages) == ((), 1)
     assert everything_read[6].total.usd is None
@@ -95,12 +95,9 @@ def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pa
 
 def test_hostile_text_comes_back_as_it_was(history: History) -> None:
     """The page escapes; the reads neither cut nor run anything."""
-    campaign = night(1, {"node-1": 9.0}, {"node-1": State.BREACH}, dag_run_id=HOSTILE, title=HOSTILE)
+    campaign = night(1, {"node-1": 9.0}, {"node-1": Why.SLOW}, dag_run_id=HOSTILE)
     finding = campaign.findings[0].model_copy(update={"cause": HOSTILE, "resolution": HOSTILE})
     history.record(campaign.model_copy(update={"findings": (finding,)}))
     pages = Pages(history.engine, {SEEN})
-    (breach,) = pages.open_breaches(ALL).rows
-    assert (breach.finding.cause, breach.finding.resolution, breach.dag_run_id) == (HOSTILE, HOSTILE, HOSTILE)
-    last = pages.overview(ALL, DAY_3).last_campaign
-    assert last
-    assert last.title == HOSTILE
+    (notice,) = pages.open_notices(ALL).rows
+    assert (notice.finding.cause, notice.finding.resolution, notice.dag_run_id) == (HOSTILE, HOSTILE, HOSTILE)

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
 from tests.builders.three_nights import ALL, DAY_3, SEEN
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
@@ -21,7 +21,7 @@ def test_the_run_list_is_newest_campaign_first_and_can_be_turned_round(pages: Pa
     assert [row.run_id for row in oldest.rows] == [row.run_id for row in reversed(newest.rows)]
     assert (newest.num_total, newest.num_ranked, newest.page, newest.num_pages) == (11, 11, 1, 1)
     first = newest.rows[0]
-    assert (first.dag_id, first.dag_run_id, first.status, first.state) == (SEEN, "scheduled__3", "ok", State.OK)
+    assert (first.dag_id, first.dag_run_id, first.status, first.state) == (SEEN, "scheduled__3", "ok", State.WELL)
 
 
 @pytest.mark.parametrize("sort", list(RunSort))
@@ -59,27 +59,27 @@ def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
 
 def test_one_run_with_its_campaign_verdict_and_repeats(history: History) -> None:
     runs = [make_result("node-1", 9.0), make_result("node-1", 9.2, round=2), make_result("node-2", 10.0)]
-    history.record(night(1, runs, {"node-1": State.BREACH}))
+    history.record(night(1, runs, {"node-1": Why.SLOW}))
     first, second = runs[0].spec.identity.run_id, runs[1].spec.identity.run_id
     actual = Pages(history.engine, {SEEN}).run("night-1", first)
     assert actual
-    assert (actual.run.run_id, actual.others, actual.campaign.dag_run_id) == (first, (second,), "scheduled__1")
+    assert (actual.run.run_id, actual.others, actual.run.dag_run_id) == (first, (second,), "scheduled__1")
     assert actual.verdict
-    assert (actual.verdict.state, actual.verdict.num_runs, actual.verdict.run_id) == (State.BREACH, 2, first)
+    assert (actual.verdict.word, actual.verdict.num_runs, actual.verdict.run_id) == ("red: slow", 2, first)
 
 
 def test_a_failed_run_is_in_the_lists_of_its_group_s_gpu(history: History) -> None:
-    history.record(night(1, [make_result("node-1", 10.0), make_failed("node-2")], {"node-2": State.FAILED}))
+    history.record(night(1, [make_result("node-1", 10.0), make_failed("node-2")], {"node-2": Why.FAILED}))
     pages = Pages(history.engine, {SEEN})
     filters = Filters(gpu_name="NVIDIA H200")
     assert sorted((row.node, row.status) for row in pages.runs(filters).rows) == [("node-1", "ok"), ("node-2", "oom")]
-    assert [breach.node for breach in pages.open_breaches(filters).rows] == ["node-2"]
+    assert [notice.node for notice in pages.open_notices(filters).rows] == ["node-2"]
     (row,) = pages.strategies(filters).rows
     assert (row.num_runs, row.num_failed) == (2, 1)
 
 
 def test_a_campaign_recorded_again_is_counted_once(history: History) -> None:
-    history.record(night(1, {"node-1": 10.0, "node-2": 10.0}, {"node-3": State.MISSING}))
+    history.record(night(1, {"node-1": 10.0, "node-2": 10.0}, {"node-3": Why.MISSING}))
     history.record(night(1, {"node-1": 9.0}))
     pages = Pages(history.engine, {SEEN})
     assert pages.runs(ALL).num_total == 1

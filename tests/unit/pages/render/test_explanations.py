@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from trainbench.judging.node_condition import Condition
+from trainbench.core.states import TRAITS
+from trainbench.core.verdicts import Why
 from trainbench.pages.render.explanations import glossary_tables
-from trainbench.reporting.glossary import STATES
 
 
-def test_the_glossary_explains_each_condition_and_each_state_in_a_sentence() -> None:
-    conditions, states, figures = glossary_tables()
+def test_the_glossary_explains_each_reason_of_each_state_and_what_to_do() -> None:
+    states, figures = glossary_tables()
+    rows = [row.texts for row in states.rows]
 
-    assert [row.texts[0] for row in conditions.rows] == list(Condition)
-    assert [row.texts for row in states.rows] == list(STATES)
-    assert all(text.endswith(".") and text[0].isupper() for row in conditions.rows for text in row.texts[1:])
-    assert [table.name for table in (conditions, states, figures)] == ["conditions", "states", "figures"]
-    assert "Its latest verdict is older than TRAINBENCH_FRESH_H." in {row.texts[1] for row in conditions.rows}
+    assert [name for _, name, _, _ in rows] == [why.replace("_", " ") for why in TRAITS]
+    assert rows[list(TRAITS).index(Why.STALE)] == (
+        "not checked", "stale", "Its latest verdict is older than TRAINBENCH_FRESH_H.", "Run the check.",
+    )  # fmt: skip
+    assert [table.name for table in (states, figures)] == ["states", "figures"]
     assert figures.rows

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from trainbench.alerting.links import in_airflow
-from trainbench.core.verdicts import Confirmation, State
-from trainbench.judging.node_condition import Condition
-from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, NodeEvent, NodePoint, NodeSeries
+from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import ago, assets
@@ -42,13 +43,13 @@ def test_links_lead_up_to_our_first_page_wherever_it_is_mounted(path: str, root_
 
 
 def test_the_login_leads_back_to_the_answered_page() -> None:
-    params = scope("/air/trainbench/breaches/3", "/air/trainbench") | {"query_string": b"days=7&gpu=a+b"}
+    params = scope("/air/trainbench/notices/3", "/air/trainbench") | {"query_string": b"days=7&gpu=a+b"}
 
     assert links(params).login() == (
-        "../../api/v2/auth/login?next=%2Fair%2Ftrainbench%2Fbreaches%2F3%3Fdays%3D7%26gpu%3Da%2Bb"
+        "../../api/v2/auth/login?next=%2Fair%2Ftrainbench%2Fnotices%2F3%3Fdays%3D7%26gpu%3Da%2Bb"
     )
-    stripped = scope("/trainbench/breaches/3", "/air/trainbench")
-    assert links(stripped).login().endswith("?next=%2Fair%2Ftrainbench%2Fbreaches%2F3")
+    stripped = scope("/trainbench/notices/3", "/air/trainbench")
+    assert links(stripped).login().endswith("?next=%2Fair%2Ftrainbench%2Fnotices%2F3")
 
 
 def test_names_from_outside_become_one_part_of_a_path() -> None:
@@ -66,13 +67,13 @@ def test_filters_go_along_with_links() -> None:
 
     assert to.runs(sort="slowest") == "./runs?gpu=NVIDIA+H200&days=7&sort=slowest"
     assert to.fleet(gpu=None) == "./?days=7"
-    assert to.breach(3) == "./breaches/3"
+    assert to.notice(3) == "./notices/3"
 
 
 def test_a_page_of_ours_opens_inside_airflow_s_frame() -> None:
     """Airflow's page at plugin/<route>/<path> shows <path> in the frame."""
-    assert in_airflow("breaches/3") == "plugin/trainbench/trainbench/breaches/3"
-    assert in_airflow("breaches/3", "/air/") == "plugin/trainbench/air/trainbench/breaches/3"
+    assert in_airflow("notices/3") == "plugin/trainbench/trainbench/notices/3"
+    assert in_airflow("notices/3", "/air/") == "plugin/trainbench/air/trainbench/notices/3"
 
 
 def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
@@ -80,19 +81,20 @@ def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
     defaults = {
         "at": NOW + timedelta(days=day),
         "samples_per_second": rate,
-        "own_median_samples_per_second": 10.0,
-        "peers_samples_per_second": peers,
+        "peers_expected": peers,
+        "past_expected": 10.0,
+        "level_expected": None,
         "deviation_pct": 100 * (rate / peers - 1) if rate else None,
-        "history_deviation_pct": None,
+        "past_deviation_pct": None,
+        "level_deviation_pct": None,
         "memory_deviation_pct": None,
         "temperature_deviation_c": None,
         "samples_per_second_limit_pct": 5.0,
         "memory_limit_pct": 2.0,
         "temperature_limit_c": 10.0,
-        "state": State.OK,
-        "history_state": None,
+        "state": State.WELL,
+        "why": Why.WELL,
         "confirmation": Confirmation.NOT_NEEDED,
-        "is_watched": False,
         "is_drill": False,
         "reason": None,
         "num_runs": 2,
@@ -115,18 +117,21 @@ def event(day: int, text: str) -> NodeEvent:
     )
 
 
-def test_a_chart_has_the_band_of_the_limit_the_median_and_marks_red_points() -> None:
+def test_a_chart_has_the_band_of_the_limit_past_and_level_and_marks_red_points() -> None:
     """Peers at 10 samples/s and a limit of 5 %: the band reaches from 9.5 to 10.5."""
-    figure = charts.node_chart(series(point(0, 10.1), point(1, 9.0, state=State.BREACH)), ())
+    slow = point(1, 9.0, state=State.RED, why=Why.SLOW, past_deviation_pct=-10.0, level_deviation_pct=-25.0)
+    levels = [replace(each, level_expected=12.0) for each in (point(0, 10.1), slow)]
+    figure = charts.node_chart(series(*levels), ())
     assert figure is not None
-    low, high, median, marks = figure["data"]
+    low, high, past, level, marks = figure["data"]
 
     assert (low["y"], high["y"], high["fill"]) == ([9.5, 9.5], [10.5, 10.5], "tonexty")
-    assert median["y"] == [10.0, 10.0]
+    assert (past["y"], level["y"]) == ([10.0, 10.0], [12.0, 12.0])
     assert marks["y"] == [10.1, 9.0]
     assert marks["marker"]["symbol"] == ["circle", "x"]
-    assert (
-        marks["text"][1] == "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers (limit 5 %)<br>breach"
+    assert marks["text"][1] == (
+        "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers (limit 5 %), "
+        "−10.0 % against its own past, −25.0 % against its level<br>red: slow"
     )
 
 
@@ -204,34 +209,42 @@ def test_one_month_is_no_chart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "deviation", "mark", "kind"),
+    ("state", "why", "deviation", "mark"),
     [
-        (Condition.WELL, 0.4, "", "c level"),
-        (Condition.WELL, -2.5, "", "c slow1"),
-        (Condition.WELL, -4.9, "", "c slow2"),
-        (Condition.WATCHED, 6.0, "", "c fast2 warned"),
-        (Condition.BREACH, -7.3, "−7", "c red"),
-        (Condition.BREACH, 12.0, "+12", "c red"),
-        (Condition.BREACH, None, "!", "c red"),
-        (Condition.FAILED, None, "✕", "c red"),
-        (Condition.MISSING, None, "?", "c red"),
-        (Condition.BUSY, None, "·", "c aside"),
-        (Condition.UNDECIDED, None, "·", "c aside"),
+        (State.WELL, Why.WELL, -4.9, ""),
+        (State.RED, Why.SLOW, -7.3, "−7"),
+        (State.RED, Why.SLOW, None, "!"),
+        (State.RED, Why.FAILED, None, "✕"),
+        (State.RED, Why.MISSING, None, "?"),
+        (State.RED, Why.OTHER_NUMBERS, 1.0, "≠"),
+        (State.RED, Why.BROKEN_GPU, -30.0, "!"),
+        (State.LOOK, Why.BEHIND, -3.0, "~"),
+        (State.DRILL, Why.SLOW, -75.0, "−75"),
+        (State.DRILL, Why.DRILL, -1.0, "D"),
+        (State.NOT_CHECKED, Why.NOISY, -30.0, "·"),
     ],
 )
-def test_a_cell_shows_its_problem_by_a_mark_and_not_by_colour_alone(
-    condition: Condition, deviation: float | None, mark: str, kind: str
+def test_a_cell_shows_its_state_by_a_mark_and_not_by_colour_alone(
+    state: State, why: Why, deviation: float | None, mark: str
 ) -> None:
-    cell = heat_cell(condition, deviation)
-
-    assert (heat_cells.mark(cell), heat_cells.kind(cell)) == (mark, kind)
+    assert heat_cells.mark(heat_cell(state, why, deviation)) == mark
 
 
-def test_a_narrow_cell_has_room_for_the_side_of_a_breach_only() -> None:
-    marks = [heat_cells.mark(heat_cell(Condition.BREACH, deviation), narrow=True) for deviation in (-12.0, 7.0, None)]
+def test_a_cell_has_the_colour_of_its_state_however_far_it_deviates() -> None:
+    """A node at -30 % that is well, as the limit allows on a CPU, has the colour of the others that are."""
+    cells = [heat_cell(state, Why.WELL, deviation) for state in State for deviation in (-30.0, 0.0)]
+    shown = HeatRow(node="node-1", gpu_name=None, cells=tuple(cells))
+    heat = HeatMap(days=("2026-11-21",) * len(cells), rows=(shown,), num_nodes=1, num_red_nodes=0, page=1, num_pages=1)
+    ((_, html),) = heat_cells.rows_of(heat, Links())
 
-    assert marks == ["−", "+", "!"]
-    assert heat_cells.mark(heat_cell(Condition.FAILED, None), narrow=True) == "✕"
+    assert re.findall(r'class="c (\w+)"', html) == [state.value for state in State for _ in range(2)]
+
+
+def test_a_narrow_cell_has_room_for_the_side_of_a_slow_node_only() -> None:
+    marks = [heat_cells.mark(heat_cell(State.RED, Why.SLOW, -12.0), narrow=is_narrow) for is_narrow in (True, False)]
+
+    assert marks == ["−", "−12"]
+    assert heat_cells.mark(heat_cell(State.RED, Why.FAILED, None), narrow=True) == "✕"
 
 
 def test_days_above_the_map_name_their_month_where_it_begins() -> None:
@@ -246,21 +259,17 @@ def test_days_above_the_map_name_their_month_where_it_begins() -> None:
 
 
 def test_a_cell_s_title_says_all_of_it() -> None:
-    cell = heat_cell(Condition.BREACH, -7.3, num_verdicts=3)
+    cell = heat_cell(State.RED, Why.SLOW, -7.3, num_verdicts=3)
 
     assert heat_cells.title("node-3", cell) == (
-        "node-3, 2026-11-21: breach, samples/s −7.3 % against its peers, the worst of 3 verdicts"
+        "node-3, 2026-11-21: red: slow, samples/s −7.3 % against its peers, the worst of 3 verdicts"
     )
-    assert heat_cells.kind(heat_cell(Condition.BEHIND, -3.0)) == "c slow1 warned"
-    assert heat_cells.kind(heat_cell(Condition.DRILL, -20.0)) == "c slow2 drill"
 
 
-def heat_cell(condition: Condition, deviation: float | None, **fields: Any) -> HeatCell:
-    defaults = {"num_verdicts": 1}
-    made_by = {"campaign_id": "c", "dag_id": "d", "dag_run_id": None}
-    return HeatCell(
-        day=date(2026, 11, 21).isoformat(), condition=condition, deviation_pct=deviation, **defaults | made_by | fields
-    )
+def heat_cell(state: State, why: Why, deviation: float | None, **fields: Any) -> HeatCell:
+    defaults: dict[str, Any] = {"num_verdicts": 1, "campaign_id": "c", "dag_id": "d", "dag_run_id": None}
+    day = date(2026, 11, 21).isoformat()
+    return HeatCell(day=day, state=state, why=why, deviation_pct=deviation, **defaults | fields)
 
 
 @pytest.mark.parametrize(

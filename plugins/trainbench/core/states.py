@@ -1,0 +1,320 @@
+"""The words of every state, the state of a node now, and the headline of a fleet.
+
+Reports, exit codes, notes, alerts, banners, notices, gauges, pages and docs take their words from `TRAITS`;
+docs/states.md shows each reason on each surface.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from trainbench.core.formats import count, listing
+from trainbench.core.grouping import grouped
+from trainbench.core.natural_order import natural
+from trainbench.core.verdicts import Metric, State, Verdict, Why
+
+FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
+MAX_NAMED = 5  # nodes of one reason in a headline
+
+
+class Trait(NamedTuple):
+    """`one` and `several` follow the number of nodes: "1 of 4 nodes is slow", "2 are slow". `none`: begins the headline
+    where all nodes share a reason for which "All 4 nodes ..." would read as the opposite. `next_step`: a sentence where
+    no finding knows a better one.
+    """
+
+    state: State
+    one: str
+    several: str
+    meaning: str
+    next_step: str
+    none: str | None = None
+
+
+TRAITS: Mapping[Why, Trait] = {
+    Why.FAILED: Trait(
+        State.RED, "failed", "failed", "ran, but gave no valid result", "read the error and the pod's log"
+    ),
+    Why.MISSING: Trait(
+        State.RED,
+        "is missing",
+        "are missing",
+        "expected, but gave no result",
+        "see whether the node is Ready and has free GPUs, and read the events of its pod",
+    ),
+    Why.BROKEN_GPU: Trait(
+        State.RED,
+        "has a broken GPU",
+        "have a broken GPU",
+        "the driver reported an error that means a broken GPU",
+        "drain the node and have the GPU tested",
+    ),
+    Why.OTHER_NUMBERS: Trait(
+        State.RED,
+        "computes other numbers",
+        "compute other numbers",
+        "its losses differ from those of equal work by more than equal runs do",
+        "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC",
+    ),
+    Why.SLOW: Trait(
+        State.RED,
+        "is slow",
+        "are slow",
+        "beyond the limit and beyond chance in each round",
+        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
+    ),
+    Why.ACKNOWLEDGED: Trait(
+        State.ACKNOWLEDGED,
+        "is acknowledged",
+        "are acknowledged",
+        "red, and somebody said that they know",
+        "repair it as agreed",
+    ),
+    Why.DRILL: Trait(
+        State.DRILL,
+        "was slowed on purpose",
+        "were slowed on purpose",
+        "the latest run slowed it on purpose, as a drill",
+        "nothing: the next check judges it again",
+    ),
+    Why.HOT: Trait(
+        State.LOOK,
+        "is hot",
+        "are hot",
+        "hotter than its peers or its own past allow",
+        "check fans, filters and the air flow of the node",
+    ),
+    Why.HEAVY: Trait(
+        State.LOOK,
+        "takes more memory",
+        "take more memory",
+        "allocates more GPU memory than its peers or its own past",
+        "compare image, libraries and execution with those of its peers",
+    ),
+    Why.CHANGED: Trait(
+        State.LOOK,
+        "became slower with the fleet",
+        "became slower together",
+        "at least half of the fleet is slower than its own past: no node is at fault",
+        "undo what changed on one node and run the check again, or accept the new level",
+    ),
+    Why.BEHIND: Trait(
+        State.LOOK,
+        "is behind",
+        "are behind",
+        "slower than expected by more than chance, but not slow by every measure",
+        "compare driver, image, clocks and temperature with its peers and with its last good night",
+    ),
+    Why.PAIR: Trait(
+        State.LOOK,
+        "differs from its only peer",
+        "differ from each other",
+        "two nodes differ, and neither a past nor a level says which one is off",
+        "check a third node of this kind, or give a level: `trainbench levels`",
+    ),
+    Why.ONCE: Trait(
+        State.LOOK,
+        "was slow once",
+        "were slow once",
+        "beyond its limit in the planned rounds, and not in the re-runs",
+        "nothing now; if it recurs, find what disturbs the node",
+    ),
+    Why.UNSTEADY: Trait(
+        State.LOOK,
+        "is unsteady",
+        "are unsteady",
+        "its figures scatter far more than those of its peers",
+        "look for what runs there at times: dmesg, cron, other pods",
+    ),
+    Why.ABSENT: Trait(
+        State.LOOK,
+        "was not measured",
+        "were not measured",
+        "the cluster has or had it, but nothing could run on it",
+        "repair the node, or put it into quarantine with the reason",
+    ),
+    Why.SHARED: Trait(
+        State.NOT_CHECKED,
+        "was shared",
+        "were shared",
+        "another program used its GPU, and it was slow",
+        "end the other program, or wait for it, and run the check again",
+        "had its GPUs for itself",
+    ),
+    Why.NOISY: Trait(
+        State.NOT_CHECKED,
+        "is too noisy to check",
+        "are too noisy to check",
+        "a slowdown of twice the limit could not be told from chance",
+        "run more rounds, or on a quieter machine",
+        "is quiet enough to check",
+    ),
+    Why.NOTHING_TO_COMPARE: Trait(
+        State.NOT_CHECKED,
+        "has nothing to compare with",
+        "have nothing to compare with",
+        "no peer, no past and no level",
+        "run the check again: from the second night on its own past judges it",
+        "has anything to compare with",
+    ),
+    Why.OTHER_CHOICE: Trait(
+        State.NOT_CHECKED,
+        "did other work",
+        "did other work",
+        "its program chose other settings than those of its peers",
+        "give the micro-batch and the checkpointing instead of 'auto'",
+        "did the same work",
+    ),
+    Why.BUSY: Trait(
+        State.NOT_CHECKED,
+        "was busy",
+        "were busy",
+        "its GPUs were taken by other work",
+        "run the check when it is free, or reserve a slot",
+    ),
+    Why.STALE: Trait(
+        State.NOT_CHECKED,
+        "was not checked lately",
+        "were not checked lately",
+        "its latest verdict is older than TRAINBENCH_FRESH_H",
+        "run the check",
+        "was checked lately",
+    ),
+    Why.WELL: Trait(State.WELL, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
+}
+STATE_WORDS: Mapping[State, str] = {
+    State.RED: "red",
+    State.ACKNOWLEDGED: "acknowledged",
+    State.DRILL: "drill",
+    State.LOOK: "look",
+    State.NOT_CHECKED: "not checked",
+    State.WELL: "well",
+}
+
+
+class NodeState(NamedTuple):
+    """The one state of a node. `since`: time at which its notice opened, or of its last verdict; None: unknown, or this
+    run. `reason`: a phrase, or "".
+    """
+
+    node: str
+    state: State
+    why: Why
+    reason: str = ""
+    since: datetime | None = None
+
+    def urgency(self) -> tuple[int, int]:
+        """Sort key, the worst first."""
+        return list(State).index(self.state), list(Why).index(self.why)
+
+    @property
+    def phrase(self) -> str:
+        """ "node-3 is slow: samples/s -9.7 % against its peers"."""
+        return f"{self.node} {TRAITS[_told(self)].one}" + (f": {self.reason}" if self.reason else "")
+
+
+class FleetSummary(NamedTuple):
+    """`headline`: one sentence. `counts`: of the states that occur, the worst first."""
+
+    headline: str
+    counts: Mapping[State, int]
+
+    @property
+    def is_well(self) -> bool:
+        return set(self.counts) == {State.WELL}
+
+    @property
+    def worst(self) -> State:
+        return next(iter(self.counts), State.NOT_CHECKED)
+
+
+def word(verdict: Verdict | NodeState) -> str:
+    """ "red: slow", "not checked: too noisy": the state, and its reason where that says more."""
+    state = STATE_WORDS[verdict.state]
+    if verdict.why.value in (verdict.state.value, "drill") or verdict.state is State.WELL:
+        return state
+    return f"{state}: {verdict.why.value.replace('_', ' ').replace('gpu', 'GPU')}"
+
+
+def state_of(node: str, verdicts: Sequence[Verdict]) -> NodeState:
+    """The state of a node from its verdicts of one campaign, one for each work: the worst."""
+    worst = min(verdicts, key=lambda v: (list(State).index(v.state), list(Why).index(v.why)))
+    return NodeState(node, worst.state, worst.why, worst.reason)
+
+
+def state_now(
+    latest: NodeState,
+    *,
+    now: datetime,
+    judged_at: datetime | None,
+    open_red: NodeState | None = None,
+    is_acknowledged: bool = False,
+    fresh: timedelta = FRESH,
+) -> NodeState:
+    """The state now, from that of the latest campaign (at `judged_at`; None: never) and an open red notice.
+
+    A red node stays red until its notice closes: no later look, noise or age hides it.
+    """
+    red = open_red or (latest if latest.state is State.RED else None)
+    if red and is_acknowledged:
+        return red._replace(state=State.ACKNOWLEDGED, why=Why.ACKNOWLEDGED)
+    if red:
+        return red
+    if judged_at is None or now - judged_at > fresh:
+        return latest._replace(state=State.NOT_CHECKED, why=Why.STALE, reason="", since=judged_at)
+    return latest
+
+
+def fleet_summary(nodes: Iterable[NodeState], most: int = MAX_NAMED) -> FleetSummary:
+    """ "1 of 4 nodes is slow: node-3 (samples/s -9.7 %); 3 are well." `most`: nodes to name for each reason; 0 names
+    none. Nodes that are well are only counted.
+    """
+    ordered = sorted(sorted(nodes, key=lambda node: natural(node.node)), key=NodeState.urgency)
+    counts = Counter(node.state for node in ordered)
+    if not ordered:
+        return FleetSummary("No node was judged.", counts)
+    present = grouped(((node.state, _told(node)), node) for node in ordered)
+    parts = [
+        _part(why, members, len(ordered), is_first=not place, most=most)
+        for place, ((_, why), members) in enumerate(present.items())
+    ]
+    return FleetSummary(f"{'; '.join(parts)}.", counts)
+
+
+def _told(node: NodeState) -> Why:
+    """A drilled node was slowed on purpose, however it was found."""
+    return Why.DRILL if node.state is State.DRILL else node.why
+
+
+def _part(why: Why, members: Sequence[NodeState], total: int, *, is_first: bool, most: int) -> str:
+    trait, number = TRAITS[why], len(members)
+    verb = trait.one if number == 1 else trait.several
+    if number == total > 1:
+        head = f"None of {total:,} nodes {trait.none}" if trait.none else f"All {total:,} nodes {verb}"
+    else:
+        head = f"{number:,} of {count(total, 'node')} {verb}" if is_first else f"{number:,} {verb}"
+    if why is Why.WELL or not most:
+        return head
+    # Names with their reasons; a reason that all share is written once.
+    shared = {node.reason for node in members}
+    if len(shared) == 1:
+        names = listing((node.node for node in members), most)
+        return f"{head}: {names} ({reason})" if (reason := shared.pop()) else f"{head}: {names}"
+    return (
+        f"{head}: {listing((f'{node.node} ({node.reason})' if node.reason else node.node for node in members), most)}"
+    )
+
+
+METRIC_NAMES: Mapping[Metric, str] = {
+    Metric.SAMPLES_PER_SECOND: "samples/s",
+    Metric.MEMORY_GB: "memory",
+    Metric.TEMPERATURE_C: "temperature",
+}
+METRIC_UNITS: Mapping[Metric, str] = {  # of a deviation and its limit
+    Metric.SAMPLES_PER_SECOND: " %",
+    Metric.MEMORY_GB: " %",
+    Metric.TEMPERATURE_C: " °C",
+}

@@ -1,0 +1,72 @@
+"""The marks that keep other work away from nodes, as the runs reported them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, insert, select, update
+
+from trainbench.core.verdicts import Finding, Level
+from trainbench.history.notice_tables import marks
+from trainbench.judging.mark_findings import MARKED
+from trainbench.results.campaign import Campaign
+
+MAX_MARKS = 500
+TAKES_WORK = "takes other work again"
+_IS_OPEN = marks.c.closed_at.is_(None)
+
+
+class Mark(NamedTuple):
+    """`closed_at`: None while the node is marked. `ended`: a phrase."""
+
+    node: str
+    dag_id: str
+    dag_run_id: str | None
+    finding: Finding
+    opened_at: datetime
+    closed_at: datetime | None
+    ended: str | None
+
+
+def update_marks(connection: Connection, campaign: Campaign) -> None:
+    """Only a campaign that read the marks of all nodes changes them."""
+    if not campaign.marks_are_known:
+        return
+    found = (each for each in campaign.findings if each.category == MARKED and each.level is Level.WARNING)
+    tonight = {node: finding for finding in found for node in finding.nodes}
+    of_dag = _IS_OPEN & (marks.c.dag_id == campaign.suite)
+    known = set(connection.execute(select(marks.c.node).where(of_dag)).scalars())
+    end = {"closed_at": campaign.finished_at, "ended": TAKES_WORK}
+    connection.execute(update(marks).where(of_dag, marks.c.node.not_in(tonight)).values(end))
+    for node in tonight.keys() - known:
+        began = {"node": node, "dag_id": campaign.suite, "dag_run_id": campaign.dag_run_id}
+        values = began | {"finding": tonight[node].model_dump_json(), "opened_at": campaign.finished_at}
+        connection.execute(insert(marks).values(values))
+
+
+def end_marks(connection: Connection, nodes: Sequence[str], who: str, at: datetime) -> None:
+    freed = {"closed_at": at, "ended": f"freed by {who}"}
+    connection.execute(update(marks).where(_IS_OPEN, marks.c.node.in_(nodes)).values(freed))
+
+
+def marked_nodes(connection: Connection) -> frozenset[str]:
+    return frozenset(connection.execute(select(marks.c.node).where(_IS_OPEN)).scalars())
+
+
+def read_marks(connection: Connection, which: ColumnElement[bool]) -> tuple[Mark, ...]:
+    """The last one first."""
+    query = select(marks).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
+    return tuple(
+        Mark(
+            row.node,
+            row.dag_id,
+            row.dag_run_id,
+            Finding.model_validate_json(row.finding),
+            row.opened_at,
+            row.closed_at,
+            row.ended,
+        )
+        for row in connection.execute(query)
+    )

@@ -1,0 +1,425 @@
+"""Notices: what people are told of, from the night that opened it to the night that closed it.
+
+Each node of a DAG has at most one open notice, each kind of alarm of its runs too. Red opens at once, `look` in the
+second night in a row, `not checked` in the third. What a deviation opened closes after two nights in a row that are
+well or below half of it; the rest in the first night in which the node is measured and well. A notice that flaps stays
+the same notice. A drill's notice opens and ends with its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from pydantic import AwareDatetime
+from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
+
+from bench_image.contract.frozen import Frozen
+from trainbench.core.formats import signed
+from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, STATE_WORDS, TRAITS, NodeState
+from trainbench.core.states import word as word_of
+from trainbench.core.verdicts import (
+    DRILL_UNDETECTED,
+    NO_FIGURE,
+    OTHER_WORK,
+    PART_FAILED,
+    Against,
+    Comparison,
+    Finding,
+    Level,
+    Metric,
+    NodeVerdict,
+    State,
+    Why,
+)
+from trainbench.history.notice_tables import acknowledgements, notices
+from trainbench.history.summaries import WorkSummary, absent_nodes
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.judging.checks.missing_nodes import GONE_DAYS
+from trainbench.judging.node_findings import finding_of
+from trainbench.results.campaign import Campaign
+
+NIGHTS_TO_OPEN = {State.RED: 1, State.LOOK: 2, State.NOT_CHECKED: 3}
+NIGHTS_TO_CLOSE = 2  # of what a deviation opened
+CLOSES_BELOW = 0.5  # of the deviation that opened it
+BY_DEVIATION = frozenset(
+    {Why.SLOW, Why.HOT, Why.HEAVY, Why.CHANGED, Why.BEHIND, Why.PAIR, Why.ONCE, Why.UNSTEADY}
+)  # fmt: skip
+WITHOUT_SIZE = frozenset({Why.ONCE, Why.UNSTEADY})  # their deviation of one night is no measure of them
+METRIC_OF = {Why.HOT: Metric.TEMPERATURE_C, Why.HEAVY: Metric.MEMORY_GB}
+AGAINST = {Against.PEERS: "its peers", Against.PAST: "its own past", Against.LEVEL: "the known level"}
+# The columns of `node_verdicts` with the deviations of earlier nights; of memory and temperature only one is kept.
+DEVIATIONS = {
+    (Metric.SAMPLES_PER_SECOND, Against.PEERS): "deviation_pct",
+    (Metric.SAMPLES_PER_SECOND, Against.PAST): "past_deviation_pct",
+    (Metric.SAMPLES_PER_SECOND, Against.LEVEL): "level_deviation_pct",
+    **{(Metric.MEMORY_GB, against): "memory_deviation_pct" for against in Against},
+    **{(Metric.TEMPERATURE_C, against): "temperature_deviation_c" for against in Against},
+}
+WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked again"
+REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
+ENDED = {
+    NO_FIGURE: "a later run gave figures",
+    PART_FAILED: "a later run was judged without a failure",
+    OTHER_WORK: "a later run computed the same on all its nodes",
+    DRILL_UNDETECTED: "its run is over",
+}
+LAST_CAMPAIGNS = 30  # in which a node's nights before are looked for
+NAMES_AT_ONCE = 500
+Key = tuple[str, str]  # node, category
+Values = dict[str, Any]
+REOPENED: Values = {"closed_at": None, "closed_by_campaign_id": None, "ended": None}
+
+
+class Acknowledgement(Frozen):
+    who: str
+    at: AwareDatetime
+    reason: str
+
+
+class Notice(Frozen):
+    """`metric`, `against`, `deviation`: what opened it, where a deviation did; percent, or degrees C."""
+
+    id: int
+    node: str  # "": an alarm of the whole run
+    category: str = ""  # of an alarm
+    dag_id: str
+    state: State  # an alarm is red
+    why: Why | None  # None: an alarm
+    reason: str = ""  # of the verdict, with its figures
+    metric: Metric | None = None
+    against: Against | None = None
+    deviation: float | None = None
+    finding: Finding
+    group_id: str | None = None  # this and the next four: the work; None: nothing ran
+    gpu_name: str | None = None
+    model: str | None = None
+    recipe: str | None = None
+    strategy: str | None = None
+    campaign_id: str  # that opened it
+    dag_run_id: str | None = None
+    opened_at: AwareDatetime
+    worsened_at: AwareDatetime | None = None  # when it turned red; None: it began red, or never was
+    closed_at: AwareDatetime | None = None
+    closed_by_campaign_id: str | None = None
+    ended: str | None = None  # its end as a phrase; None while it is open
+    is_drill: bool = False
+    acknowledgement: Acknowledgement | None = None  # of its present state
+
+    @property
+    def name(self) -> str:
+        """The node, or the run of an alarm."""
+        return self.node or self.finding.subject
+
+    @property
+    def is_red(self) -> bool:
+        return self.state in (State.RED, State.DRILL)
+
+    @property
+    def level(self) -> Level:
+        return Level.ERROR if self.is_red else Level.WARNING
+
+    @property
+    def word(self) -> str:
+        """ "red: slow"; of an alarm "red: alarm"."""
+        return word_of(self.node_state) if self.why else f"{STATE_WORDS[self.state]}: alarm"
+
+    @property
+    def node_state(self) -> NodeState:
+        """The state that it says its node is in."""
+        return NodeState(self.node, self.state, self.why or Why.FAILED, self.reason, self.worsened_at or self.opened_at)
+
+    @property
+    def deviation_text(self) -> str:
+        """ "samples/s -7.3 % against its peers"; "" where no deviation opened it."""
+        if self.metric is None or self.against is None or self.deviation is None:
+            return ""
+        deviation = signed(self.deviation, METRIC_UNITS[self.metric])
+        return f"{METRIC_NAMES[self.metric]} {deviation} against {AGAINST[self.against]}"
+
+    @property
+    def phrase(self) -> str:
+        """What follows the name: "is slow: samples/s -7.3 % against its peers"; of an alarm the finding's summary."""
+        if self.why is None:
+            return self.finding.summary
+        why = self.deviation_text or self.reason
+        return f"{TRAITS[self.why].one}: {why}" if why else TRAITS[self.why].one
+
+
+# A new database may repeat an id, so the node identifies the notice too.
+OF_NOTICE = and_(
+    acknowledgements.c.notice_id == notices.c.id,
+    acknowledgements.c.node == notices.c.node,
+    acknowledgements.c.state == notices.c.state,
+)
+
+
+def select_notices() -> Select[Any]:
+    """The query whose rows `notice_of` reads."""
+    seen = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("seen_because")
+    return select(notices, *seen).select_from(notices.outerjoin(acknowledgements, OF_NOTICE))
+
+
+def notice_of(row: Row[Any]) -> Notice:
+    seen = Acknowledgement(who=row.who, at=row.at, reason=row.seen_because) if row.who is not None else None
+    values = {column.name: row._mapping[column.name] for column in notices.c}
+    return Notice(**values | {"finding": Finding.model_validate_json(row.finding), "acknowledgement": seen})
+
+
+class Night(NamedTuple):
+    """One campaign's state of a node. `deviations`: by work, metric and source."""
+
+    at: datetime
+    state: State
+    why: Why
+    deviations: Mapping[tuple[str, Metric, Against], float]
+
+    def is_good(self, notice: Notice) -> bool:
+        """Whether it is below half of what opened the notice; well, where no deviation did or none is known tonight."""
+        if self.state is State.RED:
+            return False
+        is_well = self.state is State.WELL
+        if notice.metric is None or notice.against is None or notice.deviation is None:
+            return is_well
+        tonight = self.deviations.get((notice.group_id or "", notice.metric, notice.against))
+        sign = -1 if notice.metric is Metric.SAMPLES_PER_SECOND else 1
+        return is_well if tonight is None else sign * tonight < CLOSES_BELOW * sign * notice.deviation
+
+
+def is_old(connection: Connection, campaign: Campaign) -> bool:
+    """Whether a later campaign of its DAG is recorded already."""
+    latest = select(func.max(campaigns.c.finished_at)).where(campaigns.c.suite == campaign.suite)
+    last_finished_at = connection.execute(latest.where(campaigns.c.campaign_id != campaign.campaign_id)).scalar_one()
+    return last_finished_at is not None and last_finished_at > campaign.finished_at
+
+
+def update_notices(connection: Connection, campaign: Campaign, done: Sequence[WorkSummary]) -> None:
+    """Open, change and close the notices of the campaign's DAG. `done`: its works, whose verdicts are recorded.
+
+    Only the newest campaign of its DAG changes notices. Recorded again, it replaces what it did.
+    """
+    if is_old(connection, campaign):
+        return
+    before, own = _known(connection, campaign)
+    changes = {key: dict(REOPENED) for key, notice in before.items() if notice.closed_at is not None}
+    wanted = {("", alarm.category): _alarm(campaign, alarm) for alarm in reversed(campaign.alarms)}
+    over = [key for key in before if not key[0] and wanted.pop(key, None) is None]
+    changes |= {key: _end(campaign, ENDED.get(key[1], OVER)) for key in over}
+    if campaign.judges_nodes:
+        _decide(connection, campaign, done, {key[0]: before[key] for key in before if key[0]}, changes, wanted)
+    # In this order, since a node has one open notice at a time.
+    for key, notice in own.items():
+        if key not in wanted and notice.closed_at is None:
+            _write(connection, notice, _end(campaign, JUDGED_ANEW))
+    for key, values in changes.items():
+        _write(connection, before[key], values)
+    for key, values in wanted.items():
+        known = own.get(key)
+        if known and (known.closed_at is None or known.closed_by_campaign_id == campaign.campaign_id):
+            _write(connection, known, REOPENED | values)
+    if new := [values for key, values in wanted.items() if key not in own]:
+        connection.execute(insert(notices), new)
+
+
+def _known(connection: Connection, campaign: Campaign) -> tuple[dict[Key, Notice], dict[Key, Notice]]:
+    """The notices that were open before this campaign, and those that it opened when it was recorded before."""
+    mine = (notices.c.campaign_id == campaign.campaign_id) | (notices.c.closed_by_campaign_id == campaign.campaign_id)
+    query = select_notices().where(notices.c.dag_id == campaign.suite, mine | notices.c.closed_at.is_(None))
+    before: dict[Key, Notice] = {}
+    own: dict[Key, Notice] = {}
+    for notice in map(notice_of, connection.execute(query.order_by(notices.c.id))):
+        (own if notice.campaign_id == campaign.campaign_id else before)[notice.node, notice.category] = notice
+    return before, own
+
+
+def _decide(
+    connection: Connection,
+    campaign: Campaign,
+    done: Sequence[WorkSummary],
+    before: Mapping[str, Notice],
+    changes: dict[Key, Values],
+    wanted: dict[Key, Values],
+) -> None:
+    """What becomes of each node's open notice, and which nodes get a new one."""
+    states = {node.node: node for node in campaign.node_states}
+    make = _Maker(campaign, done)
+    asked = sorted(before.keys() | {name for name, node in states.items() if node.state is not State.WELL})
+    nights = _nights(connection, campaign, asked)
+    ends = _last_ends(connection, campaign, asked)
+    removed = _removed(connection, campaign, [name for name in before if name not in states])
+    for name in asked:
+        node, notice = states.get(name), before.get(name)
+        if node is None:  # not judged: it stays, unless the node is gone
+            if name in removed:
+                changes[name, ""] = _end(campaign, REMOVED)
+        elif node.state is State.DRILL:
+            if node.why is Why.SLOW:
+                wanted[name, ""] = make.values(node) | _end(campaign, OVER)
+        elif notice is not None:
+            changes.setdefault((name, ""), {}).update(_after(notice, node, nights.get(name, ()), make))
+        elif _opens(node, nights.get(name, ()), ends.get(name)) and (values := make.values(node)):
+            wanted[name, ""] = values
+
+
+def _opens(node: NodeState, nights: Sequence[Night], closed_at: datetime | None) -> bool:
+    """Whether the state lasts for enough nights since the last notice ended."""
+    since = [night for night in nights if closed_at is None or night.at > closed_at]
+    lasts = list(takewhile(lambda night: night.state is node.state, since))
+    return len(lasts) >= NIGHTS_TO_OPEN.get(node.state, LAST_CAMPAIGNS + 1)
+
+
+def _after(notice: Notice, node: NodeState, nights: Sequence[Night], make: _Maker) -> Values:
+    """The changes of an open notice by tonight's state."""
+    is_of_deviation = notice.why in BY_DEVIATION
+    if node.state is State.RED:
+        if notice.state is not State.RED:
+            return make.values(node, began=False) | {"worsened_at": make.campaign.finished_at}
+        return make.values(node, began=False) if node.why in BY_DEVIATION and not is_of_deviation else {}
+    if is_of_deviation:
+        last = nights[:NIGHTS_TO_CLOSE]
+        if len(last) == NIGHTS_TO_CLOSE and all(night.is_good(notice) for night in last):
+            return _end(make.campaign, WELL_AGAIN if node.state is State.WELL else LESS)
+        return {}
+    if node.state is State.WELL:
+        return _end(make.campaign, WELL_AGAIN)
+    if node.state is State.LOOK and node.why is not Why.ABSENT:
+        # What was wrong is over: the look that is left opens its own notice, but a red one stays until it is well.
+        return make.values(node, began=False) if notice.state is State.RED else _end(make.campaign, CHECKED)
+    return {}
+
+
+def _nights(connection: Connection, campaign: Campaign, names: Sequence[str]) -> Mapping[str, Sequence[Night]]:
+    """Node -> its nights up to this campaign, which is the newest of its DAG: the latest first, without drills."""
+    recent = connection.execute(
+        select(campaigns.c.campaign_id, campaigns.c.finished_at, campaigns.c.absent)
+        .where(campaigns.c.suite == campaign.suite)
+        .order_by(campaigns.c.finished_at.desc(), campaigns.c.campaign_id != campaign.campaign_id)
+        .limit(LAST_CAMPAIGNS)
+    ).all()
+    place = {row.campaign_id: number for number, row in enumerate(recent)}
+    by_node: dict[str, dict[str, Night]] = {}
+    for row in recent:
+        for name in set(absent_nodes(row.absent)) & set(names):
+            by_node.setdefault(name, {})[row.campaign_id] = Night(row.finished_at, State.LOOK, Why.ABSENT, {})
+    columns = ("node", "node_state", "node_why", *dict.fromkeys(DEVIATIONS.values()))
+    query = (
+        select(works.c.campaign_id, works.c.at, works.c.group_id, *(node_verdicts.c[name] for name in columns))
+        .join(works, works.c.id == node_verdicts.c.work_id)
+        .where(works.c.campaign_id.in_(place), node_verdicts.c.node_state != State.DRILL.value)
+    )
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        some = names[start : start + NAMES_AT_ONCE]
+        for row in connection.execute(query.where(node_verdicts.c.node.in_(some))):
+            found = {
+                (row.group_id, *source): row._mapping[column]
+                for source, column in DEVIATIONS.items()
+                if row._mapping[column] is not None
+            }
+            known = by_node.setdefault(row.node, {}).get(row.campaign_id)
+            if known is not None:  # the same node at another work
+                found |= known.deviations
+            night = Night(row.at, State(row.node_state), Why(row.node_why), found)
+            by_node[row.node][row.campaign_id] = night
+    return {name: [of[key] for key in sorted(of, key=place.__getitem__)] for name, of in by_node.items()}
+
+
+def _last_ends(connection: Connection, campaign: Campaign, names: Sequence[str]) -> Mapping[str, datetime]:
+    """Node -> when its last notice ended, before this campaign and without drills."""
+    of_dag = (notices.c.dag_id == campaign.suite) & notices.c.closed_at.is_not(None) & ~notices.c.is_drill
+    others = notices.c.campaign_id != campaign.campaign_id
+    ends: dict[str, datetime] = {}
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        of_names = of_dag & others & notices.c.node.in_(names[start : start + NAMES_AT_ONCE])
+        ended = select(notices.c.node, func.max(notices.c.closed_at)).where(of_names).group_by(notices.c.node)
+        ends |= {node: at for node, at in connection.execute(ended) if at < campaign.finished_at}
+    return ends
+
+
+def _removed(connection: Connection, campaign: Campaign, names: Sequence[str]) -> frozenset[str]:
+    """Those of the nodes that the cluster has not listed for GONE_DAYS, if the campaign covered the whole cluster."""
+    listed = {node.name for node in campaign.known}
+    gone = [name for name in names if name not in listed] if not campaign.params.get("nodes") else []
+    if not gone:
+        return frozenset()
+    since = campaign.finished_at - timedelta(days=GONE_DAYS)
+    judged = (
+        select(node_verdicts.c.node)
+        .join(works, works.c.id == node_verdicts.c.work_id)
+        .where(works.c.at >= since, node_verdicts.c.node.in_(gone))
+    )
+    opened = select(notices.c.node).where(notices.c.node.in_(gone), notices.c.opened_at >= since)
+    return frozenset(gone) - frozenset(connection.execute(judged.union(opened)).scalars())
+
+
+class _Maker:
+    """Makes the values of a campaign's notices."""
+
+    def __init__(self, campaign: Campaign, done: Sequence[WorkSummary]) -> None:
+        self.campaign = campaign
+        self._works = {(work.group_id, node): work for work in done for node in work.verdicts}
+        self._verdicts: dict[tuple[str, Why], tuple[str, NodeVerdict]] = {}
+        for group in campaign.groups:
+            for verdict in group.nodes:
+                self._verdicts.setdefault((verdict.node, verdict.why), (group.group_id, verdict))
+
+    def values(self, node: NodeState, began: bool = True) -> Values:
+        """The row; without its beginning (`began` False) for a notice that goes on. Empty where nobody need know."""
+        group_id, verdict = self._verdicts.get((node.node, node.why), (None, None))
+        finding = finding_of(self.campaign, node, group_id)
+        if node.why is Why.ABSENT and finding.level is Level.INFO:  # kept out on purpose
+            return {}
+        work = self._works.get((group_id or "", node.node))
+        worst = largest_deviation(verdict.comparisons, node.why) if verdict else None
+        return {
+            "state": node.state.value,
+            "why": node.why.value,
+            "reason": node.reason,
+            "metric": worst.metric.value if worst else None,
+            "against": worst.against.value if worst else None,
+            "deviation": worst.deviation if worst else None,
+            "finding": finding.model_dump_json(),
+            "group_id": group_id,
+            **{name: work.values[name] if work else None for name in ("gpu_name", "model", "recipe", "strategy")},
+            **(_beginning(self.campaign, node.node, "", node.state is State.DRILL) if began else {}),
+        }
+
+
+def largest_deviation(comparisons: Iterable[Comparison], why: Why) -> Comparison | None:
+    """Of what makes the verdict: those beyond their limits first, then the one with the largest part of its limit."""
+    if why not in BY_DEVIATION - WITHOUT_SIZE:
+        return None
+    metric = METRIC_OF.get(why, Metric.SAMPLES_PER_SECOND)
+    sign = -1 if metric is Metric.SAMPLES_PER_SECOND else 1
+    bad = [each for each in comparisons if each.metric is metric and sign * each.deviation > 0]
+    return max(bad, key=lambda each: (each.is_off, sign * each.deviation / max(each.limit, 0.01)), default=None)
+
+
+def _alarm(campaign: Campaign, finding: Finding) -> Values:
+    nothing = dict.fromkeys(
+        ("why", "metric", "against", "deviation", "group_id", "gpu_name", "model", "recipe", "strategy")
+    )
+    of = {"state": State.RED.value, "reason": "", "finding": finding.model_dump_json()}
+    return nothing | of | _beginning(campaign, "", finding.category, finding.is_drill)
+
+
+def _beginning(campaign: Campaign, node: str, category: str, is_drill: bool) -> Values:
+    return {
+        "node": node,
+        "category": category,
+        "dag_id": campaign.suite,
+        "campaign_id": campaign.campaign_id,
+        "dag_run_id": campaign.dag_run_id,
+        "opened_at": campaign.finished_at,
+        "is_drill": is_drill,
+    } | REOPENED
+
+
+def _end(campaign: Campaign, ended: str) -> Values:
+    return {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id, "ended": ended}
+
+
+def _write(connection: Connection, notice: Notice, values: Values) -> None:
+    if values:
+        connection.execute(update(notices).where(notices.c.id == notice.id).values(values))

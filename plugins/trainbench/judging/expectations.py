@@ -1,0 +1,139 @@
+"""What each unit should have made tonight: by its peers, by its own past, by the known level of its GPU.
+
+A unit is a node, or one GPU of a node that measured each of its GPUs by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from trainbench.core.formats import count
+from trainbench.core.grouping import grouped
+from trainbench.core.verdicts import Against, Comparison, Metric
+from trainbench.judging.node_runs import Key
+from trainbench.judging.noise import Noise, deviation_pct, median_variance, to_pct
+
+ALONE_SHARE = 0.5  # of limit and chance: each round alone must be slower than that, so that two chances make no breach
+
+
+class Measured(NamedTuple):
+    """The samples/s of one unit, as logarithms. `first`: the median of its planned rounds. `again`: its re-runs, less
+    what the control nodes changed since the planned rounds. `variance`: of the median of all, in units of one run's.
+    """
+
+    first: float
+    again: tuple[float, ...]
+    variance: float
+
+    @property
+    def rounds(self) -> tuple[float, ...]:
+        return (self.first, *self.again)
+
+    @property
+    def value(self) -> float:
+        return round(math.exp(statistics.median(self.rounds)), 9)  # so that 10 stays 10
+
+
+class Expected(NamedTuple):
+    """`value`: of the metric. `variance`: of its logarithm, in units of one run's variance."""
+
+    value: float
+    source: str
+    variance: float = 0.0
+
+
+def measured(first: Sequence[float], again: Sequence[float], num_controls: int) -> Measured:
+    """From logarithms of single runs. Each re-run has its own error and that of the controls' change."""
+    of_first = median_variance(len(first))
+    if not again:
+        return Measured(statistics.median(first), (), of_first)
+    of_again = 1 + (2 * median_variance(num_controls) if num_controls else 0.0)
+    mean = (of_first + of_again * len(again)) / (1 + len(again))
+    return Measured(statistics.median(first), tuple(again), mean * median_variance(1 + len(again)))
+
+
+def by_peers(
+    values: Mapping[Key, float], no_example: Collection[Key], runs_of_one: int
+) -> Callable[[Key], Expected | None]:
+    """A function from a unit to the median of its peers. `values`: unit -> its figure; `no_example`: units that are no
+    reference while enough others are left: drilled, shared and unsteady ones.
+
+    Each other node counts once, by the median of its GPUs. With fewer than two other nodes each GPU counts, those of
+    the same node too. None: no peer at all.
+    """
+
+    def expected(key: Key) -> Expected | None:
+        sound = {other: value for other, value in values.items() if other not in no_example}
+        for candidates in (sound, values):
+            others = grouped((other.node, value) for other, value in candidates.items() if other.node != key.node)
+            peers = [statistics.median(of_node) for of_node in others.values()]
+            noun = "peer"
+            if len(peers) < 2:
+                single = [value for other, value in candidates.items() if other != key]
+                if len(single) > len(peers):
+                    peers, noun = single, "other GPU"
+            if len(peers) > 1:
+                variance = median_variance(len(peers)) * median_variance(runs_of_one)
+                return Expected(statistics.median(peers), f"the median of {count(len(peers), noun)}", variance)
+        only = next((other for other in values if other != key), None)
+        if only is None:
+            return None
+        name = f"GPU {only.gpu.index}" if only.gpu and only.node == key.node else only.node
+        return Expected(values[only], f"its only peer {name}", median_variance(runs_of_one))
+
+    return expected
+
+
+def compare_rate(
+    own: Measured, expected: Expected, against: Against, limit_pct: float, chance: float | None
+) -> Comparison:
+    """`chance`: the largest deviation that chance shows, as a logarithm; None: no noise is known."""
+    chance_pct = None if chance is None else to_pct(chance, slow=True)
+    rounds = tuple(deviation_pct(math.exp(rate), expected.value) for rate in own.rounds)
+    deviation = deviation_pct(own.value, expected.value)
+    least = max(limit_pct, chance_pct or 0.0)
+    return Comparison(
+        metric=Metric.SAMPLES_PER_SECOND,
+        against=against,
+        value=own.value,
+        expected=expected.value,
+        source=expected.source,
+        deviation=deviation,
+        limit=limit_pct,
+        chance=chance_pct,
+        rounds=rounds,
+        is_off=deviation < -least and all(alone < -ALONE_SHARE * least for alone in rounds),
+    )
+
+
+def chance_of(
+    own: Measured, expected: Expected, pool: Noise | None, noise: Noise | None, num_units: int
+) -> float | None:
+    """The largest deviation from `expected` by chance, as a logarithm.
+
+    `noise`: by which the unit is judged, that of the fleet (`pool`) or its own.
+    """
+    if pool is None or noise is None:
+        return None
+    if noise is pool:
+        return pool.chance(own.variance + expected.variance, num_units)
+    return math.hypot(noise.chance(own.variance, num_units), pool.chance(expected.variance, num_units))
+
+
+def compare_other(metric: Metric, value: float, expected: Expected, against: Against, limit: float) -> Comparison:
+    """Memory in percent, temperature in degrees C: only more is bad. They are no matter of chance."""
+    hot = metric is Metric.TEMPERATURE_C
+    deviation = round(value - expected.value, 9) if hot else deviation_pct(value, expected.value)
+    return Comparison(
+        metric=metric,
+        against=against,
+        value=value,
+        expected=expected.value,
+        source=expected.source,
+        deviation=deviation,
+        limit=limit,
+        is_off=deviation > limit,
+    )

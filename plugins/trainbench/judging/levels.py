@@ -1,0 +1,236 @@
+"""Known levels: what a GPU of one kind makes of one work, for nodes without peers or past.
+
+`levels.toml` beside this module has the shipped ones, made from the results in docs/results; a fleet's own are in its
+store. GPUs of one kind differ by several percent, so the bands are wide.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import explain
+from bench_image.contract.result import RunResult, Status
+from trainbench.core.grouping import grouped
+from trainbench.core.user_error import UserError
+from trainbench.core.verdicts import LevelSource
+from trainbench.judging import gpu_runs
+from trainbench.judging.node_runs import gpu_name
+from trainbench.results.same_machine import gpu_uuids
+from trainbench.results.setups import setup_of
+from trainbench.results.shared_gpu import shared_by
+
+SHIPPED_FILE = "levels.toml"
+MIN_BAND_PCT = 4.0  # five healthy H200s of three machines differ by up to 3.9 %
+BAND_SPREADS = 3.0  # the band holds so many standard deviations between GPUs
+MIN_ROBUST = 4  # of fewer GPUs the median deviation says too little
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Band = Annotated[float, Field(gt=0, lt=100)]
+
+
+class LevelsError(UserError, ValueError):
+    """A text of levels cannot be used; the message names the row, the value and the remedy."""
+
+
+class KnownLevel(Frozen):
+    """`work`: of what one rank computes, see `work_of`. The band is one-sided for verdicts: slower than
+    `band_low_pct` below is off, faster than `band_high_pct` above is only said.
+    """
+
+    gpu_name: Name
+    work: Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+    model: Name
+    recipe: Name
+    preset: Name
+    strategy: Name
+    gpus: Annotated[int, Field(ge=1, le=64)]  # that work together
+    shape: Name  # "batch 8 x 512 tokens"
+    program: Name  # version of trainbench that measured it
+    samples_per_second: Annotated[float, Field(gt=0, lt=1e9)]  # of one GPU
+    spread_pct: Annotated[float, Field(ge=0, lt=100)]  # one standard deviation between healthy GPUs
+    band_low_pct: Band
+    band_high_pct: Band
+    num_runs: Annotated[int, Field(ge=1)]
+    num_gpus: Annotated[int, Field(ge=1)]
+    software: Mapping[Name, Name]
+    files: tuple[Name, ...]  # of the results that it was made from
+    as_of: date
+    accepted_by: str = ""  # of a fleet's own level
+    origin: Literal["shipped", "own"] = "own"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.gpu_name, self.work
+
+    @property
+    def source(self) -> str:
+        """The source of an expectation: "the shipped level of NVIDIA H200"."""
+        return f"the {self.origin} level of {self.gpu_name}"
+
+    @property
+    def description(self) -> str:
+        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (-6 to +6 %)"."""
+        gpus = "" if self.gpus == 1 else f" on {self.gpus} GPUs"
+        return (
+            f"{self.gpu_name}, {self.model} {self.recipe} {self.preset}, {self.strategy}{gpus}, {self.shape}: "
+            f"{self.samples_per_second:.4g} samples/s per GPU (\N{MINUS SIGN}{self.band_low_pct:.1f} to "
+            f"+{self.band_high_pct:.1f} %)"
+        )
+
+    def expected_of(self, result: RunResult) -> float:
+        """The samples/s of a run as it is judged: of independent ranks those of one GPU."""
+        placement = result.spec.placement
+        return self.samples_per_second * (1 if placement.strategy is Strategy.INDEPENDENT else placement.world_size)
+
+
+def work_of(result: RunResult) -> str:
+    """12 hex digits of what one rank computes and how ranks share it. How long it is measured does not matter."""
+    spec = result.effective_spec.of_one_rank
+    return fingerprint(spec.work, spec.placement)
+
+
+def load_levels(source: LevelSource, own: str | None) -> tuple[KnownLevel, ...]:
+    """The levels to judge by, the fleet's own first. `own`: the text of the store's levels. Raises LevelsError."""
+    if source is LevelSource.NONE:
+        return ()
+    shipped = tuple(level.model_copy(update={"origin": "shipped"}) for level in parse_levels(_shipped(), SHIPPED_FILE))
+    mine = parse_levels(own, "levels.toml of the store") if source is LevelSource.OWN and own else ()
+    return (*mine, *shipped)
+
+
+def level_of(result: RunResult, levels: Iterable[KnownLevel]) -> KnownLevel | None:
+    """The first level of the run's kind of GPU and work."""
+    key = gpu_name(result), work_of(result)
+    return next((level for level in levels if level.key == key), None)
+
+
+def made_levels(
+    results: Iterable[RunResult], program: str, as_of: date, files: Sequence[str] = ()
+) -> tuple[KnownLevel, ...]:
+    """One level for each kind of GPU and work: the median over the GPUs of each one's median. Failed, drilled and
+    shared runs, those over several nodes and those without a GPU do not count.
+    """
+    good = [
+        result
+        for result in results
+        if result.status is Status.OK
+        and result.spec.placement.nodes == 1
+        and not result.spec.drill
+        and gpu_name(result)
+        and shared_by(result) is None
+    ]
+    together = grouped(((gpu_name(result), work_of(result)), result) for result in good)
+    return tuple(_made(runs, program, as_of, files) for runs in together.values())
+
+
+def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequence[str]) -> KnownLevel:
+    parts = [part for result in results for part in (gpu_runs.by_gpu(result).values() or [result])]
+    rates = grouped((gpu_uuids(part), math.log(rate)) for part in parts if (rate := _rate_per_gpu(part)))
+    medians = [statistics.median(of_one) for of_one in rates.values()]
+    spread_pct = 100 * math.hypot(_between(medians), _within(rates.values()))
+    band_pct = round(max(MIN_BAND_PCT, BAND_SPREADS * spread_pct), 1)
+    first = results[0]
+    ran, setup = first.effective_spec.of_one_rank, setup_of(first.context)
+    driver = {"driver": setup.driver} if setup.driver else {}
+    return KnownLevel(
+        gpu_name=gpu_name(first) or "",
+        work=work_of(first),
+        model=ran.work.model,
+        recipe=ran.work.recipe.value,
+        preset=ran.work.preset.value,
+        strategy=ran.placement.strategy.value,
+        gpus=ran.placement.world_size,
+        shape=f"batch {ran.work.micro_batch_size} x {ran.work.seq_length} tokens",
+        program=program,
+        samples_per_second=float(f"{math.exp(statistics.median(medians)):.5g}"),
+        spread_pct=round(spread_pct, 2),
+        band_low_pct=band_pct,
+        band_high_pct=band_pct,
+        num_runs=len(results),
+        num_gpus=len(frozenset[str]().union(*rates)) or 1,
+        software=driver | dict(setup.libraries or {}),
+        files=tuple(files),
+        as_of=as_of,
+    )
+
+
+def _rate_per_gpu(part: RunResult) -> float | None:
+    rate, placement = part.performance.samples_per_second, part.spec.placement
+    return rate and rate / placement.world_size
+
+
+def _between(medians: Sequence[float]) -> float:
+    """Standard deviation between GPUs; of many by their median deviation, which a few slow ones do not move."""
+    if len(medians) < MIN_ROBUST:
+        return statistics.stdev(medians) if len(medians) > 1 else 0.0
+    middle = statistics.median(medians)
+    return 1.4826 * statistics.median(abs(each - middle) for each in medians)
+
+
+def _within(rates: Iterable[Sequence[float]]) -> float:
+    """Standard deviation between the runs of one GPU, pooled."""
+    repeated = [of_one for of_one in rates if len(of_one) > 1]
+    squares = sum(statistics.variance(of_one) * (len(of_one) - 1) for of_one in repeated)
+    return math.sqrt(squares / sum(len(of_one) - 1 for of_one in repeated)) if repeated else 0.0
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def parse_levels(text: str, where: str) -> tuple[KnownLevel, ...]:
+    """The levels of a TOML text. `where`: its name, for the message. Raises LevelsError."""
+    try:
+        rows = tomllib.loads(text).get("level", [])
+    except tomllib.TOMLDecodeError as error:
+        raise LevelsError(
+            f"{where} is no TOML ({error}): correct it, or take the file of `trainbench levels export`"
+        ) from None
+    if not isinstance(rows, list) or not rows:
+        raise LevelsError(f"{where} has no level: one [[level]] table for each is expected, see `levels export`")
+    levels = [_parsed(row, f"{where}, level {number}") for number, row in enumerate(rows, start=1)]
+    keys = [level.key for level in levels]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise LevelsError(f"{where} has two levels of {twice[0][0]} at work {twice[0][1]}: leave one")
+    return tuple(levels)
+
+
+def _parsed(row: Any, where: str) -> KnownLevel:
+    try:
+        level = KnownLevel.model_validate(row)
+    except ValidationError as error:
+        raise LevelsError(
+            f"{where}: {explain(error)}: correct the row, or make it with `trainbench levels make`"
+        ) from None
+    return level
+
+
+def levels_toml(levels: Iterable[KnownLevel]) -> str:
+    """The text that `parse_levels` reads."""
+    return "\n".join(_table(level) for level in levels)
+
+
+def _table(level: KnownLevel) -> str:
+    row = level.model_dump(mode="json", exclude={"software", "origin", "as_of"}, exclude_defaults=True)
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
+    software = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in level.software.items()]
+    return "\n".join(["[[level]]", *lines, f"as_of = {level.as_of}", f"software = {{ {', '.join(software)} }}", ""])
+
+
+def merged(own: Iterable[KnownLevel], new: Iterable[KnownLevel]) -> tuple[KnownLevel, ...]:
+    """The own levels with the new ones, which replace those of the same GPU and work."""
+    return tuple({level.key: level for level in (*own, *new)}.values())
+
+
+def _shipped() -> str:
+    return files("trainbench.judging").joinpath(SHIPPED_FILE).read_text(encoding="utf-8")

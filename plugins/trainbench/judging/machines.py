@@ -1,0 +1,122 @@
+"""Renamed nodes (the GPUs, by UUID, of another node that is gone), other machines under a known name, swapped GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from bench_image.contract.frozen import Frozen
+from trainbench.core.formats import count, day, listing
+from trainbench.core.grouping import grouped
+from trainbench.core.natural_order import natural
+from trainbench.core.verdicts import Finding, Level
+from trainbench.judging.checks.identity import gpu_capacities
+from trainbench.judging.past import NodeRecord
+from trainbench.planning.nodes import GpuNode
+
+RENAMED, OTHER_MACHINE, SWAPPED = "renamed_node", "other_machine", "swapped_gpu"
+REPORTED_FOR = timedelta(days=7)
+
+
+class Rename(Frozen):
+    node: str
+    was: str
+    until: datetime  # when it was last measured under the old name
+    gpu_uuids: tuple[str, ...]  # shared by both names
+
+
+def find(now: Sequence[NodeRecord], earlier: Sequence[NodeRecord]) -> tuple[Rename, ...]:
+    """The renames: the old name is not among tonight's nodes and never ran beside the new one."""
+    here = {record.node for record in now}
+    owners: dict[str, NodeRecord] = {}  # GPU -> its last record under a name that is gone
+    first_seen: dict[str, datetime] = {}
+    for record in sorted(earlier, key=lambda record: record.at):
+        first_seen.setdefault(record.node, record.at)
+        if record.node not in here:
+            owners |= dict.fromkeys(record.setup.gpu_uuids, record)
+    renames: dict[str, Rename] = {}
+    for record in now:
+        for uuid in sorted(record.setup.gpu_uuids & owners.keys()):
+            old = owners[uuid]
+            if old.at < first_seen.get(record.node, record.at) and record.node not in renames:
+                shared = tuple(sorted(gpu for gpu in record.setup.gpu_uuids if owners.get(gpu) is old))
+                renames[record.node] = Rename(node=record.node, was=old.node, until=old.at, gpu_uuids=shared)
+    return tuple(renames.values())
+
+
+def rename_findings(renames: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            level=Level.INFO,
+            category=RENAMED,
+            nodes=(rename.node,),
+            measured=listing(rename.gpu_uuids),
+            expected=f"on {rename.was}, as until {day(rename.until)}",
+            summary=f"was {rename.was} until {day(rename.until)}: it has the same GPUs, and is compared with that past",
+            resolution="nothing to do if the node was renamed; if its GPUs were moved, watch it as a new node",
+        )
+        for rename in renames
+        if at - rename.until <= REPORTED_FOR
+    )
+
+
+def replaced_gpu_findings(
+    now: Sequence[NodeRecord], earlier: Sequence[NodeRecord], at: datetime, known: Sequence[GpuNode] = ()
+) -> tuple[Finding, ...]:
+    """Findings on nodes of `now` with other GPUs than in a campaign of the last REPORTED_FOR. `known`: the cluster's
+    nodes; where a node's size is known, GPUs that merely were not used before are no replacement.
+    """
+    capacity, mine, past = gpu_capacities(known), _by_node(now), _by_node(earlier)
+    changed = []
+    for node, campaigns in mine.items():
+        has = frozenset[str]().union(*(record.setup.gpu_uuids for record in campaigns))
+        recent = _campaigns([record for record in past.get(node, ()) if at - record.at <= REPORTED_FOR])
+        for when, had in recent if has else ():
+            if has != had and len(has | had) > capacity.get(node, max(len(has), len(had))):
+                changed.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
+                break
+    return tuple(changed)
+
+
+def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
+    return grouped((record.node, record) for record in records)
+
+
+def _campaigns(records: Sequence[NodeRecord]) -> list[tuple[datetime, frozenset[str]]]:
+    """(time, GPUs of all works) of each campaign with known GPUs, the latest first."""
+    of: dict[str, tuple[datetime, frozenset[str]]] = {}
+    for record in records:
+        when, had = of.get(record.campaign_id, (record.at, frozenset[str]()))
+        of[record.campaign_id] = (max(when, record.at), had | record.setup.gpu_uuids)
+    return sorted((campaign for campaign in of.values() if campaign[1]), key=lambda campaign: campaign[0], reverse=True)
+
+
+def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=OTHER_MACHINE,
+        nodes=(node,),
+        measured=_named(has),
+        expected=f"{_named(had)}, as on {day(when)}",
+        summary=f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
+        "another machine under its name, or of the removed GPUs",
+        resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline",
+    )
+
+
+def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
+    new, gone = has - had, had - has
+    summary = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {_named(gone)}"
+    return Finding(
+        level=Level.INFO,
+        category=SWAPPED,
+        nodes=(node,),
+        measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
+        expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
+        summary=summary,
+        resolution="nothing to do if it was swapped on purpose; its history includes the old GPUs",
+    )
+
+
+def _named(uuids: frozenset[str]) -> str:
+    return listing(sorted(uuids, key=natural))

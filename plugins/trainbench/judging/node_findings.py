@@ -1,0 +1,30 @@
+"""The finding that explains the state of a node."""
+
+from __future__ import annotations
+
+from trainbench.core.states import TRAITS, NodeState
+from trainbench.core.verdicts import Finding, Level, State, Why
+from trainbench.results.campaign import Campaign
+
+LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR, State.LOOK: Level.WARNING}
+
+
+def finding_of(campaign: Campaign, node: NodeState, group_id: str | None = None) -> Finding:
+    """The finding with the node's reason, that at this work first; else one from the state alone."""
+    mine = [each for each in campaign.findings if each.why is node.why and node.node in each.nodes]
+    mine.sort(key=lambda each: (each.group_id != group_id, len(each.nodes)))
+    if mine:
+        return mine[0]
+    trait = TRAITS[node.why]
+    return Finding(
+        level=LEVELS.get(node.state, Level.INFO),
+        category=node.why.value,
+        nodes=(node.node,),
+        group_id=group_id,
+        why=node.why,
+        measured=node.why.value,
+        expected=Why.WELL.value,
+        summary=f"{trait.one}: {node.reason}" if node.reason else trait.one,
+        resolution=trait.next_step,
+        is_drill=node.state is State.DRILL,
+    )

@@ -1,1 +1,0 @@
-"""Each node against its own earlier campaigns: baseline, steps and drifts, renames, streaks."""

@@ -1,0 +1,199 @@
+"""A unit's own past: its earlier campaigns, the baseline made from them, and since when it is slower.
+
+A unit is a set of GPUs (by UUID; without UUIDs the node's name) at one work, under any node name, driver and image: a
+version that changed may be the cause of a slowdown, and is no reason to forget the past.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from bench_image.contract.result import RunResult, Status
+from trainbench.core.formats import count, day, listing
+from trainbench.core.grouping import grouped
+from trainbench.core.known_values import known_median
+from trainbench.core.verdicts import Metric
+from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
+from trainbench.judging.node_runs import gpu_name, run_figure
+from trainbench.judging.noise import MIN_SD, Noise, deviation_pct, median_noise
+from trainbench.judging.run_rates import judged_rate
+from trainbench.results.setups import Setup, change_phrases, setup_of
+from trainbench.results.shared_gpu import shared_by
+
+BASELINE_NIGHTS = 10  # the first ones make the baseline
+RISING_NIGHTS = 3  # nights in a row beyond the limit raise it
+# What nights differ by before any was seen twice: healthy H200s differ by 0.1 to 0.3 % from night to night. It counts
+# as much as three nights.
+PRIOR = Noise(0.005, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """One campaign's valid runs of one node and work: medians, and the last run's setup. `at`: by the campaign's clock.
+    `counts`: it may enter a baseline. A slow night does not, but the date of a change is searched in all nights.
+    """
+
+    campaign_id: str
+    at: datetime
+    node: str
+    fingerprint: str
+    gpu_name: str | None
+    samples_per_second: float
+    memory_gb: float | None
+    temperature_c: float | None
+    setup: Setup
+    counts: bool = True  # not of a shared GPU, and not slow against its own past: may enter a baseline
+
+    @property
+    def series_key(self) -> tuple[str, str, str | None]:
+        return self.node, self.fingerprint, self.gpu_name
+
+    def is_of(self, other: NodeRecord) -> bool:
+        """Whether both are of one unit."""
+        if self.fingerprint != other.fingerprint or self.gpu_name != other.gpu_name:
+            return False
+        if self.setup.gpu_uuids or other.setup.gpu_uuids:
+            return self.setup.gpu_uuids == other.setup.gpu_uuids
+        return self.node == other.node
+
+
+class Past(NamedTuple):
+    """The past of one unit. `samples_per_second`: the baseline; None: no night counts. `since`: its first night."""
+
+    samples_per_second: float | None
+    memory_gb: float | None
+    temperature_c: float | None
+    nights: tuple[NodeRecord, ...]  # that made the baseline or came after it: those of today's level
+    all_nights: tuple[NodeRecord, ...]
+
+    @property
+    def source(self) -> str:
+        return f"its own past of {count(min(len(self.nights), BASELINE_NIGHTS), 'night')} from {day(self.nights[0].at)}"
+
+
+def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
+    """Records of the valid runs on one node alone, without drills and runs on a shared GPU."""
+    valid = (
+        result
+        for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
+        if result.status is Status.OK
+        and result.spec.placement.nodes == 1
+        and not result.spec.drill
+        and judged_rate(result)
+    )
+    # Of one node and work at a time: the setups of all runs would take as much memory as the runs.
+    together = grouped((_key(result), result) for result in valid)
+    return tuple(record for runs in together.values() for record in join_records(_record(run, at) for run in runs))
+
+
+def _key(result: RunResult) -> tuple[str, str, str, str | None]:
+    identity = result.spec.identity
+    return identity.campaign_id, identity.node, result.effective_spec.fingerprint, gpu_name(result)
+
+
+def _record(result: RunResult, at: datetime) -> NodeRecord:
+    campaign_id, node, fingerprint, gpu = _key(result)
+    return NodeRecord(
+        campaign_id=campaign_id,
+        at=at,
+        node=node,
+        fingerprint=fingerprint,
+        gpu_name=gpu,
+        samples_per_second=judged_rate(result) or 0.0,
+        memory_gb=run_figure(result, Metric.MEMORY_GB),
+        temperature_c=TEMPERATURE_MEAN_C.value(result),
+        setup=setup_of(result.context),
+        counts=shared_by(result) is None,
+    )
+
+
+def join_records(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
+    """Records of single runs -> one record for each campaign, node and work, in the order of their first runs."""
+    together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
+    return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
+
+
+def _joined(runs: Sequence[NodeRecord]) -> NodeRecord:
+    gpus = frozenset[str]().union(*(run.setup.gpu_uuids for run in runs))
+    return replace(
+        runs[-1],
+        at=min(run.at for run in runs),
+        samples_per_second=statistics.median(run.samples_per_second for run in runs),
+        memory_gb=known_median(run.memory_gb for run in runs),
+        temperature_c=known_median(run.temperature_c for run in runs),
+        setup=runs[-1].setup.model_copy(update={"gpu_uuids": gpus}),
+        counts=all(run.counts for run in runs),
+    )
+
+
+def past_of(tonight: NodeRecord, earlier: Iterable[NodeRecord], limit_pct: float) -> Past | None:
+    """The past of tonight's unit; None: it was never measured.
+
+    The baseline is the median of the first BASELINE_NIGHTS nights that count. RISING_NIGHTS nights in a row that are
+    faster than it by more than `limit_pct` begin a new one. It never falls by itself.
+    """
+    nights = sorted((record for record in earlier if record.is_of(tonight)), key=lambda record: record.at)
+    if not nights:
+        return None
+    level: list[NodeRecord] = []
+    for night in (night for night in nights if night.counts):
+        level.append(night)
+        if len(level) > RISING_NIGHTS:
+            before, last = _median(level[:-RISING_NIGHTS]), level[-RISING_NIGHTS:]
+            if all(deviation_pct(risen.samples_per_second, before) > limit_pct for risen in last):
+                level = last
+    first = level[:BASELINE_NIGHTS]
+    return Past(
+        samples_per_second=_median(level) if level else None,
+        memory_gb=known_median(night.memory_gb for night in first),
+        temperature_c=known_median(night.temperature_c for night in first),
+        nights=tuple(level),
+        all_nights=tuple(nights),
+    )
+
+
+def _median(level: Sequence[NodeRecord]) -> float:
+    return statistics.median(night.samples_per_second for night in level[:BASELINE_NIGHTS])
+
+
+def night_noise(pasts: Iterable[Past], run_noise: Noise | None) -> Noise:
+    """What a unit's nights differ by: the variances of their nights pooled over the units, and PRIOR (or the noise of
+    one run, where that is larger), weighted by their degrees of freedom.
+    """
+    logs = [[math.log(night.samples_per_second) for night in past.nights] for past in pasts]
+    seen = median_noise([(statistics.variance(of), len(of) - 1) for of in logs if len(of) > 1]) or Noise(0.0, 0)
+    prior = max(PRIOR.sd, run_noise.sd) if run_noise else PRIOR.sd
+    df = PRIOR.degrees_of_freedom + seen.degrees_of_freedom
+    squares = prior**2 * PRIOR.degrees_of_freedom + seen.sd**2 * seen.degrees_of_freedom
+    return Noise(max(math.sqrt(squares / df), MIN_SD), df)
+
+
+class Slowdown(NamedTuple):
+    """`since`: the first night of the unbroken row of nights, tonight included, that lie nearer to tonight's rate than
+    to the baseline. `changes`: what changed on the unit that night.
+    """
+
+    since: datetime
+    changes: tuple[str, ...]
+
+    @property
+    def phrase(self) -> str:
+        """ "since 12 Nov 2026, when the driver went from 575.1 to 580.95"."""
+        when = f", when {listing(self.changes)}" if self.changes else ""
+        return f"since {day(self.since)}{when}"
+
+
+def slowdown(past: Past, tonight: NodeRecord) -> Slowdown:
+    """The date of a slowdown, for a unit that is slower than its baseline."""
+    middle = math.sqrt((past.samples_per_second or 0.0) * tonight.samples_per_second)
+    nights = [*past.all_nights, tonight]
+    first = len(nights) - 1
+    while first and nights[first - 1].samples_per_second < middle:
+        first -= 1
+    before = [night.setup for night in nights[:first]][-BASELINE_NIGHTS:]
+    return Slowdown(nights[first].at, change_phrases(before, nights[first].setup) if before else ())

@@ -1,0 +1,207 @@
+"""One rule: the comparisons of a node -> its state, the reason, and a phrase with the figures that decide.
+
+| peers say | own past says | verdict |
+|---|---|---|
+| slow | slow, or none | slow, since the date of the change |
+| slow | as always | slow, as it always was; well where a person accepted its level |
+| as all, or fast | slow, with half of the fleet | changed: the fleet did, and no node is blamed |
+| as all, or fast | slow, alone | behind |
+| nobody, or one peer that differs | says | the past decides, without one the level |
+| one peer, alike | none | well, by its level where there is one |
+
+Only slow, hot, heavy and wrong numbers are bad. Slow counts as red only after the re-runs showed it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trainbench.core.formats import figure, listing, noise_share, share, signed
+from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
+from trainbench.core.verdicts import Against, Comparison, Confirmation, Metric, State, Tolerances, Why
+
+# A node that is slow by exactly the limit is beyond it on every second night, so re-runs begin below it, and half of
+# the limit asks for a look.
+SUSPECT_SHARE, LOOK_SHARE = 0.8, 0.5
+COARSE = 2.0  # times the limit against peers: a slowdown of that size must be visible, or the node is not checked
+
+
+class Facts(NamedTuple):
+    """What is known of one node that gave figures. `comparisons`: see `expectations`; a node of several GPUs has those
+    of its worst GPU. `others`: of memory and temperature. `only_peer`: the peers are one node.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    tolerances: Tolerances
+    only_peer: bool = False
+    is_drill: bool = False
+    fleet_changed: bool = False  # at least half of the fleet is slow against its own past
+    has_accepted_level: bool = False  # a person accepted what it makes today
+    since: str = ""  # a phrase on the date of its slowdown
+    unsteady: str = ""  # a phrase on its scatter, where that is far outside
+    shared: str = ""  # a phrase on the other programs on its GPUs
+    broken: str = ""  # a phrase on an error that means a broken GPU
+    probes: str = ""  # a phrase on what its probes reach of the data sheet
+    planned: tuple[Comparison, ...] = ()  # the comparisons by the planned rounds alone
+    num_again: int = 0  # re-runs that gave a figure
+    no_rerun: str | None = None  # why no re-run decides: "" not measured yet, else a phrase; None: they do, or need not
+    is_planned: bool = True  # re-runs are part of the plan
+
+    def of(self, against: Against) -> Comparison | None:
+        rates = (c for c in self.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
+        return next((c for c in rates if c.against is against), None)
+
+
+class Decision(NamedTuple):
+    state: State
+    why: Why
+    reason: str
+    confirmation: Confirmation = Confirmation.NOT_NEEDED
+
+
+def is_suspect(planned: Sequence[Comparison]) -> bool:
+    """Whether the planned rounds ask for re-runs: slower than anything expected, by more than chance and nearly the
+    limit.
+    """
+    return any(
+        c.metric is Metric.SAMPLES_PER_SECOND and c.deviation < -max(SUSPECT_SHARE * c.limit, c.chance or 0.0)
+        for c in planned
+    )
+
+
+def decide(facts: Facts) -> Decision:
+    found = _decide(facts)
+    if facts.is_drill and found.state is not State.NOT_CHECKED:
+        why = Why.SLOW if found.why is Why.SLOW else Why.DRILL
+        return found._replace(state=State.DRILL, why=why)
+    return found
+
+
+def _decide(facts: Facts) -> Decision:
+    if facts.broken:
+        return _made(Why.BROKEN_GPU, facts.broken)
+    confirmation = _confirmation(facts)
+    slow = _slow(facts)
+    if slow and facts.shared:
+        return _made(Why.SHARED, f"{facts.shared}; {slow[1]}")
+    if slow:
+        why, reason = slow
+        if why is Why.SLOW and confirmation is Confirmation.NO_ANSWER:
+            reason += f"; no re-run decided: {facts.no_rerun}"
+        return _made(why, reason)._replace(confirmation=confirmation)
+    return _not_slow(facts, confirmation)._replace(confirmation=confirmation)
+
+
+def _made(why: Why, reason: str) -> Decision:
+    return Decision(TRAITS[why].state, why, reason)
+
+
+def _confirmation(facts: Facts) -> Confirmation:
+    if not is_suspect(facts.planned) or (facts.fleet_changed and not facts.num_again):
+        return Confirmation.NOT_NEEDED
+    if not facts.is_planned:
+        return Confirmation.NOT_PLANNED
+    if facts.num_again:
+        return Confirmation.CONFIRMED if any(map(_is_slow, facts.comparisons)) else Confirmation.CLEARED
+    return Confirmation.NO_ANSWER if facts.no_rerun else Confirmation.PENDING
+
+
+def _slow(facts: Facts) -> tuple[Why, str] | None:
+    """The reason where the node is slow by the expectation that decides."""
+    peers, past, level = (facts.of(against) for against in Against)
+    if peers and not facts.only_peer:
+        if not peers.is_off:
+            return None
+        if past and not past.is_off:
+            if facts.has_accepted_level:
+                return None
+            return Why.SLOW, f"{phrase(peers)}; as it always was ({phrase(past)}): accept its level if that is meant"
+        return Why.SLOW, "; ".join(filter(None, (phrase(peers), phrase(past) if past else "", facts.since)))
+    decides = past or level
+    if decides and decides.is_off:
+        return Why.SLOW, "; ".join(filter(None, (phrase(decides), facts.since if decides is past else "")))
+    return None
+
+
+def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
+    peers, past, level = (facts.of(against) for against in Against)
+    # What the expectations that did not decide say.
+    if past and past.is_off:
+        why = Why.CHANGED if facts.fleet_changed else Why.BEHIND
+        return _made(why, "; ".join(filter(None, (phrase(past), facts.since))))
+    if hot_or_heavy := _hot_or_heavy(facts):
+        return hot_or_heavy
+    if level and level.is_off and not (facts.only_peer and past):
+        return _made(Why.BEHIND, phrase(level))
+    is_pair = facts.only_peer and not past and not level
+    if is_pair and peers and abs(peers.deviation) > _visible(peers):
+        return _made(Why.PAIR, phrase(peers))
+    if facts.unsteady:
+        return _made(Why.UNSTEADY, facts.unsteady)
+    if confirmation is Confirmation.CLEARED:
+        return _made(Why.ONCE, "; ".join(phrase(c) for c in facts.comparisons if _asked(c, facts.planned)))
+    if behind := [c for c in (peers, past) if c and _is_behind(c) and not _is_accepted(c, facts)]:
+        return _made(Why.BEHIND, phrase(behind[0]))
+    return _visibly_well(facts)
+
+
+def _hot_or_heavy(facts: Facts) -> Decision | None:
+    for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
+        if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
+            state = State.RED if metric in facts.tolerances.also_red else State.LOOK
+            return Decision(state, why, "; ".join(map(phrase, off)))
+    return None
+
+
+def _visibly_well(facts: Facts) -> Decision:
+    """Well, where a slowdown would have been seen."""
+    peers, past, level = (facts.of(against) for against in Against)
+    decides = (past or level or peers) if facts.only_peer else (peers or past or level)
+    if decides is None:
+        nobody = "no peer, no past, no known level of this GPU at this work"
+        later = "from the next night on its own past judges it"
+        return _made(Why.NOTHING_TO_COMPARE, "; ".join(filter(None, (nobody, facts.probes, later))))
+    limit = facts.tolerances.samples_per_second_pct
+    if _visible(decides) > COARSE * limit:
+        visible = share(_visible(decides))
+        return _made(Why.NOISY, f"only a slowdown of {visible} would differ from chance, the limit is {limit:g} %")
+    shown = level if decides is past and level and not peers else decides
+    return _made(Why.WELL, well_phrase(shown))
+
+
+def _is_slow(c: Comparison) -> bool:
+    return c.metric is Metric.SAMPLES_PER_SECOND and c.is_off
+
+
+def _visible(c: Comparison) -> float:
+    return max(c.limit, c.chance or 0.0)
+
+
+def _is_behind(c: Comparison) -> bool:
+    return c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0)
+
+
+def _is_accepted(c: Comparison, facts: Facts) -> bool:
+    return c.against is Against.PEERS and facts.has_accepted_level
+
+
+def _asked(c: Comparison, planned: Sequence[Comparison]) -> bool:
+    first = next((p for p in planned if (p.metric, p.against) == (c.metric, c.against)), None)
+    return first is not None and is_suspect([first])
+
+
+def phrase(c: Comparison) -> str:
+    """ "samples/s -9.7 % against the median of 3 peers, limit 5 %; -9.8 % first, then -9.1 % and -9.7 %"."""
+    unit = METRIC_UNITS[c.metric]
+    text = f"{METRIC_NAMES[c.metric]} {signed(c.deviation, unit)} against {c.source}, limit {c.limit:g}{unit}"
+    if c.chance is not None and c.chance > c.limit:
+        text += f", chance {noise_share(c.chance)}"
+    again = [signed(round_, unit) for round_ in c.rounds[1:]]
+    return f"{text}; {signed(c.rounds[0], unit)} first, then {listing(again)}" if again else text
+
+
+def well_phrase(c: Comparison) -> str:
+    """ "37.8 samples/s, 99.7 % of the shipped level of NVIDIA H200 (37.9, band 96 to 104 %)"."""
+    band = f", band {100 - c.limit:g} to {100 + c.limit:g} %" if c.against is Against.LEVEL else ""
+    return f"{figure(c.value, 3)} samples/s, {share(100 + c.deviation)} of {c.source} ({figure(c.expected, 3)}{band})"

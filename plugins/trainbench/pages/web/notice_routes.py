@@ -1,0 +1,95 @@
+"""The page of one notice, and its acknowledgement."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from trainbench.history.notices import Notice
+from trainbench.pages.banners.banners import CACHE
+from trainbench.pages.reads.access import Reader, own_page, reader
+from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.thread_pool import OwnRoute
+from trainbench.pages.render import charts
+from trainbench.pages.render.links import links
+from trainbench.pages.render.page import HEADERS, respond
+from trainbench.pages.web.responses import visible
+
+router = APIRouter(route_class=OwnRoute)
+TREND_DAYS = 90
+STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
+
+
+async def body(request: Request, _: None = Depends(own_page)) -> Any:
+    """The request's body, read only after the headers were checked."""
+    try:
+        return json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise HTTPException(422, 'the body is not JSON: send {"reason": "..."}') from None
+
+
+@router.get("/breaches/{notice_id}")
+def breach(request: Request, notice_id: int) -> Response:
+    """The address that messages of 0.1.0 link to."""
+    return RedirectResponse(links(request.scope).notice(notice_id), 308, headers=HEADERS)
+
+
+@router.get("/notices/{notice_id}")
+def notice(
+    request: Request, notice_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    stored = _notice(pages, notice_id)
+    since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
+    node = pages.node(stored.node, Filters(since=since)) if stored.node else None
+    series = [each for each in node.series if each.group_id == stored.group_id] if node else []
+    return respond(
+        request,
+        "notice.html.j2",
+        with_charts=True,
+        notice=stored,
+        may_acknowledge=who.may_acknowledge(stored.dag_id),
+        max_reason=MAX_REASON,
+        figure=charts.node_chart(series[0], node.events) if node and series else None,
+        limits=charts.limits_of_last(series),
+    )
+
+
+@router.post("/notices/{notice_id}/acknowledge")
+def acknowledge(
+    notice_id: int, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    stored = _notice(pages, notice_id)
+    if not who.may_acknowledge(stored.dag_id):
+        raise HTTPException(
+            403,
+            f"You may read this notice, but not acknowledge it: {stored.dag_id} is a DAG whose runs you may not edit.",
+        )
+    reason = reason_in(sent)
+    mine = Pages(pages.engine, {stored.dag_id})
+    try:
+        seen = mine.acknowledge(notice_id, who.user.get_name(), reason, datetime.now(UTC))
+    except AcknowledgeError as error:
+        raise HTTPException(STATUS_OF[error.problem], str(error)) from None
+    CACHE.forget()
+    return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+
+
+def reason_in(sent: Any) -> str:
+    """The reason in the JSON that was sent. Raises HTTPException."""
+    reason = sent.get("reason") if isinstance(sent, dict) else None
+    if not isinstance(reason, str):
+        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    return reason
+
+
+def _notice(pages: Pages, notice_id: int) -> Notice:
+    stored = pages.notice(notice_id)
+    if stored is None:
+        raise HTTPException(404, "There is no such notice: open the Benchmarks page again.")
+    return stored

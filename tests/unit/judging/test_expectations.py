@@ -1,0 +1,99 @@
+"""What a unit is compared with, and how far chance reaches."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trainbench.core.verdicts import Against, Metric
+from trainbench.judging.expectations import (
+    Expected,
+    Measured,
+    by_peers,
+    chance_of,
+    compare_other,
+    compare_rate,
+    measured,
+)
+from trainbench.judging.node_runs import GpuPlace, Key
+from trainbench.judging.noise import Noise, chance_quantile
+
+
+def nodes(*rates: float) -> dict[Key, float]:
+    return {Key(f"node-{i}"): rate for i, rate in enumerate(rates, 1)}
+
+
+def gpus(**of_nodes: tuple[float, ...]) -> dict[Key, float]:
+    return {Key(node, GpuPlace(i, None)): rate for node, rates in of_nodes.items() for i, rate in enumerate(rates)}
+
+
+def expected(values: dict[Key, float], key: Key, *no_example: Key) -> tuple[float, str] | None:
+    found = by_peers(values, no_example, 1)(key)
+    return (found.value, found.source) if found else None
+
+
+def test_a_node_is_compared_with_the_median_of_the_others() -> None:
+    assert expected(nodes(7.0, 9.0, 10.0, 11.0), Key("node-1")) == (10.0, "the median of 3 peers")
+    assert expected(nodes(7.0, 9.0, 10.0, 11.0), Key("node-3")) == (9.0, "the median of 3 peers")
+
+
+def test_a_drilled_node_is_no_example_while_two_others_are_left() -> None:
+    values = nodes(7.0, 9.0, 10.0, 11.0)
+    assert expected(values, Key("node-4"), Key("node-1")) == (9.5, "the median of 2 peers")
+    assert expected(values, Key("node-4"), Key("node-1"), Key("node-2")) == (9.0, "the median of 3 peers")
+
+
+def test_each_other_node_counts_once_however_many_gpus_it_has() -> None:
+    """Medians of the others: 10 and 8; by GPU it would be 10."""
+    values = gpus(a=(7.0, 10.0), b=(10.0, 10.0, 10.0, 10.0), c=(8.0,))
+    assert expected(values, Key("a", GpuPlace(0, None))) == (9.0, "the median of 2 peers")
+
+
+def test_on_one_or_two_nodes_each_gpu_counts() -> None:
+    values = gpus(a=(7.0, 10.0, 11.0))
+    assert expected(values, Key("a", GpuPlace(0, None))) == (10.5, "the median of 2 other GPUs")
+
+
+def test_one_peer_or_none() -> None:
+    assert expected(nodes(9.0, 10.0), Key("node-1")) == (10.0, "its only peer node-2")
+    assert expected(nodes(9.0), Key("node-1")) is None
+
+
+def test_re_runs_vary_by_their_own_error_and_the_controls() -> None:
+    """One planned run: 1. A re-run with two controls: 1 + 2 * 1/2 = 2, mean of 1, 2, 2 = 5/3. Median of three: pi/6."""
+    own = measured([0.0], [0.1, 0.2], 2)
+    assert own.variance == pytest.approx(5 / 3 * math.pi / 6)
+    assert own.value == pytest.approx(math.exp(0.1))
+    assert measured([0.0, 0.4], [], 0) == Measured(0.2, (), 0.5)
+
+
+def test_a_rate_is_off_beyond_the_limit_and_chance_in_each_round() -> None:
+    def off(*rounds: float, chance: float | None = None) -> bool:
+        own = Measured(math.log(rounds[0]), tuple(map(math.log, rounds[1:])), 1.0)
+        return compare_rate(own, Expected(10.0, "x"), Against.PEERS, 5.0, chance).is_off
+
+    assert off(9.4)
+    assert not off(9.5)  # exactly the limit
+    assert not off(10.6)  # faster is never off
+    assert off(9.4, 9.3, 9.4)
+    assert not off(9.0, 9.0, 9.8)  # one of three rounds is within half of the limit
+    assert not off(9.4, chance=-math.log(0.93))  # chance reaches 7 %
+    assert off(9.2, chance=-math.log(0.93))
+
+
+def test_chance_by_hand() -> None:
+    """1 % noise, variances 1 and 0.44: quantile * 1 % * 1.2. With own noise of 3 %: hypot of 3 % and 0.6633 %."""
+    own, peers, pool = Measured(0.0, (), 1.0), Expected(10.0, "x", 0.44), Noise(0.01, 10**7)
+    quantile = chance_quantile(10**7, 4)
+    assert chance_of(own, peers, pool, pool, 4) == pytest.approx(quantile * 0.012)
+    wide = chance_of(own, peers, pool, Noise(0.03, 10**7), 4)
+    assert wide == pytest.approx(quantile * math.hypot(0.03, 0.01 * 0.44**0.5), rel=1e-6)
+    assert chance_of(own, peers, None, None, 4) is None
+
+
+@pytest.mark.parametrize(("value", "off"), [(71.0, False), (71.1, True), (40.0, False)])
+def test_only_hotter_is_bad(value: float, off: bool) -> None:
+    hot = compare_other(Metric.TEMPERATURE_C, value, Expected(61.0, "x"), Against.PEERS, 10.0)
+    assert hot.is_off is off
+    assert hot.is_over is (value == 40.0)

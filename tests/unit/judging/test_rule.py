@@ -1,0 +1,153 @@
+"""The rule: what peers, past and level say together, and everything else that makes a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainbench.core.verdicts import Against, Comparison, Confirmation, Metric, State, Tolerances, Why
+from trainbench.judging.rule import Facts, decide, is_suspect
+
+RATE = Metric.SAMPLES_PER_SECOND
+LIMITS = {Against.PEERS: 5.0, Against.PAST: 1.5, Against.LEVEL: 4.0}
+
+
+def rate(against: Against, deviation: float, *again: float, chance: float | None = 0.5) -> Comparison:
+    off = deviation < -max(LIMITS[against], chance or 0)
+    return Comparison(
+        metric=RATE,
+        against=against,
+        value=10 + deviation / 10,
+        expected=10.0,
+        source="x",
+        deviation=deviation,
+        limit=LIMITS[against],
+        chance=chance,
+        rounds=(deviation, *again),
+        is_off=off,
+    )
+
+
+def why(peers: float | None = None, past: float | None = None, level: float | None = None, **facts: Any) -> Why:
+    given = {Against.PEERS: peers, Against.PAST: past, Against.LEVEL: level}
+    compared = tuple(rate(against, off) for against, off in given.items() if off is not None)
+    return decide(Facts(compared, Tolerances(), **{"num_again": 2, "planned": compared} | facts)).why
+
+
+@pytest.mark.parametrize(
+    ("peers", "past", "level", "expected"),
+    [
+        (-8.0, -8.0, None, Why.SLOW),
+        (-8.0, None, None, Why.SLOW),
+        (-8.0, 0.0, None, Why.SLOW),  # as it always was
+        (0.0, -8.0, None, Why.BEHIND),  # here alone
+        (8.0, 0.0, None, Why.WELL),  # the others are slow
+        (0.0, 0.0, -9.0, Why.BEHIND),
+        (0.0, 0.0, 0.0, Why.WELL),
+        (-3.0, None, None, Why.BEHIND),  # beyond half of the limit
+        (-2.0, None, None, Why.WELL),
+        (0.0, -1.0, None, Why.BEHIND),  # half of 1.5 %
+        (None, -8.0, 0.0, Why.SLOW),  # nobody to compare with: the past decides
+        (None, 0.0, -9.0, Why.BEHIND),
+        (None, None, -9.0, Why.SLOW),
+        (None, None, 0.0, Why.WELL),
+        (None, None, None, Why.NOTHING_TO_COMPARE),
+    ],
+)
+def test_the_table(peers: float | None, past: float | None, level: float | None, expected: Why) -> None:
+    assert why(peers, past, level) is expected
+
+
+@pytest.mark.parametrize(
+    ("peers", "past", "level", "expected"),
+    [
+        (0.1, None, None, Why.WELL),
+        (-9.0, None, None, Why.PAIR),
+        (9.0, None, None, Why.PAIR),
+        (-9.0, -9.0, None, Why.SLOW),
+        (9.0, 0.0, None, Why.WELL),
+        (-9.0, None, -9.0, Why.SLOW),
+        (-9.0, 0.0, -9.0, Why.BEHIND),
+    ],
+)
+def test_with_one_peer(peers: float, past: float | None, level: float | None, expected: Why) -> None:
+    found = why(peers, past, level, only_peer=True)
+    assert found is expected or (found is Why.BEHIND and expected is Why.BEHIND)
+
+
+def test_half_of_the_fleet_slower_than_its_past_blames_nobody() -> None:
+    assert why(0.0, -8.0, fleet_changed=True) is Why.CHANGED
+    assert why(8.0, 0.0, fleet_changed=False) is Why.WELL
+    assert why(-8.0, -8.0, fleet_changed=True) is Why.SLOW
+
+
+def test_an_accepted_level_excuses_what_the_node_always_was_and_nothing_else() -> None:
+    assert why(-8.0, 0.0, has_accepted_level=True) is Why.WELL
+    assert why(-8.0, -8.0, has_accepted_level=True) is Why.SLOW
+
+
+def test_a_shared_gpu_is_told_only_where_the_node_is_slow() -> None:
+    assert why(-17.0, shared="1 other process") is Why.SHARED
+    assert why(-1.0, shared="1 other process") is Why.WELL
+
+
+def test_heat_and_memory_ask_for_a_look_or_are_red_by_setting() -> None:
+    def hot(**limits: Any) -> State:
+        off = rate(Against.PEERS, 0.0).model_copy(update={"metric": Metric.TEMPERATURE_C, "is_off": True})
+        return decide(Facts((rate(Against.PEERS, 0.0), off), Tolerances(**limits))).state
+
+    assert hot() is State.LOOK
+    assert hot(also_red=(Metric.TEMPERATURE_C,)) is State.RED
+    assert hot(also_red=(Metric.MEMORY_GB,)) is State.LOOK
+
+
+def test_a_broken_gpu_is_red_whatever_the_figures_say() -> None:
+    assert why(0.0, broken="Xid 79") is Why.BROKEN_GPU
+
+
+def test_noise_that_hides_twice_the_limit() -> None:
+    def noisy(chance: float) -> Why:
+        return decide(Facts((rate(Against.PEERS, 0.0, chance=chance),), Tolerances())).why
+
+    assert noisy(10.0) is Why.WELL
+    assert noisy(10.1) is Why.NOISY
+
+
+def test_scatter_far_outside_is_unsteady_where_nothing_is_worse() -> None:
+    assert why(0.0, unsteady="scatters by 9 %") is Why.UNSTEADY
+    assert why(-8.0, unsteady="scatters by 9 %") is Why.SLOW
+
+
+def test_a_drill_is_a_drill_detected_or_not() -> None:
+    slow = decide(Facts((rate(Against.PEERS, -75.0),), Tolerances(), is_drill=True, num_again=2))
+    assert (slow.state, slow.why) == (State.DRILL, Why.SLOW)
+    missed = decide(Facts((rate(Against.PEERS, 0.0),), Tolerances(), is_drill=True))
+    assert (missed.state, missed.why) == (State.DRILL, Why.DRILL)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "facts", "confirmation"),
+    [
+        (-8.0, {"num_again": 2}, Confirmation.CONFIRMED),
+        (0.0, {"num_again": 2}, Confirmation.CLEARED),
+        (-8.0, {}, Confirmation.PENDING),
+        (-8.0, {"no_rerun": "evicted"}, Confirmation.NO_ANSWER),
+        (-8.0, {"is_planned": False}, Confirmation.NOT_PLANNED),
+    ],
+)
+def test_confirmation(deviation: float, facts: dict[str, Any], confirmation: Confirmation) -> None:
+    planned = (rate(Against.PEERS, -8.0),)
+    decision = decide(Facts((rate(Against.PEERS, deviation),), Tolerances(), planned=planned, **facts))
+    assert decision.confirmation is confirmation
+    if confirmation is Confirmation.CLEARED:
+        assert decision.why is Why.ONCE
+    if confirmation is Confirmation.NO_ANSWER:
+        assert "evicted" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("deviation", "chance", "suspect"), [(-4.0, 0.5, False), (-4.1, 0.5, True), (-4.1, 4.2, False)]
+)
+def test_re_runs_begin_at_four_fifths_of_the_limit(deviation: float, chance: float, suspect: bool) -> None:
+    assert is_suspect([rate(Against.PEERS, deviation, chance=chance)]) is suspect
