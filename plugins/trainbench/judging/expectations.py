@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -65,19 +66,19 @@ def by_peers(
     the same node too. None: no peer at all.
     """
 
+    by_node = [_OthersMedian(some) for some in ({k: v for k, v in values.items() if k not in no_example}, values)]
+
     def expected(key: Key) -> Expected | None:
-        sound = {other: value for other, value in values.items() if other not in no_example}
-        for candidates in (sound, values):
-            others = grouped((other.node, value) for other, value in candidates.items() if other.node != key.node)
-            peers = [statistics.median(of_node) for of_node in others.values()]
-            noun = "peer"
-            if len(peers) < 2:
-                single = [value for other, value in candidates.items() if other != key]
-                if len(single) > len(peers):
-                    peers, noun = single, "other GPU"
-            if len(peers) > 1:
-                variance = median_variance(len(peers)) * median_variance(runs_of_one)
-                return Expected(statistics.median(peers), f"the median of {count(len(peers), noun)}", variance)
+        for others in by_node:
+            peers, noun = others.num_beside(key), "peer"
+            value = others.median_beside(key) if peers > 1 else None
+            if peers < 2:  # each GPU counts, those of the same node too
+                single = [value for other, value in others.values.items() if other != key]
+                peers, noun = len(single), "other GPU" if len(single) > peers else "peer"
+                value = statistics.median(single) if peers > 1 else None
+            if value is not None:
+                variance = median_variance(peers) * median_variance(runs_of_one)
+                return Expected(value, f"the median of {count(peers, noun)}", variance)
         only = next((other for other in values if other != key), None)
         if only is None:
             return None
@@ -85,6 +86,29 @@ def by_peers(
         return Expected(values[only], f"its only peer {name}", median_variance(runs_of_one))
 
     return expected
+
+
+class _OthersMedian:
+    """The median of all nodes but one, without sorting them anew for each; a node counts by the median of its units."""
+
+    def __init__(self, values: Mapping[Key, float]) -> None:
+        self.values = values
+        of_nodes = grouped((key.node, value) for key, value in values.items())
+        self._medians = {node: statistics.median(of_node) for node, of_node in of_nodes.items()}
+        self._ordered = sorted(self._medians.values())
+
+    def num_beside(self, key: Key) -> int:
+        return len(self._medians) - (key.node in self._medians)
+
+    def median_beside(self, key: Key) -> float:
+        own = self._medians.get(key.node)
+        left_out = len(self._ordered) if own is None else bisect_left(self._ordered, own)
+
+        def at(place: int) -> float:
+            return self._ordered[place if place < left_out else place + 1]
+
+        number = self.num_beside(key)
+        return at(number // 2) if number % 2 else (at(number // 2 - 1) + at(number // 2)) / 2
 
 
 def compare_rate(

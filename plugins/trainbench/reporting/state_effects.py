@@ -49,8 +49,8 @@ _NOTES = """
 - **Hot** and **heavy** are red where the parameter `also_red` names temperature or memory.
 - **Look** asks for a person, and opens a notice only when it is there in two nights in a row. **Not checked** does so
   after three nights in a row.
-- **A notice closes** after two nights in a row in which the node is well, or its deviation is below half of what opened
-  it; one without a deviation (failed, missing, a broken GPU) in the first night in which the node is measured and well.
+- **A notice closes** after two nights in a row in which its deviation is below half of what opened it; one without a
+  deviation (failed, missing, a broken GPU) in the first night in which the node is measured and well.
   There is one message when it opens, one when it closes, and none between. A look that turns red sends one more.
 - **Red stays red** on the Fleet page until its notice closes: no later look, noise or age hides it. Once somebody
   **acknowledged** it with a reason, banner and headline are calm; a run that finds it red again is red.
