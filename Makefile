@@ -61,7 +61,7 @@ test-kube-production: setup
 test-kube-rest: setup
 	@$(VENV)/pytest -q tests/kube --ignore tests/kube/test_dags.py --ignore tests/kube/production
 
-test-browser: setup ## our pages in a real Airflow, by a real Chromium (installed by apt where it may be)
+test-browser: setup ## our pages in a real Airflow, by a real Chromium
 	@$(VENV)/pytest -q tests/browser
 
 test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
