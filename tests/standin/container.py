@@ -88,7 +88,9 @@ class Container:
 
     async def stop(self, grace_s: float) -> None:
         if self.process is not None and self.pid is None and self.exit_code is None:
-            self.process.kill()  # still making its root: nothing of the container's own has run
+            # Still making its root. The whole session: a child that unshare has just forked does not yet die with it.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.kill(signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), grace_s)

@@ -1,20 +1,11 @@
-"""How far the demo's nodes are apart: what is read from its output, and the deviations."""
+"""How far the demo's nodes are apart: the deviations."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from repeat_demo import deviations_pct, figures, states_of
+from repeat_demo import deviations_pct, figures
 from tests.builders import make_cpu_result, make_failed
-from trainbench.cluster.local_nodes import TRIAL_NODES
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "terminal-cpu-drill.txt"
-
-
-def test_the_states_are_those_of_the_verdict_s_table() -> None:
-    assert set(states_of(GOLDEN.read_text())) == set(TRIAL_NODES)
 
 
 def test_a_node_deviates_from_the_median_of_the_others() -> None:
