@@ -1,5 +1,8 @@
 """Turns of several pods on one machine: they measure window by window in turn, so that what slows it slows them all.
 
+Turn k of every member runs on the same core, and the next turn on the next one: a member that stayed on the core that
+another program keeps busy would be slower than the others by up to a tenth.
+
 Each member has a file in a shared folder. Its launcher locks the file (flock) for as long as the pod lives, so that the
 kernel releases it however the pod ends; the member writes the number of turns it took into it. The turn is that of the
 member with the fewest turns, the lowest number first. Nobody waits for a member that has ended, nor for long for one
@@ -46,6 +49,7 @@ class SharedTurnstile(Turnstile):
         self._folder, self._number = Path(turns.folder), turns.member
         self._others = [number for number in range(turns.num_members) if number != turns.member]
         self._count = 0
+        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # macOS: none
 
     def arrive(self) -> float:
         self._take_place(0)
@@ -67,7 +71,13 @@ class SharedTurnstile(Turnstile):
             elif time.monotonic() - since > STUCK_LIMIT_S:
                 stuck.add(now)
             time.sleep(POLL_S)
-        yield time.monotonic() - begin
+        if self._cores:
+            os.sched_setaffinity(0, {self._cores[self._count % len(self._cores)]})
+        try:
+            yield time.monotonic() - begin
+        finally:
+            if self._cores:
+                os.sched_setaffinity(0, self._cores)
         self._take_place(self._count + 1)
 
     def leave(self) -> None:

@@ -69,6 +69,27 @@ def test_members_take_turns_in_order_whoever_comes_first(launcher: Launcher) -> 
     assert took == [0, 1, 2] * 4
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to a core")
+def test_a_turn_of_all_members_is_on_one_core_and_the_next_turn_on_the_next(launcher: Launcher) -> None:
+    all_cores = os.sched_getaffinity(0)
+    launcher.start(0)
+    launcher.start(1)
+    members = [launcher.member(number, of=2) for number in range(2)]
+    threads = [threading.Thread(target=member.arrive) for member in members]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = []
+    for _ in range(3):
+        for member in members:
+            with member.turn():
+                took.append(os.sched_getaffinity(0))
+            assert os.sched_getaffinity(0) == all_cores
+    first, second, *_ = [{core} for core in sorted(all_cores)] * 2
+    assert took == [first, first, second, second, *([{sorted(all_cores)[2 % len(all_cores)]}] * 2)]
+
+
 def test_nobody_waits_for_a_member_that_ended_before_its_turn(launcher: Launcher) -> None:
     launcher.start(0)
     launcher.start(1)
