@@ -10,7 +10,7 @@ import pytest
 # Before torch is imported. Of models this small a second thread computes nothing: it spins, for half of the CPU time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.builders.distributed_runs import run_all  # noqa: E402  # imports torch
+from tests.builders.distributed_runs import run_all  # imports torch
 
 
 @pytest.fixture(scope="session")
