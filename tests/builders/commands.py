@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner, Result
 
 from bench_image.contract.result import RunResult
@@ -37,11 +37,12 @@ def whole_document(result: Result) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(result.stdout)
     assert document["exit_code"] == result.exit_code
     if document["command"] in DOCUMENTS:
-        jsonschema.validate(document, _schema(document["command"]))
+        _validator(document["command"]).validate(document)
     return document
 
 
-@cache
-def _schema(command: str) -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads((ROOT / SCHEMAS / schema_file(command)).read_text())
-    return schema
+@cache  # it takes longer to check the schema than to check a document
+def _validator(command: str) -> Draft202012Validator:
+    schema = json.loads((ROOT / SCHEMAS / schema_file(command)).read_text())
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)

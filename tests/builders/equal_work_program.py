@@ -65,15 +65,16 @@ def main(specs: Path, folder: Path) -> None:
 
 def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
     """The losses and what this rank holds after the last step; or the error."""
+    gc.collect()
+    gc.freeze()  # imports and earlier cases: ZeRO-3 would search them for garbage each time that it joins tensors
     try:
-        before = _alive_bytes() if spec.work.model == COUNTED else 0
         group = strategies.join_group(spec)
         built = build_module.build(spec, group.device, group.shard)
         step = TrainStep(spec, built, group)
         if forgetful:
             _forget(step.optimizer_step)
         losses = group.mean_over_ranks([_loss_as_before_a_capture(step) for _ in range(STEPS)])
-        alive = _alive_bytes() - before if spec.work.model == COUNTED else None
+        alive = _alive_bytes() if spec.work.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
         return {"losses": losses, "execution": describe_execution(step)} | held
@@ -100,7 +101,7 @@ def _own_kind(_device: torch.device) -> str:
 
 
 def _alive_bytes() -> int:
-    """Of all tensors of this process, each piece of memory once."""
+    """Of all tensors of this case, each piece of memory once."""
     gc.collect()
     tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor) and thing.device.type == "cpu"]
     storages = [tensor.untyped_storage() for tensor in tensors if not hasattr(tensor, "to_local")]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
+from typer import testing
 
 from tests.builders.databases import DATABASES, empty_database
 from trainbench.history import history as history_module
 from trainbench.history.database import connect, migrate
 from trainbench.history.history import History, open_history
+
+testing._get_command = cache(testing._get_command)  # typer's runner makes the tree of all commands anew for each call
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +41,15 @@ def _schema_from_a_copy(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(params=DATABASES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database."""
+def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that has never held anything."""
     return empty_database(request.param, tmp_path)
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without a row."""
+    return empty_database(request.param, tmp_path, has_tables=True)
 
 
 @pytest.fixture

@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import insert, select
 
-from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.notices import make_notice
 from trainbench.alerting.notice_text import Event, Message, message
 from trainbench.alerting.notify import Sent, _notifier, send_due
 from trainbench.alerting.outbox import Due, Outbox
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
-from trainbench.history.history import History, open_history
+from trainbench.history.history import History
 from trainbench.history.notice_tables import acknowledgements, messages
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 
@@ -30,11 +28,6 @@ AGAIN = "node-2: well again (node_consistency)"
 MAIL = Mail(kind="mail", to=("oncall@example.org",))
 HOOK = Webhook(kind="webhook", connection="oncall", at_least=Level.WARNING)
 DAG = "node_consistency"
-
-
-@pytest.fixture(params=DATABASES)
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    return open_history(empty_database(request.param, tmp_path))
 
 
 class Post:

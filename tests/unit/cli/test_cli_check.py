@@ -139,7 +139,6 @@ def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> Non
     assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
 
 
-@pytest.mark.usefixtures("with_plots")
 @pytest.mark.parametrize("has_verdict", [True, False])
 def test_report_of_what_schema_1_left_behind(home: Path, has_verdict: bool) -> None:
     """The published campaigns, with the verdict of the time and from their result files alone."""

@@ -19,7 +19,7 @@ from trainbench.history import history
 from trainbench.reporting import metrics_csv, plots
 from trainbench.results import campaign_file
 
-FEW, MANY, GOAL = 30, 130, 100_000  # results
+FEW, MANY, GOAL = 20, 60, 100_000  # results
 MOST_BYTES = 1_000_000_000
 PROGRAM_BYTES = 250_000_000  # modules and libraries; the largest is report with 180 MB
 NODES = 10

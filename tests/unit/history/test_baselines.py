@@ -10,7 +10,6 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import past as past_of
 from tests.builders.recorded_nights import records, stored
@@ -24,9 +23,9 @@ NODES = ("node-1", "node-2")
 WHO, WHY = "ada", "the new power limit is intended"
 
 
-@pytest.fixture(params=DATABASES)
-def blank(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    return open_history(empty_database(request.param, tmp_path))
+@pytest.fixture
+def blank(url: str) -> History:
+    return open_history(url)
 
 
 @pytest.fixture

@@ -40,19 +40,23 @@ open_history(sys.argv[1]).record(make_night(int(sys.argv[2]), make_result()))
 """
 
 
-def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(url: str) -> None:
+def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(fresh_url: str) -> None:
     """They start together, all find no schema, and each records a campaign of its own."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN_AND_RECORD, url, str(day)], env=environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", OPEN_AND_RECORD, fresh_url, str(day)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for day in (1, 2, 3)
     ]
     for process in processes:
         _, output = process.communicate(timeout=1200)
         assert process.returncode == 0, output
-    assert sorted(row["campaign_id"] for row in stored(open_history(url), runs)) == ["night-1", "night-2", "night-3"]
+    recorded = stored(open_history(fresh_url), runs)
+    assert sorted(row["campaign_id"] for row in recorded) == ["night-1", "night-2", "night-3"]
 
 
 def test_queries_of_the_dashboard_have_an_index(history: History) -> None:

@@ -95,8 +95,8 @@ def upgraded(url: str) -> History:
     return open_history(url)
 
 
-def test_breaches_and_warnings_are_notices(url: str) -> None:
-    history = upgraded(url)
+def test_breaches_and_warnings_are_notices(fresh_url: str) -> None:
+    history = upgraded(fresh_url)
     opened = {notice.node: notice for notice in history.open_notices()}
 
     assert {node: notice.word for node, notice in opened.items()} == {
@@ -110,15 +110,15 @@ def test_breaches_and_warnings_are_notices(url: str) -> None:
     assert (slow.acknowledgement.who, slow.acknowledgement.at) == ("ada", AT[2])
 
 
-def test_a_message_that_was_sent_is_not_sent_again(url: str) -> None:
-    history = upgraded(url)
+def test_a_message_that_was_sent_is_not_sent_again(fresh_url: str) -> None:
+    history = upgraded(fresh_url)
     told = {row["notice_id"] for row in stored(history, messages)}
 
     assert told == {notice.id for notice in history.open_notices() if notice.node}
 
 
-def test_verdicts_and_marks_are_kept(url: str) -> None:
-    history = upgraded(url)
+def test_verdicts_and_marks_are_kept(fresh_url: str) -> None:
+    history = upgraded(fresh_url)
     rows = {row["node"]: row for row in stored(history, node_verdicts)}
 
     assert {node: (row["state"], row["why"], row["node_state"], row["node_why"]) for node, row in rows.items()} == {
@@ -136,8 +136,8 @@ def test_verdicts_and_marks_are_kept(url: str) -> None:
         assert connection.execute(select(runs)).all() == []
 
 
-def test_new_notices_have_new_ids(url: str) -> None:
+def test_new_notices_have_new_ids(fresh_url: str) -> None:
     """PostgreSQL numbers rows by itself, and does not know of those that were inserted with their ids."""
-    history = upgraded(url)
+    history = upgraded(fresh_url)
     history.record(night(20, {"node-1": 9.0}, {"node-1": Why.SLOW}, suite="another"))
     assert len({notice.id for notice in history.open_notices()}) == 4
