@@ -9,8 +9,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.cost.cost_trend import WorkCost
 from trainbench.params.cost_params import PriceBasis, SpendParams
 from trainbench.prices.price_tables import Price, exact_prices
-from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
-from trainbench.prices.spot import usd_per_useful_gpu_hour
+from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, usd_per_useful_gpu_hour
 
 if TYPE_CHECKING:
     from pandas import DataFrame
