@@ -90,6 +90,7 @@ def quotes(
     """A quote of `num_samples` samples of all epochs, at each price that names this GPU best, or at the given or owned
     one; the cheapest first. Raises QuantityError, also where a detail of the basis is missing.
     """
+    rows: tuple[Price, ...]
     match pricing.basis:
         case Basis.GIVEN:
             if pricing.usd_per_gpu_hour is None:
