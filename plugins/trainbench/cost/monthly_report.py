@@ -65,7 +65,7 @@ def make_report(
     months = months_until(month, params.months)
     of_month = runs[runs.month == month]
     works = work_costs(runs, month, months[-2])
-    prices = other_prices(works, of_month, table, params)
+    prices = other_prices(works, of_month, table, params, made_at.date())
     draft = SpendReport(
         report_id=report_id,
         made_at=made_at,

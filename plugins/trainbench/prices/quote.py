@@ -60,6 +60,7 @@ class Pricing(Frozen):
     basis: Basis = Basis.ON_DEMAND
     usd_per_gpu_hour: float | None = None  # of basis `given`
     interruptions: Interruptions | None = None
+    useful_share: float = 1.0  # of paid spot hours, where no interruptions are given
     ownership: Ownership | None = None
 
 
@@ -81,6 +82,10 @@ class Quote(Frozen):
     as_of: date | None
     stale: bool
     source: str
+
+    @property
+    def offer(self) -> str:
+        return f"{self.provider} {self.instance}, {self.region}"
 
 
 def quotes(
@@ -110,7 +115,7 @@ def quotes(
         usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
         if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
             cut = pricing.interruptions
-            useful, useful_time = cut.useful(instances) if cut else (1.0, 1.0)
+            useful, useful_time = cut.useful(instances) if cut else (pricing.useful_share, pricing.useful_share)
             usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
         hours = work_hours(num_samples, samples_per_s) if samples_per_s else None
         made.append(
