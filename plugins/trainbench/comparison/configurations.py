@@ -16,7 +16,8 @@ from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
-from trainbench.prices.run_cost import RunCost, savings
+from trainbench.prices.quote import savings
+from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
 WORTH_PCT = 1.0  # smaller differences do not matter, however certain

@@ -13,8 +13,8 @@ from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PE
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.prices.list_prices import ListPrice, list_price
-from trainbench.prices.ownership import rent_or_buy
 from trainbench.prices.price_tables import name_parts
+from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
 
 NO_PURCHASE_PRICE = "it has no list price: give its price in purchase_usd"

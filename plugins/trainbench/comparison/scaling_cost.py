@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct
-from trainbench.prices.run_cost import quote
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +38,7 @@ class ScalingPoint:
     def usd(self, num_samples: int) -> float | None:
         if self.usd_per_gpu_hour is None:
             return None
-        return quote(num_samples, self.usd_per_gpu_hour, self.gpus, self.entry.samples_per_s).usd
+        return self.hours(num_samples) * (self.usd_per_gpu_hour * self.gpus)
 
     def price(self, num_samples: int) -> float:
         """USD; GPU-hours where no price is known. Compare prices of `comparable_points` only."""

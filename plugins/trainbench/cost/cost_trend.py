@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import MINUS, figure, percent, usd
-from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,11 +8,12 @@ from typing import Any
 
 from trainbench.core.formats import count, duration, figure, listing, usd
 from trainbench.core.tables import Table, Tone, integer, make_table, text
-from trainbench.cost.estimate import Basis, Estimate
+from trainbench.cost.estimate import Estimate
 from trainbench.figure_catalogue.run_figures import RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
 from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price
+from trainbench.prices.quote import Basis
 
 MAX_OFFERS = 30  # of one table; --json has all
 

@@ -15,7 +15,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.number_checks import positive
 from trainbench.core.user_error import UserError
-from trainbench.cost.estimate import Basis, Estimate, Interruptions, Ownership, Pricing, TrainingJob, estimate
+from trainbench.cost.estimate import Estimate, TrainingJob, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import ComparisonRow
@@ -24,6 +24,7 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible_reason, spec_of
 from trainbench.prices.price_tables import Price, name_parts
+from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
 

@@ -15,8 +15,8 @@ from trainbench.cost.cost_trend import WorkCost, signed_usd, work_costs
 from trainbench.cost.monthly_cost import MonthSpend, Spend, by_month, by_node
 from trainbench.cost.other_prices import OtherPrice, WhatIf, other_prices, what_if
 from trainbench.params.cost_params import PriceBasis, SpendParams, months_until
-from trainbench.prices.energy import JOULES_PER_KWH, energy_usd
 from trainbench.prices.price_tables import Price
+from trainbench.prices.quote import JOULES_PER_KWH, energy_usd
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -65,7 +65,7 @@ def make_report(
     months = months_until(month, params.months)
     of_month = runs[runs.month == month]
     works = work_costs(runs, month, months[-2])
-    prices = other_prices(works, of_month, table, params)
+    prices = other_prices(works, of_month, table, params, made_at.date())
     draft = SpendReport(
         report_id=report_id,
         made_at=made_at,

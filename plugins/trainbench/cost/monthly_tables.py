@@ -34,7 +34,7 @@ from trainbench.figure_catalogue.table_figures import (
     time_columns,
 )
 from trainbench.params.cost_params import PriceBasis
-from trainbench.prices.energy import JOULES_PER_KWH, energy_usd_per_1000_samples
+from trainbench.prices.quote import JOULES_PER_KWH, energy_usd_per_1000_samples
 
 R = TypeVar("R")
 MAX_NODES = 50

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cost.cost_trend import WorkCost
 from trainbench.params.cost_params import PriceBasis, SpendParams
-from trainbench.prices.price_tables import Price, exact_prices
-from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
-from trainbench.prices.spot import usd_per_useful_gpu_hour
+from trainbench.prices.price_tables import Price
+from trainbench.prices.quote import Basis, Pricing, quotes, usd_per_1m_tokens, usd_per_1000_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,7 +41,7 @@ class WhatIf(Frozen):
 
 
 def other_prices(
-    works: Sequence[WorkCost], runs: DataFrame, table: Sequence[Price], params: SpendParams
+    works: Sequence[WorkCost], runs: DataFrame, table: Sequence[Price], params: SpendParams, today: date
 ) -> tuple[OtherPrice, ...]:
     """Other prices for each kind of GPU with a valid run this month, cheapest first. `runs`: this month's."""
     prices = []
@@ -58,7 +58,7 @@ def other_prices(
                 against_paid_pct=100 * (usd / paid - 1) if paid else None,
                 month_usd=usd * hours if hours else None,
             )
-            for label, basis, as_of, usd in _candidates(gpu, table, params)
+            for label, basis, as_of, usd in _candidates(gpu, table, params, today)
         ]
         prices += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
     return tuple(prices)
@@ -88,23 +88,20 @@ def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[Wh
 Candidate = tuple[str, PriceBasis | None, str | None, float]  # label, basis, as of, USD per GPU-hour
 
 
-def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParams) -> list[Candidate]:
+def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParams, today: date) -> list[Candidate]:
     candidates: list[Candidate] = []
     if params.usd_per_gpu_hour is not None:
         candidates.append(("your own price", None, None, params.usd_per_gpu_hour))
     if params.price_basis is PriceBasis.OWNED:
         owned = params.owned_usd_per_gpu_hour
         return [*candidates, ("owned", PriceBasis.OWNED, None, owned)] if owned else candidates
+    pricing = Pricing(basis=Basis(params.price_basis), useful_share=params.spot_useful_share)
     wanted = (params.provider or "").lower()
-    for price in exact_prices(gpu_name, table):
-        usd = price.usd_per_gpu_hour
-        if params.price_basis is PriceBasis.SPOT:
-            if price.spot_usd_per_gpu_hour is None:
-                continue
-            usd = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, params.spot_useful_share)
-        if wanted in price.provider.lower():
-            as_of = price.as_of.isoformat() if price.as_of else None
-            candidates.append((price.offer, params.price_basis, as_of, usd))
+    candidates += [
+        (quote.offer, params.price_basis, quote.as_of.isoformat() if quote.as_of else None, quote.usd_per_gpu_hour)
+        for quote in quotes(gpu_name, table, pricing, today)
+        if wanted in quote.provider.lower()
+    ]
     return candidates
 
 

@@ -26,7 +26,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
-from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"

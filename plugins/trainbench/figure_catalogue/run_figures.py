@@ -275,13 +275,13 @@ RUN_USD = Figure("run_usd", "cost", "USD", "startup.total_s, cost.usd_per_gpu_ho
     of=attrgetter("run_usd"), write=usd, also=("* samples cost",), stored="sum")
 USD_PER_1000_SAMPLES = Figure("usd_per_1000_samples", "per 1K samples", "USD", "cost.cost_per_1000_samples_usd",
     "price per GPU-hour x GPUs / (samples/s x 3600) x 1000, or x 1e6; start-up left out",
-    "trainbench.prices.run_cost.usd_per_1000_samples", "test_run_cost.py::test_the_reference_configurations",
+    "trainbench.prices.quote.usd_per_1000_samples", "test_run_cost.py::test_the_reference_configurations",
     of=attrgetter("usd_per_1000_samples"), write=usd, also=("per 1M samples",), stored="median",
     read="Price per GPU-hour x GPUs / (samples/s x 3600) x 1000; start-up is left out. Per 1M tokens likewise.")
 USD_PER_1M_TOKENS = Figure(
     "usd_per_1m_tokens", "per 1M tokens", "USD", "performance.tokens_per_second, cost.usd_per_gpu_hour",
     "price per GPU-hour x GPUs / (tokens/s x 3600) x 1e6",
-    "trainbench.prices.run_cost.usd_per_1m_tokens", "test_run_cost.py::test_usd_per_million_tokens",
+    "trainbench.prices.quote.usd_per_1m_tokens", "test_run_cost.py::test_usd_per_million_tokens",
     of=attrgetter("usd_per_1m_tokens"), write=usd, stored="median")
 
 # Of an Efficiency

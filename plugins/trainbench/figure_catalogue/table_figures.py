@@ -9,7 +9,7 @@ from typing import TypeVar
 from trainbench.core.formats import duration, percent, share, usd
 from trainbench.core.tables import Column
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.prices.ownership import HOURS_PER_DAY, HOURS_PER_MONTH, HOURS_PER_WEEK, price_of_time
+from trainbench.prices.quote import HOURS_PER_DAY, HOURS_PER_MONTH, HOURS_PER_WEEK, price_of_time
 
 R = TypeVar("R")
 
@@ -109,12 +109,12 @@ RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.to
     "test_hardware_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
 SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
     "100 x (baseline's cost - cost) / the baseline's",
-    "trainbench.prices.run_cost.savings", "test_run_cost.py::test_savings_against_the_baseline",
+    "trainbench.prices.quote.savings", "test_run_cost.py::test_savings_against_the_baseline",
     also=("saving per token", "saving per sample"),
     write=percent)
 PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour; price table",
     "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
-    "trainbench.prices.ownership.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
+    "trainbench.prices.quote.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
     also=("per week", "per month"),
     write=usd)
 EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_samples_usd",
@@ -137,7 +137,7 @@ BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_
     also=("which together do", "budget"))
 RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
     "hours a month, and months, from which owning a GPU costs less than renting it",
-    "trainbench.prices.ownership.rent_or_buy", "test_ownership.py::test_break_even_hours_by_hand",
+    "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_hours_by_hand",
     also=("pays above h a month", "pays after", "choice"))
 MEDIAN_INTERVAL = Figure(
     "median_interval", "true median within", "1/s", "costs.json: works.this.samples_per_s_interval",
@@ -169,7 +169,7 @@ WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
     "J per sample x 1000 / 3.6e6; x PUE x tariff",
-    "trainbench.prices.energy.energy_usd_per_1000_samples", "test_energy.py::test_per_thousand_samples",
+    "trainbench.prices.quote.energy_usd_per_1000_samples", "test_energy.py::test_per_thousand_samples",
     also=("electricity per 1K samples",))
 EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",

@@ -16,8 +16,7 @@ from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
 from trainbench.judging.run_rates import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.prices.energy import measured_joules
-from trainbench.prices.run_cost import RunCost
+from trainbench.prices.run_cost import RunCost, measured_joules
 from trainbench.results.campaign import IMPORTED, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name

@@ -13,7 +13,7 @@ from bench_image.contract.setting import setting
 from trainbench.core.close_matches import did_you_mean
 from trainbench.params.form_fields import FormParams, json_object
 from trainbench.params.variants import DISK, VARIANTS
-from trainbench.prices.ownership import HOURS_PER_MONTH
+from trainbench.prices.quote import HOURS_PER_MONTH
 
 Usd = Annotated[float, Field(gt=0, le=1e9)]
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from bench_image.contract.setting import setting
 from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
 from trainbench.params.refusals import refusal
-from trainbench.prices.ownership import HOURS_PER_MONTH, owned_usd_per_gpu_hour
+from trainbench.prices.quote import HOURS_PER_MONTH, owned_usd_per_gpu_hour
 
 MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
 

@@ -1,25 +1,16 @@
-"""Cost of a run in US dollars. Unknown prices give None, never 0.
-
-Rates in, USD out; each raises QuantityError for what is not a number above 0:
-    usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s) -> USD
-    usd_per_1m_tokens(usd_per_gpu_hour, num_gpus, tokens_per_s) -> USD
-    tokens_per_usd(usd_per_gpu_hour, num_gpus, tokens_per_s) -> tokens
-    quote(num_samples, usd_per_gpu_hour, num_gpus, samples_per_s, epochs=1) -> Quote(num_samples, hours, usd)
-    savings(baseline_usd, usd) -> Savings(usd, pct)
-Of results: price_run(result, price) -> RunCost; campaign_cost(costs) -> CampaignCost.
-Other prices per GPU-hour to put in: spot.py, ownership.py; electricity: energy.py. docs/cost.md has each formula.
-"""
+"""Cost in US dollars of runs that have ended. Unknown prices give None, never 0. The formulas are in quote.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 
 from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
-from trainbench.core.number_checks import not_negative, positive
 from trainbench.prices.price_tables import Price, Spread
+from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
 
 NOT_PRICED = "CPU trial: not priced"
 
@@ -51,49 +42,6 @@ class CampaignCost(Frozen):
     num_unknown: int
 
 
-class Quote(Frozen):
-    """Time and cost of training on a number of samples, those of all epochs together, at a measured rate."""
-
-    num_samples: int
-    hours: float
-    usd: float
-
-
-class Savings(Frozen):
-    """Saving against the baseline in percent; negative: dearer."""
-
-    usd: float
-    pct: float
-
-
-def usd_per_1000_samples(usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float) -> float:
-    """usd_per_gpu_hour * GPUs / (samples/s of all of them * 3600) * 1000."""
-    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(samples_per_s, "samples/s") * 3600) * 1000
-
-
-def usd_per_1m_tokens(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
-    """usd_per_gpu_hour * GPUs / (tokens/s of all of them * 3600) * 1e6."""
-    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(tokens_per_s, "tokens/s") * 3600) * 1e6
-
-
-def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
-    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour."""
-    return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
-
-
-def quote(num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float, epochs: float = 1.0) -> Quote:
-    """Hours = samples * epochs / (samples/s * 3600); USD = hours * price * GPUs. Start-up not counted."""
-    work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
-    hours = work / (positive(samples_per_s, "samples/s") * 3600)
-    return Quote(num_samples=round(work), hours=hours, usd=hours * _usd_per_hour(usd_per_gpu_hour, num_gpus))
-
-
-def savings(baseline_usd: float, usd: float) -> Savings:
-    """Baseline - cost, and that over the baseline in percent. Both for the same work, e.g. per 1K samples."""
-    saved = positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")
-    return Savings(usd=saved, pct=saved / baseline_usd * 100)
-
-
 def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
     """Cost of the run from process start to its result, and per sample and token at its throughput."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
@@ -109,8 +57,8 @@ def price_run(result: RunResult, price: Price | None, price_spread: Spread | Non
         price_as_of=price.as_of.isoformat() if price and price.as_of else None,
         gpu_hours=None if result.spec.work.device is Device.CPU else hours,
         run_usd=hours * usd_per_gpu_hour if hours is not None and usd_per_gpu_hour is not None else None,
-        usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
-        usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
+        usd_per_1000_samples=where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
+        usd_per_1m_tokens=where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
         price_spread=price_spread,
     )
@@ -161,11 +109,9 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
     return None
 
 
-def _where_known(
-    formula: Callable[[float, int, float], float], usd_per_gpu_hour: float | None, num_gpus: int, rate: float | None
-) -> float | None:
-    return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
-
-
-def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
-    return positive(usd_per_gpu_hour, "USD per GPU-hour") * positive(num_gpus, "number of GPUs")
+def measured_joules(result: RunResult) -> float | None:
+    """All GPUs of the run, within the measured windows; None where one of them reports none. One pod's own file of
+    a gang has its own GPUs only.
+    """
+    known = [gpu.energy_j for gpu in result.telemetry.gpus if gpu.energy_j is not None]
+    return math.fsum(known) if len(known) == result.spec.placement.world_size else None

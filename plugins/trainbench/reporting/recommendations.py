@@ -12,7 +12,7 @@ from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.scaling_cost import ScalingPoint, scaling_step, worth_choosing
 from trainbench.core.formats import figure, listing, percent, plural, usd
 from trainbench.core.grouping import grouped
-from trainbench.prices.run_cost import usd_per_1m_tokens
+from trainbench.prices.quote import usd_per_1m_tokens
 from trainbench.reporting.more_gpus import SAMPLES, points_of_work
 from trainbench.results.campaign import Campaign
 

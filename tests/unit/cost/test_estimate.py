@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.estimate import Basis, Interruptions, Ownership, Pricing, TrainingJob, estimate
+from trainbench.cost.estimate import TrainingJob, estimate
 from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
 from trainbench.cost.job_throughput import Rate
 from trainbench.prices.price_tables import Price
+from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing
 
 TODAY = date(2026, 11, 21)
 JOB = TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)

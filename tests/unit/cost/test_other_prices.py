@@ -28,7 +28,9 @@ RUNS = run_table([paid_run(), paid_run()])
 
 
 def tried(**params: Any) -> tuple[OtherPrice, ...]:
-    return other_prices(work_costs(RUNS, "2026-11", "2026-10"), RUNS, TABLE, parse_spend_params(params))
+    return other_prices(
+        work_costs(RUNS, "2026-11", "2026-10"), RUNS, TABLE, parse_spend_params(params), date(2026, 11, 21)
+    )
 
 
 def test_each_price_of_the_same_gpu_cheapest_first() -> None:
@@ -108,5 +110,5 @@ def test_months_over_the_turn_of_a_year() -> None:
 def test_a_pcie_card_is_not_tried_at_the_price_of_another() -> None:
     runs = run_table([paid_run(gpu_name="NVIDIA H100 PCIe")])
     table = (price("SXM", 1.0, gpu="H100"), price("PCIe", 2.0, gpu="H100 PCIe"))
-    actual = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams())
+    actual = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams(), date(2026, 11, 21))
     assert [p.label for p in actual] == ["PCIe x, here"]

@@ -5,7 +5,8 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.number_checks import QuantityError
-from trainbench.prices.energy import energy_usd, energy_usd_per_1000_samples, measured_joules, power_usd_per_hour
+from trainbench.prices.quote import energy_usd, energy_usd_per_1000_samples, power_usd_per_hour
+from trainbench.prices.run_cost import measured_joules
 
 
 def test_by_hand() -> None:

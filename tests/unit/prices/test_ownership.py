@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.prices.ownership import (
+from trainbench.prices.quote import (
     Choice,
     break_even_hours_per_month,
     break_even_months,

@@ -9,16 +9,8 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given_price, price_for
-from trainbench.prices.run_cost import (
-    campaign_cost,
-    price_run,
-    quote,
-    savings,
-    tokens_per_usd,
-    usd_per_1m_tokens,
-    usd_per_1000_samples,
-    with_cost,
-)
+from trainbench.prices.quote import savings, tokens_per_usd, usd_per_1m_tokens, usd_per_1000_samples, work_hours
+from trainbench.prices.run_cost import campaign_cost, price_run, with_cost
 
 H200 = Price(
     provider="OCI",
@@ -44,9 +36,9 @@ class TestFormulas:
 
     def test_ten_thousand_samples_on_four_gpus(self) -> None:
         """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs * $0.60 * 0.50505 = $1.2121."""
-        result = quote(10_000, 0.60, 4, 5.5)
-        assert result.hours == pytest.approx(0.50505, abs=1e-5)
-        assert result.usd == pytest.approx(1.2121, abs=1e-4)
+        hours = work_hours(10_000, 5.5)
+        assert hours == pytest.approx(0.50505, abs=1e-5)
+        assert hours * usd_per_1000_samples(0.60, 4, 5.5) * 5.5 * 3.6 == pytest.approx(1.2121, abs=1e-4)
 
     def test_tokens_per_dollar(self) -> None:
         """18,147 tokens/s * 3600 / $6 = 10,888,200; ancestor A printed 3,025, off by 3600."""
@@ -62,14 +54,12 @@ class TestFormulas:
         document's table says $1.20 in all and, divided by the nodes, $0.030 per 1K.
         """
         samples_per_s = 10_000 / 1800
-        assert quote(10_000, 0.60, 4, samples_per_s).usd == pytest.approx(1.20)
+        assert work_hours(10_000, samples_per_s) == pytest.approx(0.5)
         assert usd_per_1000_samples(0.60, 4, samples_per_s) == pytest.approx(0.120)
 
     def test_every_epoch_reads_all_samples(self) -> None:
-        """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h; 4 * $0.60 * 1.51515 = $3.63636."""
-        result = quote(10_000, 0.60, 4, 5.5, epochs=3)
-        assert result.num_samples == 30_000
-        assert (result.hours, result.usd) == (pytest.approx(1.51515, abs=1e-5), pytest.approx(3.63636, abs=1e-5))
+        """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h."""
+        assert work_hours(10_000, 5.5, epochs=3) == pytest.approx(1.51515, abs=1e-5)
 
     def test_savings_against_the_baseline(self) -> None:
         """10K samples: $2.4155 before, $1.1416 after: $1.2739 less, 1.2739 / 2.4155 = 52.74 %; the guide rounds to 53.
@@ -89,7 +79,7 @@ class TestFormulas:
             with pytest.raises(QuantityError, match=rf"USD per GPU-hour is {wrong:g}: it must be"):
                 formula(wrong, 1, 1.0)
         with pytest.raises(QuantityError, match="epochs is"):
-            quote(1, 1.0, 1, 1.0, epochs=wrong)
+            work_hours(1, 1.0, epochs=wrong)
         with pytest.raises(QuantityError, match="baseline in USD is"):
             savings(wrong, 1.0)
 
@@ -97,7 +87,7 @@ class TestFormulas:
         with pytest.raises(QuantityError, match="number of GPUs is 0"):
             usd_per_1000_samples(1.0, 0, 1.0)
         with pytest.raises(QuantityError, match="number of samples is 0"):
-            quote(0, 1.0, 1, 1.0)
+            work_hours(0, 1.0)
 
 
 class TestPriceRun:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.prices.spot import usd_per_useful_gpu_hour, useful_share, useful_time_share
+from trainbench.prices.quote import usd_per_useful_gpu_hour, useful_share, useful_time_share
 
 
 def test_by_hand() -> None:

@@ -11,9 +11,9 @@ from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE
 from bench_image.contract.options import Recipe
 from bench_image.contract.parse import parse_result
 from sizing_doc import ROOT, SIZED, beyond, by_todays_means, document, least, measured_rows, smallest_table
-from trainbench.cost.estimate import Pricing
 from trainbench.cost.job_estimates import EstimateRequest, by_formula
 from trainbench.cost.job_memory import MemoryFit
+from trainbench.prices.quote import Pricing
 
 
 def test_the_formula_is_within_10_pct_of_every_measured_peak() -> None:

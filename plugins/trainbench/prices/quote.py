@@ -1,0 +1,380 @@
+"""One `Quote` for each price of a GPU-hour: the work's time and money at it. Every formula of money is here, too.
+
+quotes(gpu_name, prices, pricing, today, num_gpus, samples_per_s, num_samples) -> Quotes, the cheapest work first
+The formulas take numbers and return US dollars, shares, hours or months; each raises QuantityError for a number outside
+of its bounds. docs/cost.md lists them with a test by hand for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date
+from enum import StrEnum
+
+from bench_image.contract.frozen import Frozen
+from trainbench.core.formats import figure, usd
+from trainbench.core.number_checks import QuantityError, at_least, lost_share, not_negative, positive, used_share
+from trainbench.prices.list_prices import list_price
+from trainbench.prices.price_tables import Price, exact_prices, given_price
+
+HOURS_PER_DAY, HOURS_PER_WEEK, HOURS_PER_MONTH, HOURS_PER_YEAR = 24.0, 168.0, 730.0, 8760.0  # a month: 8760 / 12
+JOULES_PER_KWH = 3.6e6
+
+
+class Basis(StrEnum):
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    OWNED = "owned"
+    GIVEN = "given"
+
+
+class Interruptions(Frozen):
+    """Interruptions of a spot instance: their rate and the time that each costs. See useful_share."""
+
+    per_day: float
+    checkpoint_every_minutes: float
+    restart_minutes: float
+    wait_minutes: float = 0.0  # minutes until a new instance, while the others are billed
+
+    def useful(self, num_instances: int) -> tuple[float, float]:
+        """Useful shares of the paid hours and of the elapsed time. Raises QuantityError."""
+        hours = (self.checkpoint_every_minutes / 60, self.restart_minutes / 60)
+        of_all = (self.per_day / 24, *hours, num_instances, self.wait_minutes / 60)
+        return useful_share(*of_all), useful_time_share(*of_all)
+
+
+class Ownership(Frozen):
+    """An owned GPU. See owned_usd_per_gpu_hour. `purchase_usd` None: its list price, of the bare card."""
+
+    purchase_usd: float | None = None
+    life_years: float
+    utilisation: float
+    residual_share: float = 0.0
+    opex_usd_per_gpu_hour: float = 0.0
+
+
+class Pricing(Frozen):
+    """The basis of the price, with its details."""
+
+    basis: Basis = Basis.ON_DEMAND
+    usd_per_gpu_hour: float | None = None  # of basis `given`
+    interruptions: Interruptions | None = None
+    useful_share: float = 1.0  # of paid spot hours, where no interruptions are given
+    ownership: Ownership | None = None
+
+
+class Quote(Frozen):
+    """Work on GPUs at one price of a GPU-hour. `usd_per_gpu_hour` counts interruptions; `billed_gpus`: whole instances
+    are billed. None: the rate of the work is unknown, so its time and money are.
+    """
+
+    provider: str
+    instance: str
+    region: str
+    basis: Basis
+    usd_per_gpu_hour: float
+    instances: int
+    billed_gpus: int
+    hours: float | None
+    usd: float | None
+    usd_per_1000_samples: float | None
+    as_of: date | None
+    stale: bool
+    source: str
+
+    @property
+    def offer(self) -> str:
+        return f"{self.provider} {self.instance}, {self.region}"
+
+
+def quotes(
+    gpu_name: str | None, prices: Sequence[Price], pricing: Pricing, today: date,
+    num_gpus: int = 1, samples_per_s: float | None = None, num_samples: int = 1,
+) -> tuple[Quote, ...]:  # fmt: skip
+    """A quote of `num_samples` samples of all epochs, at each price that names this GPU best, or at the given or owned
+    one; the cheapest first. Raises QuantityError, also where a detail of the basis is missing.
+    """
+    rows: tuple[Price, ...]
+    match pricing.basis:
+        case Basis.GIVEN:
+            if pricing.usd_per_gpu_hour is None:
+                raise QuantityError("basis given: give the price of a GPU-hour")
+            rows = (given_price(positive(pricing.usd_per_gpu_hour, "USD per GPU-hour"), gpu_name),)
+        case Basis.OWNED:
+            own = given_price(_owned_usd(pricing.ownership, gpu_name), gpu_name)
+            rows = (own.model_copy(update={"source": "by the purchase price", "instance": "owned"}),)
+        case Basis.SPOT:
+            rows = tuple(price for price in exact_prices(gpu_name, prices) if price.spot_usd_per_hour)
+        case _:
+            rows = exact_prices(gpu_name, prices)
+    made = []
+    for price in rows:
+        instances = math.ceil(num_gpus / price.gpus_per_instance)
+        billed = instances * price.gpus_per_instance
+        usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
+        if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
+            cut = pricing.interruptions
+            useful, useful_time = cut.useful(instances) if cut else (pricing.useful_share, pricing.useful_share)
+            usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
+        hours = work_hours(num_samples, samples_per_s) if samples_per_s else None
+        made.append(
+            Quote(
+                provider=price.provider,
+                instance=price.instance,
+                region=price.region,
+                basis=pricing.basis,
+                usd_per_gpu_hour=usd_per_gpu_hour,
+                instances=instances,
+                billed_gpus=billed,
+                hours=None if hours is None else hours / useful_time,
+                usd=None if hours is None else hours * (usd_per_gpu_hour * billed),  # the price counts interruptions
+                usd_per_1000_samples=where_known(usd_per_1000_samples, usd_per_gpu_hour, billed, samples_per_s),
+                as_of=price.as_of,
+                stale=price.is_stale(today),
+                source=price.source,
+            )
+        )
+    return tuple(sorted(made, key=lambda quote: quote.usd_per_gpu_hour * quote.billed_gpus))
+
+
+def _owned_usd(ownership: Ownership | None, gpu_name: str | None) -> float:
+    if ownership is None:
+        raise QuantityError("basis owned: give the purchase price of a GPU, its life and its utilisation")
+    listed = list_price(gpu_name or "")
+    purchase_usd = listed.usd if ownership.purchase_usd is None and listed else ownership.purchase_usd
+    if purchase_usd is None:
+        raise QuantityError(f"{gpu_name or 'a GPU without a name'} has no list price: give purchase_usd")
+    life_hours = ownership.life_years * HOURS_PER_YEAR
+    costs = (ownership.residual_share, ownership.opex_usd_per_gpu_hour)
+    return owned_usd_per_gpu_hour(purchase_usd, life_hours, ownership.utilisation, *costs)
+
+
+# Work.
+
+
+def usd_per_1000_samples(usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float) -> float:
+    """usd_per_gpu_hour * GPUs / (samples/s of all of them * 3600) * 1000."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(samples_per_s, "samples/s") * 3600) * 1000
+
+
+def usd_per_1m_tokens(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
+    """usd_per_gpu_hour * GPUs / (tokens/s of all of them * 3600) * 1e6."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(tokens_per_s, "tokens/s") * 3600) * 1e6
+
+
+def where_known(
+    formula: Callable[[float, int, float], float], usd_per_gpu_hour: float | None, num_gpus: int, rate: float | None
+) -> float | None:
+    """One of the two formulas above; None where the price or the rate is not known."""
+    return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
+
+
+def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
+    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour."""
+    return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
+
+
+def work_hours(num_samples: float, samples_per_s: float, epochs: float = 1.0) -> float:
+    """Samples * epochs / (samples/s * 3600). Start-up not counted."""
+    work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
+    return work / (positive(samples_per_s, "samples/s") * 3600)
+
+
+def price_of_time(usd_per_gpu_hour: float | None, hours: float) -> float | None:
+    """USD of one GPU for so many hours: price per GPU-hour x hours; None: the price is unknown."""
+    return None if usd_per_gpu_hour is None else usd_per_gpu_hour * hours
+
+
+class Savings(Frozen):
+    """Saving against the baseline in percent; negative: dearer."""
+
+    usd: float
+    pct: float
+
+
+def savings(baseline_usd: float, usd: float) -> Savings:
+    """Baseline - cost, and that over the baseline in percent. Both for the same work, e.g. per 1K samples."""
+    saved = positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")
+    return Savings(usd=saved, pct=saved / baseline_usd * 100)
+
+
+def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
+    return positive(usd_per_gpu_hour, "USD per GPU-hour") * positive(num_gpus, "number of GPUs")
+
+
+# Spot: hours lost to an interruption are paid for, too. For an hour in which all N instances run: each is interrupted r
+# times, and one stops all of them, so the gang is interrupted N r times. An interruption comes at any time between two
+# checkpoints, so half an interval's work is done again on average (Young, Communications of the ACM 17(9), 1974), and
+# `restart_hours` pass from the new instance's start to the first step that is new: all N are paid for both. While the
+# new instance is waited for, the provider takes one instance away and bills the N - 1 others on (AWS EC2 User Guide,
+# "Spot Instance interruptions"): of every hour of waiting a share (N - 1) / N is paid. One instance alone waits for
+# nothing but time.
+#
+#     work = 1 - N r (checkpoint / 2 + restart)     paid = 1 + N r wait (N - 1) / N     elapsed = 1 + N r wait
+#
+# Interruptions during a restart or a wait are not counted: they are rare where the share is worth having.
+
+
+def useful_share(
+    interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float,
+    num_instances: int = 1, wait_hours: float = 0.0,
+) -> float:  # fmt: skip
+    """The share of the paid hours that brings the training on: work / paid. `interruptions_per_hour`: of one instance.
+
+    Raises QuantityError where nothing would be left.
+    """
+    work, waited = _hour_of_a_gang(
+        interruptions_per_hour, checkpoint_every_hours, restart_hours, num_instances, wait_hours
+    )
+    return work / (1 + waited * (num_instances - 1) / num_instances)
+
+
+def useful_time_share(
+    interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float,
+    num_instances: int = 1, wait_hours: float = 0.0,
+) -> float:  # fmt: skip
+    """The share of the time that passes, waiting included: work / elapsed. Raises QuantityError."""
+    work, waited = _hour_of_a_gang(
+        interruptions_per_hour, checkpoint_every_hours, restart_hours, num_instances, wait_hours
+    )
+    return work / (1 + waited)
+
+
+def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> float:
+    """Spot price / useful share: what an hour of work costs. Compare this, not the spot price, with on-demand."""
+    return positive(spot_usd_per_gpu_hour, "spot USD per GPU-hour") / used_share(useful, "useful share")
+
+
+def _hour_of_a_gang(
+    rate: float, checkpoint_every_hours: float, restart_hours: float, num_instances: int, wait_hours: float
+) -> tuple[float, float]:
+    """Work, and hours of waiting, in an hour in which all instances run."""
+    gang_rate = not_negative(rate, "interruptions_per_hour") * positive(num_instances, "num_instances")
+    lost = not_negative(checkpoint_every_hours, "checkpoint_every_hours") / 2
+    lost += not_negative(restart_hours, "restart_hours")
+    work = 1 - gang_rate * lost
+    if work <= 0:
+        raise QuantityError(
+            f"{gang_rate:g} interruptions per hour that take {lost:g} h each leave nothing of the hour: save "
+            "checkpoints more often, or do not use spot"
+        )
+    return work, gang_rate * not_negative(wait_hours, "wait_hours")
+
+
+# Owned GPUs. All money is for one GPU: a server's price / its GPUs.
+
+
+class Choice(StrEnum):
+    RENT = "rent"
+    BUY = "buy"
+
+
+class RentOrBuy(Frozen):
+    """`break_even_*` are None where buying never pays; `why` says it with the figures."""
+
+    choice: Choice
+    rented_usd_per_month: float
+    owned_usd_per_month: float
+    break_even_hours_per_month: float | None
+    break_even_months: float | None
+    why: str
+
+
+def owned_usd_per_gpu_hour(
+    capex_usd: float, life_hours: float, utilisation: float,
+    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
+) -> float:  # fmt: skip
+    """capex x (1 - residual) / (life hours x utilisation) + opex.
+
+    `life_hours`: hours that it is owned, idle ones included; `utilisation`: the share of them in which it works, so
+    that idle hours are paid for by the busy ones. `opex_usd_per_gpu_hour`: per hour of work; running costs that go on
+    while it idles are to be divided by the utilisation first. Raises QuantityError.
+    """
+    worked_hours = positive(life_hours, "life_hours") * used_share(utilisation, "utilisation")
+    return _lost_value_usd(capex_usd, residual_share) / worked_hours + not_negative(opex_usd_per_gpu_hour, "opex")
+
+
+def break_even_hours_per_month(
+    rent_usd_per_gpu_hour: float, capex_usd: float, life_months: float,
+    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
+) -> float | None:  # fmt: skip
+    """Hours of use per month above which owning is cheaper: capex x (1 - residual) / (life months x (rent - opex)).
+
+    None: an hour of an owned GPU costs as much as a rented one even without the purchase, or a month has not that many
+    hours. Raises QuantityError.
+    """
+    a_month_usd = _lost_value_usd(capex_usd, residual_share) / positive(life_months, "life_months")
+    saved = _saved_per_hour(rent_usd_per_gpu_hour, opex_usd_per_gpu_hour)
+    return a_month_usd / saved if saved > 0 and a_month_usd / saved <= HOURS_PER_MONTH else None
+
+
+def break_even_months(
+    rent_usd_per_gpu_hour: float, capex_usd: float, hours_per_month: float,
+    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
+) -> float | None:  # fmt: skip
+    """Months of that use until the rent saved has paid the purchase: capex x (1 - residual) / (hours x (rent - opex)).
+
+    None: never. It says nothing about the GPU's life: `rent_or_buy` does. Raises QuantityError.
+    """
+    lost_usd = _lost_value_usd(capex_usd, residual_share)
+    saved = _saved_per_hour(rent_usd_per_gpu_hour, opex_usd_per_gpu_hour)
+    return lost_usd / (_hours(hours_per_month) * saved) if saved > 0 else None
+
+
+def rent_or_buy(
+    rent_usd_per_gpu_hour: float, capex_usd: float, hours_per_month: float, life_months: float,
+    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
+) -> RentOrBuy:  # fmt: skip
+    """Whether renting or buying costs less over the GPU's life at that use. A tie counts as renting."""
+    rented = positive(rent_usd_per_gpu_hour, "rent per GPU-hour") * _hours(hours_per_month)
+    written_off = _lost_value_usd(capex_usd, residual_share) / positive(life_months, "life_months")
+    owned = written_off + not_negative(opex_usd_per_gpu_hour, "opex") * hours_per_month
+    costs = (residual_share, opex_usd_per_gpu_hour)
+    hours = break_even_hours_per_month(rent_usd_per_gpu_hour, capex_usd, life_months, *costs)
+    choice = Choice.BUY if owned < rented else Choice.RENT
+    pays = "Buying does not pay at any use." if hours is None else f"Buying pays above {figure(hours, 3)} h a month."
+    return RentOrBuy(
+        choice=choice,
+        rented_usd_per_month=rented,
+        owned_usd_per_month=owned,
+        break_even_hours_per_month=hours,
+        break_even_months=break_even_months(rent_usd_per_gpu_hour, capex_usd, hours_per_month, *costs),
+        why=(
+            f"{figure(hours_per_month, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: "
+            f"{choice}. {pays}"
+        ),
+    )
+
+
+def _lost_value_usd(capex_usd: float, residual_share: float) -> float:
+    return positive(capex_usd, "purchase price") * (1 - lost_share(residual_share, "residual_share"))
+
+
+def _saved_per_hour(rent_usd_per_gpu_hour: float, opex_usd_per_gpu_hour: float) -> float:
+    return positive(rent_usd_per_gpu_hour, "rent per GPU-hour") - not_negative(opex_usd_per_gpu_hour, "opex")
+
+
+def _hours(hours_per_month: float) -> float:
+    if not 0 < hours_per_month <= HOURS_PER_MONTH:
+        raise QuantityError(f"hours_per_month is {hours_per_month:g}: a month has {HOURS_PER_MONTH:g} h at most")
+    return hours_per_month
+
+
+# Electricity: of the GPUs only, because the host's power is not measured.
+
+
+def energy_usd(joules: float, usd_per_kwh: float, pue: float = 1.0) -> float:
+    """kWh x PUE x tariff. `pue`: the building's energy over the machines', 1 or more. Raises QuantityError."""
+    kwh = not_negative(joules, "energy in joules") / JOULES_PER_KWH
+    return kwh * at_least(pue, 1.0, "PUE") * positive(usd_per_kwh, "USD per kWh")
+
+
+def power_usd_per_hour(watts: float, usd_per_kwh: float, pue: float = 1.0) -> float:
+    """Cost per hour of a steady power draw: a part of the running cost of an owned GPU. Raises QuantityError."""
+    return energy_usd(not_negative(watts, "power in watts") * 3600, usd_per_kwh, pue)
+
+
+def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pue: float = 1.0) -> float:
+    """Energy cost from `telemetry.energy_per_sample_j`, which holds all GPUs of the run. Raises QuantityError."""
+    return energy_usd(joules_per_sample * 1000, usd_per_kwh, pue)
