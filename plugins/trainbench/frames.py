@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
@@ -25,7 +24,7 @@ from trainbench.cost.monthly_cost import by_month
 from trainbench.cost.paid_runs import paid_runs
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
 from trainbench.history import run_tables
-from trainbench.history.database import HistoryError
+from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import months_until, start_of
 from trainbench.reporting.metrics_csv import metric_rows
@@ -81,12 +80,8 @@ def node_history(*nodes: str, store: str | None = None) -> DataFrame:
     query = select(*columns).where(run_tables.OURS).order_by(table.c.started_at, table.c.run_id)
     if nodes:
         query = query.where(table.c.node.in_(nodes))
-    engine = _history(store).engine
-    try:
-        with engine.connect() as connection:
-            rows: Sequence[Any] = connection.execute(query).mappings().all()
-    except SQLAlchemyError as error:
-        raise HistoryError.of(engine.url, error) from None
+    with transaction(_history(store).engine) as connection:
+        rows: Sequence[Any] = connection.execute(query).mappings().all()
     return _frame(rows, [each.name for each in STORED], PER_NODE)
 
 

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import Status
-from trainbench.history.database import HistoryError
+from trainbench.history.database import transaction
 from trainbench.history.history import History
 from trainbench.history.run_tables import OURS, runs
 
@@ -46,11 +45,8 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
         .where(OURS, (runs.c.started_at >= since) & (runs.c.started_at < until))
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
-    try:
-        with history.engine.begin() as connection:
-            rows = connection.execute(query).mappings().all()
-    except SQLAlchemyError as error:
-        raise HistoryError.of(history.engine.url, error) from None
+    with transaction(history.engine) as connection:
+        rows = connection.execute(query).mappings().all()
     return run_table([_named(row) for row in rows])
 
 

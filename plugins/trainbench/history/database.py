@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import re
 import sqlite3
+import stat
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from trainbench.core.user_error import UserError
+from trainbench.results import local_files
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -26,6 +30,9 @@ LOCK_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 15
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
 POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
+SQLITE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
+# What a damaged database makes drivers, alembic and our own code raise.
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError)
 
 # Alembic keeps the running migration in module globals: one thread of a process at a time.
 _one_thread = threading.Lock()
@@ -36,6 +43,11 @@ class HistoryError(StoreError):
 
     @classmethod
     def of(cls, url: URL, error: Exception) -> HistoryError:
+        if isinstance(error, DAMAGED):
+            return cls(
+                f"history {without_secrets(url)} holds a value that is not ours ({type(error).__name__}): check the "
+                "disk, restore a backup, or fill an empty database by `trainbench reindex`"
+            )
         reason = cause_of(url, error)
         return cls(f"history {without_secrets(url)}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
 
@@ -61,7 +73,8 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
 
     `timeout_s`: of one connection to PostgreSQL, where the address sets no `connect_timeout`.
     """
-    parsed = _parsed(url or read_settings().history_url or _inside(store or open_store()))
+    url = url or read_settings().history_url
+    parsed = _parsed(url) if url else _inside(store or open_store())
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:
@@ -73,7 +86,7 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
     def _begin(connection: Connection) -> None:
         # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one notice.
         if connection.get_execution_options().get("is_write"):
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_WRITE_LOCK})
+            _postgres_lock(connection, POSTGRES_WRITE_LOCK)
 
     return engine
 
@@ -94,13 +107,29 @@ def migrate(engine: Engine) -> None:
             config.set_main_option("script_location", str(scripts).replace("%", "%%"))
             config.set_main_option("path_separator", "os")
             command.upgrade(config, "head")
+    except HistoryError:
+        raise
     except CommandError as error:
         raise HistoryError(
             f"history {without_secrets(engine.url)} was written by another version of trainbench: {error}; set "
             f"{HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the artefacts"
         ) from None
-    except (OSError, SQLAlchemyError, sqlite3.Error) as error:
+    except (OSError, SQLAlchemyError, sqlite3.Error, *DAMAGED) as error:
         raise HistoryError.of(engine.url, error) from None
+
+
+@contextmanager
+def transaction(engine: Engine, write: bool = False) -> Iterator[Connection]:
+    """Raises HistoryError, in a read also for a value that is not ours; in a write such a value may be the caller's."""
+    try:
+        with engine.execution_options(is_write=write).begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise HistoryError.of(engine.url, error) from None
+    except DAMAGED as error:
+        if write or isinstance(error, UserError):
+            raise
+        raise HistoryError.of(engine.url, error) from error
 
 
 def _plain(name: str | None) -> str:
@@ -131,21 +160,23 @@ def _parsed(url: str) -> URL:
         backend = ""
     except ImportError:
         backend = parsed.get_backend_name()  # a known database without its driver: connecting reports that
-    if backend not in ("sqlite", "postgresql"):
+    if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and "+" in parsed.drivername):
         scheme = re.match(r"[a-z0-9+]{1,40}(?=://)", url)  # the rest may hold a password
         kind = scheme[0] if scheme else "..."
         raise HistoryError(
             f"history URL of kind '{kind}': allowed are sqlite:///FILE and postgresql://...; set {HISTORY_ENV}"
         )
+    if backend == "postgresql" and url.count("@") > 1:  # else a part of the password would be read as the host
+        raise HistoryError(f"history URL of kind '{backend}' holds @ twice: write it as %40 in a user or password")
     return parsed
 
 
-def _inside(store: Store) -> str:
+def _inside(store: Store) -> URL:
     if not store.is_local:
         raise HistoryError(
             f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
         )
-    return f"sqlite:///{Path(store.root.path) / HISTORY_FILE}"
+    return URL.create("sqlite", database=str(Path(store.root.path) / HISTORY_FILE))
 
 
 def _sqlite(url: URL) -> Engine:
@@ -154,6 +185,10 @@ def _sqlite(url: URL) -> Engine:
             f"history URL '{without_secrets(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite"
         )
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
+
+    @event.listens_for(engine, "do_connect")
+    def _check_files(*_: Any) -> None:
+        _refuse_links(str(url.database))
 
     @event.listens_for(engine, "connect")
     def _no_implicit_begin(connection: Any, _record: Any) -> None:
@@ -167,21 +202,46 @@ def _sqlite(url: URL) -> Engine:
     return engine
 
 
+def _refuse_links(database: str) -> None:
+    """SQLite follows links and waits at FIFOs, and others may write into a store."""
+    for file in (Path(database + suffix) for suffix in SQLITE_FILES):
+        with suppress(OSError):  # it is not there
+            if not stat.S_ISREG(file.lstat().st_mode):
+                raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
+
+
 @contextmanager
 def _migration_lock(engine: Engine) -> Iterator[Connection]:
     """A transaction that only one process holds at a time."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_LOCK})
+            _postgres_lock(connection, POSTGRES_LOCK)
             yield connection
         return
     file = Path(str(engine.url.database))
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_name(f"{file.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    _refuse_links(str(file))
+    lock = file.with_name(f"{file.name}.lock")
+    with local_files.open_lock(lock) as held:
+        until = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > until:
+                raise HistoryError(
+                    f"history {file}: another process has held {lock} for {LOCK_TIMEOUT_S} s: `fuser {lock}` names it; "
+                    "end it if it hangs, and try again"
+                )
+            time.sleep(0.05)
         _use_wal(engine)
         with engine.execution_options(is_write=True).begin() as connection:
             yield connection
+
+
+def _postgres_lock(connection: Connection, key: int) -> None:
+    connection.execute(text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": f"{LOCK_TIMEOUT_S}s"})
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 
 def _use_wal(engine: Engine) -> None:

@@ -5,19 +5,18 @@ SQLite in the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline
 from trainbench.history.baselines import accept, read_baselines, revoke
-from trainbench.history.database import CONNECT_TIMEOUT_S, HistoryError, connect, migrate
+from trainbench.history.database import CONNECT_TIMEOUT_S, connect, migrate, transaction
 from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
@@ -139,10 +138,5 @@ class History:
         with self._transaction() as connection:
             return read_fleet_state(connection, now, fresh)
 
-    @contextmanager
-    def _transaction(self, write: bool = False) -> Iterator[Connection]:
-        try:
-            with self.engine.execution_options(is_write=write).begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise HistoryError.of(self.engine.url, error) from None
+    def _transaction(self, write: bool = False) -> AbstractContextManager[Connection]:
+        return transaction(self.engine, write)

@@ -31,6 +31,12 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
         return _regular(os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder), path)
 
 
+def open_lock(path: Path) -> BinaryIO:
+    """Open a lock's file, which is made if need be and never written. Raises OSError as `open_regular` does."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    return _regular(os.open(path, flags, 0o666), path)
+
+
 def write_file(path: Path, content: Iterable[bytes], root: Path) -> None:
     """Write `path` below `root`, with its folders; a reader sees the old content or the new, never half."""
     root.mkdir(parents=True, exist_ok=True)

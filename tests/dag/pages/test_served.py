@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,21 @@ def test_without_the_database_a_page_says_so_and_airflow_goes_on(
     assert reply.status_code == 503
     assert "Airflow itself is not affected" in reply.text
     assert client.get("/api/v2/version").status_code == 200
+
+
+CSV = [f"?table={name}&format=csv" for name in ("heat", "nodes", "open", "closed")]
+CSV += [f"{page}?format=csv" for page in ("runs", "strategies", "costs", "nodes/node-3")]
+
+
+@pytest.mark.parametrize("path", ["", "runs", "strategies", "costs", "nodes/node-3", *CSV])
+def test_a_damaged_history_is_an_error_and_no_empty_table(client: Any, own_pages: Path, path: str) -> None:
+    with closing(sqlite3.connect(own_pages / "history.db")) as connection:
+        for table in ("runs", "works", "node_verdicts", "notices"):
+            connection.execute(f"DROP TABLE {table}")
+
+    reply = get(client, path)
+    assert reply.status_code == 503
+    assert "no such table" in reply.text
 
 
 def test_nothing_but_our_own_files_may_run_or_be_loaded(client: Any, pages: Path) -> None:

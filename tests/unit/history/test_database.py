@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -83,6 +85,8 @@ def test_the_database_lies_in_the_store(tmp_path: Path, monkeypatch: pytest.Monk
         ("postgresql+psycopg://127.0.0.1:1/db?user=me&sslpassword=secret&nonsense=secret", "127.0.0.1:1/db: "),
         ("postgresql+psycopg://user:1/secret@127.0.0.1:1/db", "history postgresql://127.0.0.1:1/db: "),
         ("postgresql+psycopg://user:secret%40db.example/db", "kind 'postgresql.psycopg'"),
+        ("postgresql+psycopg://user:p@secret@127.0.0.1:1/db", "holds @ twice: write it as %40"),
+        ("sqlite+pysqlcipher://:secret@/file.sqlite", "'sqlite.pysqlcipher': allowed are"),
         ("user:secret@127.0.0.1:1/db", r"kind '\.\.\.'"),
         ("secret", r"kind '\.\.\.'"),
     ],
@@ -92,6 +96,49 @@ def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad
         open_history(bad)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["history.sqlite", "history.sqlite-wal", "history.sqlite.lock"])
+@pytest.mark.parametrize("make", ["link", "fifo"])
+def test_a_link_or_fifo_in_place_of_a_file_of_the_history_is_refused(name: str, make: str, tmp_path: Path) -> None:
+    """SQLite and the lock would empty the file behind a link, and wait for ever for a FIFO's other end."""
+    (victim := tmp_path / "victim").write_text("somebody's file")
+    (file := tmp_path / "store" / name).parent.mkdir()
+    if make == "link":
+        file.symlink_to(victim)
+    else:
+        os.mkfifo(file)
+    with pytest.raises(HistoryError, match=f"{name} is a link or no regular file: put the real file there"):
+        open_history(f"sqlite:///{tmp_path}/store/history.sqlite")
+    assert victim.read_text() == "somebody's file"
+
+
+def test_a_lock_that_another_process_holds_is_waited_for_until_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainbench.history.database.LOCK_TIMEOUT_S", 0)
+    with (tmp_path / "history.sqlite.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(HistoryError, match=r"another process has held .*lock for 0 s: `fuser .*` names it; end it"):
+            open_history(f"sqlite:///{tmp_path}/history.sqlite")
+
+
+@pytest.mark.parametrize("name", ["100%25", "a?b=c", "a#b"])
+def test_the_history_lies_in_a_store_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    open_history(store=open_store(str(tmp_path / name)))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "history.sqlite").is_file()
+
+
+def test_every_read_of_a_damaged_history_ends_in_one_sentence(tmp_path: Path) -> None:
+    """SQLite holds a text in a column of times."""
+    history = open_history(f"sqlite:///{tmp_path}/history.sqlite")
+    history.record(make_night(1, make_result()))
+    with history.engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET started_at = 'no time'"))
+    with pytest.raises(HistoryError, match="holds a value that is not ours"):
+        history.last_measured(datetime(2000, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(("option", "timeout_s"), [("", 15), ("?connect_timeout=60", 60)])

@@ -17,12 +17,11 @@ from functools import lru_cache
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.states import FRESH
 from trainbench.history.baselines import read_baselines
-from trainbench.history.database import HistoryError, without_secrets
+from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
 from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.history.summary_tables import node_verdicts, works
@@ -208,15 +207,5 @@ class Pages:
         if self.connection is not None and not write:
             yield self.connection
             return
-        try:
-            with self.engine.execution_options(is_write=write).begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise HistoryError.of(self.engine.url, error) from None
-        except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
-            if write:  # a request held an impossible value
-                raise
-            raise HistoryError(
-                f"history {without_secrets(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "
-                "check the disk, restore a backup, or fill an empty database by `trainbench reindex`"
-            ) from error
+        with transaction(self.engine, write) as connection:
+            yield connection
