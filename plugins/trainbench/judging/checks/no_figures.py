@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from bench_image.contract.result import RunError, RunResult, Status
 from trainbench.core.formats import count, listing, one_line
@@ -10,7 +10,6 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level
 from trainbench.pods.pod_end import NOT_FREE, EndKind
 
-HEADLINE = "No run gave a figure."
 MAX_CAUSE = 160  # characters of the first error message of each cause
 _CAUSES = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
 
@@ -32,10 +31,6 @@ def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[
             resolution=_next_step(results),
         ),
     )
-
-
-def is_among(findings: Iterable[Finding]) -> bool:
-    return any(finding.category == NO_FIGURE for finding in findings)
 
 
 def _causes(errors: Sequence[RunError]) -> str:

@@ -1,46 +1,41 @@
-"""Clues to a node that is slow or takes more memory: one for each cause that distinguishes it from its peers.
+"""Clues to a node that is slow, hot or takes more memory: one for each cause that distinguishes it from its peers.
 
-They are ranked by the share of its deviation that each can explain.
-
-The share of samples/s that a clue explains is an upper bound:
+Those to slowness are ranked by the share of the deviation that each can explain, an upper bound:
 
 - a clock g % below the peers' costs at most g %: work that waits for memory or the host loses less;
 - a node that waits a share w of its time where its peers wait v loses 1 - (1 - w) / (1 - v) by it;
 - input of b bytes a second over a link of B bytes a second takes b / B of the time, if nothing hides it.
+
+Figures are medians over runs, of each run the poorest GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Gpu, GpuTelemetry
 from bench_image.contract.work import Device
 from trainbench.core.formats import listing
+from trainbench.core.grouping import grouped
+from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Clue
-from trainbench.figure_catalogue.run_figures import GPU_UTILISATION_MEAN_PCT
-from trainbench.judging.diagnosis.gpu_clues import (
-    THROTTLES,
-    clock_clues,
-    ecc_clues,
-    matmul_clues,
-    other_gpu_clues,
-    other_process_clues,
+from trainbench.figure_catalogue.run_figures import (
+    GPU_UTILISATION_MEAN_PCT,
+    POWER_MEAN_W,
+    SM_CLOCK_MEAN_MHZ,
+    TEMPERATURE_MEAN_C,
 )
-from trainbench.judging.diagnosis.peer_gaps import (
-    Case,
-    best_link,
-    common_execution,
-    common_host,
-    common_versions,
-    differing,
-    peer_gap,
-    poorest_link,
-)
+from trainbench.results.setups import setup_of, versions
+from trainbench.results.shared_gpu import SharedGpu, shared_by
 
 # Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
 MOST_OF_IT = 0.5
 A_PART_OF_IT = 0.1
-# Of the measured window; below this, stolen CPU time cannot cost 5 %.
+# Of the measured window; below this, neither a throttle class nor stolen CPU time can cost 5 %.
+MIN_THROTTLE_SHARE_PCT = 5.0
 MIN_STEAL_PCT = 5.0
 # Published copy rates of eight links of one host lie within 0.2 %: several times what fleets show.
 MIN_H2D_GAP_PCT = 10.0
@@ -50,6 +45,47 @@ MIN_COMMUNICATION_POINTS = 2.0
 MIN_UTILISATION_POINTS = 5.0
 MIN_BUSY_HOST_POINTS = 30.0
 FULL_MEMORY_PCT = 95.0
+MIN_CLOCK_GAP_PCT = 3.0
+MIN_POWER_LIMIT_GAP_PCT = 2.0
+MIN_MATMUL_GAP_PCT = 3.0
+SAME_CLOCK_PCT = 1.0
+MIN_HOTTER_C = 5.0
+MIN_POWER_GAP_PCT = 5.0
+MIN_TOTAL_GAP_PCT = 1.0
+
+Read = Callable[[RunResult], float | None]
+
+
+class Case(NamedTuple):
+    """The evidence on a node. `own`: its valid runs; `peers`: those of its group's healthy nodes. `off_pct`: percent of
+    samples/s that it lacks, 0 where another metric is off. `troubles`: conditions that the cluster reports.
+    """
+
+    own: Sequence[RunResult]
+    peers: Sequence[RunResult]
+    off_pct: float
+    troubles: Sequence[str] = ()
+
+    def gap(self, read: Read) -> Gap | None:
+        own, peers = known_median(map(read, self.own)), known_median(map(read, self.peers))
+        return Gap(own, peers) if own is not None and peers is not None else None
+
+
+class Gap(NamedTuple):
+    own: float
+    peers: float
+
+    @property
+    def pct(self) -> float:
+        return 100 * (self.own - self.peers) / self.peers if self.peers else 0.0
+
+    @property
+    def points(self) -> float:
+        """Own minus peers, in percentage points."""
+        return self.own - self.peers
+
+
+Look = Callable[[Case], Iterator[Clue]]
 
 
 def slow_clues(case: Case) -> tuple[Clue, ...]:
@@ -62,8 +98,53 @@ def slow_clues(case: Case) -> tuple[Clue, ...]:
 
 def memory_clues(case: Case) -> tuple[Clue, ...]:
     """Clues for more memory: differences that change the bytes that torch allocates."""
-    differences = (clue for clue in difference_clues(case) if clue.category != "other_host")
-    return (*other_gpu_clues(case), *allocator_clues(case), *differences)
+    clues = (clue for look in (_OTHER_MEMORY, _RETRIES, _differences) for clue in look(case))
+    return tuple(clue for clue in clues if clue.category != "other_host")
+
+
+def temperature_clues(case: Case) -> tuple[Clue, ...]:
+    """Clues for a hot node: at the same power the cooling is the cause, else the power."""
+    heat, power = case.gap(TEMPERATURE_MEAN_C.value), case.gap(POWER_MEAN_W.value)
+    if heat is None or heat.points <= 0:
+        return ()
+    measured, expected = f"{heat.own:.0f} °C", f"{heat.peers:.0f} °C as on its peers"
+    if power is None:
+        category, cause = "hot", "it is hotter than its peers; what power it draws is not known"
+        resolution = "check fans, air flow and inlet, and compare its power with that of its peers"
+    else:
+        measured, expected = f"{measured} at {power.own:.0f} W", f"{expected} at {power.peers:.0f} W"
+        category, cause = "cooling", "it is hotter though it draws no more power than its peers: it is cooled worse"
+        resolution = "check fans, dust, air flow and inlet temperature, then the GPU's heat sink"
+        if power.pct >= MIN_POWER_GAP_PCT:
+            category = "high_power"
+            cause = f"it draws {power.pct:.0f} % more power than its peers, which becomes heat"
+            resolution = "compare its power limit and clocks with its peers'"
+    return (Clue(category=category, measured=measured, expected=expected, cause=cause, resolution=resolution),)
+
+
+# --- figures that differ from the peers' ------------------------------------------------------------------------------
+
+
+def _gap(
+    category: str,
+    read: Read,
+    is_seen: Callable[[Gap], bool],
+    measured: str,
+    expected: str,
+    cause: str,
+    resolution: str,
+    explains: Callable[[Case, Gap], float | None] = lambda case, gap: None,
+) -> Look:
+    """A look at one figure. The texts may hold {own}, {peers} and {less}, the percent that it is below its peers."""
+
+    def look(case: Case) -> Iterator[Clue]:
+        gap = case.gap(read)
+        if gap and is_seen(gap):
+            texts = {"measured": measured, "expected": f"{expected} as on its peers", "cause": cause}
+            filled = {name: text.format(**gap._asdict(), less=-gap.pct) for name, text in texts.items()}
+            yield Clue(category=category, **filled, resolution=resolution, explains_pct=explains(case, gap))
+
+    return look
 
 
 def waited_pct(own_pct: float, peers_pct: float) -> float:
@@ -71,12 +152,100 @@ def waited_pct(own_pct: float, peers_pct: float) -> float:
     return 100 * (1 - (100 - own_pct) / (100 - peers_pct)) if peers_pct < 100 else 0.0
 
 
-# Other clues imply these: a hot GPU multiplies slowly, and one that waits for its data is not busy.
-_CONSEQUENCES = {
-    "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "other_processes"},
-    "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
-    "slow_host_to_device": {"pcie_degraded"},
-}
+def _waited(_: Case, wait: Gap) -> float:
+    return waited_pct(wait.own, wait.peers)
+
+
+def _stolen(case: Case, steal: Gap) -> float | None:
+    return _waited(case, steal) if all(run.spec.work.device is Device.CPU for run in case.own) else None
+
+
+def _copies_pct(case: Case, _: Gap | None = None) -> float | None:
+    """Percent of samples/s that slower copies of the input cost at most; None where other data may use the link:
+    several GPUs, or a paged optimizer.
+    """
+    if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
+        return None
+    share = case.gap(_copying_pct)
+    return max(share.points, 0.0) if share else None
+
+
+def _copying_pct(run: RunResult) -> float | None:
+    mb, gb = run.performance.input_mb_per_s, run.probes.h2d_gb_per_s
+    return 100 * mb / 1000 / gb if mb is not None and gb else None
+
+
+def _memory_total_gb(run: RunResult) -> float | None:
+    totals = [gpu.memory_total_bytes / 1e9 for gpu in _gpus([run]) if gpu.memory_total_bytes is not None]
+    return min(totals, default=None)
+
+
+_MATMUL = _gap(
+    "slow_gpu", lambda run: run.probes.matmul_tflops, lambda gap: gap.pct <= -MIN_MATMUL_GAP_PCT,
+    "{own:.0f} TFLOP/s", "{peers:.0f} TFLOP/s",
+    "a bare matrix multiplication is {less:.1f} % slower than on its peers: it is the GPU itself, not data or host",
+    "run dcgmi diag on the GPU, and swap it with a neighbour to see whether the fault moves with it",
+    lambda _, gap: -gap.pct,
+)  # fmt: skip
+_DATA = _gap(
+    "slow_data", lambda run: run.performance.loader_wait_pct, lambda gap: gap.points >= MIN_WAIT_POINTS,
+    "waits for data {own:.1f} % of the time", "{peers:.1f} %", "training waited for its data {own:.1f} % of the time",
+    "check the disk or mount that the data comes from, and how many CPUs the pod has", _waited,
+)  # fmt: skip
+_RETRIES = _gap(
+    "allocator_retries", lambda run: run.memory.alloc_retries, lambda gap: gap.points >= 1,
+    "{own:g} allocator retries", "{peers:g}",
+    "torch ran out of free GPU memory and had to free cached blocks and allocate again",
+    "see what else holds memory on this GPU, and whether it is as large as its peers'",
+)  # fmt: skip
+_STEAL = _gap(
+    "cpu_steal", lambda run: run.telemetry.host.cpu_steal_pct, lambda gap: gap.points >= MIN_STEAL_PCT,
+    "{own:.0f} % stolen", "{peers:.0f} %", "the host gave {own:.0f} % of this machine's CPU time to others",
+    "move the node to a quieter host, or use dedicated CPUs", _stolen,
+)  # fmt: skip
+_FULL_HOST = _gap(
+    "host_memory_full", lambda run: run.telemetry.host.memory_used_pct,
+    lambda gap: gap.own >= FULL_MEMORY_PCT > gap.peers,
+    "{own:.0f} % of the host's memory in use", "{peers:.0f} %",
+    "the host's memory is full, so it swaps or drops its cache", "find what holds the memory on the node, and end it",
+)  # fmt: skip
+_BUSY_HOST = _gap(
+    "busy_host", lambda run: run.telemetry.host.cpu_utilisation_mean_pct,
+    lambda gap: gap.points >= MIN_BUSY_HOST_POINTS, "host CPUs {own:.0f} % busy", "{peers:.0f} %",
+    "the host's CPUs were {own:.0f} % busy, those of its peers {peers:.0f} %",
+    "find what computes on the node (top), and keep other work off GPU nodes",
+)  # fmt: skip
+_H2D = _gap(
+    "slow_host_to_device", lambda run: run.probes.h2d_gb_per_s, lambda gap: gap.pct <= -MIN_H2D_GAP_PCT,
+    "{own:.1f} GB/s", "{peers:.1f} GB/s", "copies from host to GPU are {less:.0f} % slower than on its peers",
+    "check the PCIe link, NUMA placement and the host's memory channels", _copies_pct,
+)  # fmt: skip
+_IDLE_GPU = _gap(
+    "gpu_waits", GPU_UTILISATION_MEAN_PCT.value, lambda gap: gap.points <= -MIN_UTILISATION_POINTS,
+    "GPU busy {own:.0f} % of the time", "{peers:.0f} %",
+    "the GPU was busy {own:.0f} % of the time, its peers' {peers:.0f} %: it waits for work",
+    "look at the host: CPU frequency governor, NUMA placement of the pod, other work on its CPUs",
+)  # fmt: skip
+_OTHER_MEMORY = _gap(
+    "other_gpu_memory", _memory_total_gb, lambda gap: abs(gap.pct) >= MIN_TOTAL_GAP_PCT,
+    "{own:.1f} GB of GPU memory", "{peers:.1f} GB", "its GPU has {own:.1f} GB of memory, its peers' {peers:.1f} GB",
+    "see whether it is another model or partitioned (MIG), and compare it with its own kind only",
+)  # fmt: skip
+
+
+def _communication(case: Case) -> Iterator[Clue]:
+    bus = case.gap(lambda run: run.probes.allreduce_bus_gb_per_s)
+    rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
+    return _gap(
+        "slow_communication", lambda run: run.communication.exposed_pct,
+        lambda gap: gap.points >= MIN_COMMUNICATION_POINTS,
+        "waits for communication {own:.1f} % of the time", "{peers:.1f} %",
+        "its GPUs waited for each other {own:.1f} % of the time" + rate,
+        "check NVLink (nvidia-smi nvlink -s) and the topology (nvidia-smi topo -m) against a good node", _waited,
+    )(case)  # fmt: skip
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
 
 
 def _drill(case: Case) -> Iterator[Clue]:
@@ -91,6 +260,45 @@ def _drill(case: Case) -> Iterator[Clue]:
         )
 
 
+def _ecc(case: Case) -> Iterator[Clue]:
+    errors = _worst(case.own, lambda gpu: gpu.ecc_uncorrected)
+    rows = _worst(case.own, lambda gpu: gpu.remapped_rows)
+    if errors or (rows and rows > (_worst(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
+        yield Clue(
+            category="ecc_errors",
+            measured=f"{errors or 0:g} uncorrected errors, {rows or 0:g} remapped rows",
+            expected="0",
+            cause="the GPU's memory has faults",
+            resolution="drain the node, reset the GPU, and have it exchanged if the count grows",
+        )
+
+
+def _worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
+    values = (read(gpu) for run in runs for gpu in run.telemetry.gpus)
+    return max((value for value in values if value is not None), default=None)
+
+
+def _other_processes(case: Case) -> Iterator[Clue]:
+    own, peers = most_shared(case.own), most_shared(case.peers)
+    if own and (peers is None or _size(own) > _size(peers)):
+        yield Clue(
+            category="other_processes",
+            measured=own.sentence,
+            expected=peers.sentence if peers else "none",
+            cause=own.sentence,
+            resolution="find the processes with nvidia-smi on the node, stop what does not belong there, and repeat",
+        )
+
+
+def most_shared(runs: Iterable[RunResult]) -> SharedGpu | None:
+    """Of the run that shared its GPU with the most processes, or with the most memory of others."""
+    return max((shared for run in runs if (shared := shared_by(run))), key=_size, default=None)
+
+
+def _size(shared: SharedGpu) -> tuple[int, float]:
+    return shared.num_processes or 0, shared.memory_gb or 0.0
+
+
 def _troubles(case: Case) -> Iterator[Clue]:
     if case.troubles:
         yield Clue(
@@ -102,88 +310,98 @@ def _troubles(case: Case) -> Iterator[Clue]:
         )
 
 
-def _data(case: Case) -> Iterator[Clue]:
-    wait = peer_gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
-    if wait and wait.points >= MIN_WAIT_POINTS:
-        yield Clue(
-            category="slow_data",
-            measured=f"waits for data {wait.own:.1f} % of the time",
-            expected=f"{wait.peers:.1f} % as on its peers",
-            cause=f"training waited for its data {wait.own:.1f} % of the time",
-            resolution="check the disk or mount that the data comes from, and how many CPUs the pod has",
-            explains_pct=waited_pct(wait.own, wait.peers),
-        )
+class _Throttle(NamedTuple):
+    category: str
+    classes: tuple[str, ...]
+    cause: str
+    resolution: str
+
+    def share_pct(self, runs: Sequence[RunResult]) -> float | None:
+        """Median over runs of the worst GPU's share. Classes may overlap, so the largest counts, not the sum."""
+
+        def of_run(run: RunResult) -> float | None:
+            shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
+            return max((share.get(name, 0.0) for share in shares for name in self.classes), default=None)
+
+        return known_median(map(of_run, runs))
 
 
-def _communication(case: Case) -> Iterator[Clue]:
-    wait = peer_gap(case.own, case.peers, lambda run: run.communication.exposed_pct)
-    if wait and wait.points >= MIN_COMMUNICATION_POINTS:
-        bus = peer_gap(case.own, case.peers, lambda run: run.probes.allreduce_bus_gb_per_s)
-        rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
-        yield Clue(
-            category="slow_communication",
-            measured=f"waits for communication {wait.own:.1f} % of the time",
-            expected=f"{wait.peers:.1f} % as on its peers",
-            cause=f"its GPUs waited for each other {wait.own:.1f} % of the time{rate}",
-            resolution="check NVLink (nvidia-smi nvlink -s) and the topology (nvidia-smi topo -m) against a good node",
-            explains_pct=waited_pct(wait.own, wait.peers),
-        )
+THERMAL = _Throttle(
+    "thermal_throttling", ("thermal", "hw_slowdown"), "the GPU was too hot and slowed itself down",
+    "check fans, air flow and inlet",
+)  # fmt: skip
+THROTTLES = (
+    THERMAL,
+    _Throttle(
+        "power_capping", ("power_cap",), "the GPU ran into its power limit",
+        "compare power limits and supplies with its peers",
+    ),
+    _Throttle(
+        "power_brake", ("power_brake",), "the machine's power supply made the GPU slow down",
+        "check the power supplies of the machine and the power budget of its rack",
+    ),
+    _Throttle(
+        "clocks_locked", ("user_clocks",), "the GPU's clocks were limited by hand",
+        "see who set them, and reset them (nvidia-smi -rac, -rgc)",
+    ),
+)  # fmt: skip
 
 
-def allocator_clues(case: Case) -> Iterator[Clue]:
-    retries = peer_gap(case.own, case.peers, lambda run: run.memory.alloc_retries)
-    if retries and retries.points >= 1:
-        yield Clue(
-            category="allocator_retries",
-            measured=f"{retries.own:g} allocator retries",
-            expected=f"{retries.peers:g} as on its peers",
-            cause="torch ran out of free GPU memory and had to free cached blocks and allocate again",
-            resolution="see what else holds memory on this GPU, and whether it is as large as its peers'",
-        )
-
-
-def _steal(case: Case) -> Iterator[Clue]:
-    steal = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_steal_pct)
-    if steal and steal.points >= MIN_STEAL_PCT:
-        on_cpu = all(run.spec.work.device is Device.CPU for run in case.own)
-        yield Clue(
-            category="cpu_steal",
-            measured=f"{steal.own:.0f} % stolen",
-            expected=f"{steal.peers:.0f} % as on its peers",
-            cause=f"the host gave {steal.own:.0f} % of this machine's CPU time to others",
-            resolution="move the node to a quieter host, or use dedicated CPUs",
-            explains_pct=waited_pct(steal.own, steal.peers) if on_cpu else None,
-        )
-
-
-def _host(case: Case) -> Iterator[Clue]:
-    full = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.memory_used_pct)
-    if full and full.own >= FULL_MEMORY_PCT > full.peers:
-        yield Clue(
-            category="host_memory_full",
-            measured=f"{full.own:.0f} % of the host's memory in use",
-            expected=f"{full.peers:.0f} % as on its peers",
-            cause="the host's memory is full, so it swaps or drops its cache",
-            resolution="find what holds the memory on the node, and end it",
-        )
-    busy = peer_gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_utilisation_mean_pct)
-    if busy and busy.points >= MIN_BUSY_HOST_POINTS:
-        yield Clue(
-            category="busy_host",
-            measured=f"host CPUs {busy.own:.0f} % busy",
-            expected=f"{busy.peers:.0f} % as on its peers",
-            cause=f"the host's CPUs were {busy.own:.0f} % busy, those of its peers {busy.peers:.0f} %",
-            resolution="find what computes on the node (top), and keep other work off GPU nodes",
-        )
+def _clock(case: Case) -> Iterator[Clue]:
+    """One clue for heat, power limit and clock: the first two act through the clock."""
+    clock = case.gap(SM_CLOCK_MEAN_MHZ.value)
+    limit = case.gap(lambda run: setup_of(run.context).power_limit_w)
+    shares = ((each, each.share_pct(case.own), each.share_pct(case.peers) or 0.0) for each in THROTTLES)
+    throttles = [(each, own, peers) for each, own, peers in shares if own and own - peers >= MIN_THROTTLE_SHARE_PCT]
+    throttles.sort(key=lambda throttle: -throttle[1])
+    is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
+    # A reason for a low clock makes a small gap of the clock significant.
+    least_gap_pct = SAME_CLOCK_PCT if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
+    is_low_clock = clock is not None and clock.pct <= -least_gap_pct
+    if not (throttles or is_low_clock or is_low_limit):
+        return
+    measured, expected, causes = [], [], []
+    category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
+    for throttle, share, usual in throttles:
+        measured.append(f"throttled {share:.0f} % of the time")
+        expected.append(f"{usual:.0f} % as on its peers")
+        heat = case.gap(TEMPERATURE_MEAN_C.value) if throttle is THERMAL else None
+        is_hotter = heat is not None and heat.points >= MIN_HOTTER_C
+        hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and is_hotter else ""
+        causes.append(f"{throttle.cause} for {share:.0f} % of the time{hotter}")
+    if throttles:
+        category, resolution = throttles[0][0].category, throttles[0][0].resolution
+    if limit is not None and is_low_limit:
+        measured.append(f"power limit {limit.own:.0f} W")
+        expected.append(f"{limit.peers:.0f} W as on its peers")
+        causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
+        if category in ("low_clock", "power_capping"):
+            category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
+    # Only the clock states how much speed is lost.
+    if clock is not None and is_low_clock:
+        measured.append(f"{clock.own:.0f} MHz")
+        expected.append(f"{clock.peers:.0f} MHz as on its peers")
+        causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers'")
+    elif clock is not None and throttles:
+        causes.append("its mean clock is nevertheless as high as its peers'")
+    yield Clue(
+        category=category,
+        measured=", ".join(measured),
+        expected=", ".join(expected),
+        cause="; ".join(causes),
+        resolution=resolution,
+        explains_pct=-clock.pct if clock is not None and is_low_clock else None,
+    )
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
-    own, usual = poorest_link(case.own), poorest_link(case.peers)
-    best = best_link(case.own) or usual
-    is_poor = bool(own and best and own[1] < best[1])
+    own, usual = _poorest_link(case.own), _poorest_link(case.peers)
+    # what the poorest GPU and its slot support
+    links = [(gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in _gpus(case.own)]
+    best = min(((gen, width) for gen, width in links if gen is not None and width is not None), default=usual)
     # a link that the peers have as well explains nothing
-    if own and best and (own < usual if usual else is_poor):
-        copies = peer_gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
+    if own and best and (own < usual if usual else own[1] < best[1]):
+        copies = case.gap(lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
         yield Clue(
@@ -196,63 +414,29 @@ def _pcie(case: Case) -> Iterator[Clue]:
         )
 
 
-def _h2d(case: Case) -> Iterator[Clue]:
-    copies = peer_gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
-    if copies and copies.pct <= -MIN_H2D_GAP_PCT:
-        yield Clue(
-            category="slow_host_to_device",
-            measured=f"{copies.own:.1f} GB/s",
-            expected=f"{copies.peers:.1f} GB/s as on its peers",
-            cause=f"copies from host to GPU are {-copies.pct:.0f} % slower than on its peers",
-            resolution="check the PCIe link, NUMA placement and the host's memory channels",
-            explains_pct=_copies_pct(case),
-        )
+def _poorest_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
+    """The poorest (generation, width) seen under load."""
+    links = [(gpu.pcie_generation, gpu.pcie_width) for run in runs for gpu in run.telemetry.gpus]
+    return min(((gen, width) for gen, width in links if gen is not None and width is not None), default=None)
 
 
-def _copies_pct(case: Case) -> float | None:
-    """Percent of samples/s that slower copies of the input cost at most; None where other data may use the link:
-    several GPUs, or a paged optimizer.
-    """
-    if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
-        return None
-    share = peer_gap(case.own, case.peers, _copying_pct)
-    return max(share.points, 0.0) if share else None
+def _gpus(runs: Sequence[RunResult]) -> list[Gpu]:
+    return [gpu for run in runs if run.context for gpu in run.context.gpus]
 
 
-def _copying_pct(run: RunResult) -> float | None:
-    mb, gb = run.performance.input_mb_per_s, run.probes.h2d_gb_per_s
-    return 100 * mb / 1000 / gb if mb is not None and gb else None
-
-
-def _waits(case: Case) -> Iterator[Clue]:
-    busy = peer_gap(case.own, case.peers, GPU_UTILISATION_MEAN_PCT.value)
-    if busy and busy.points <= -MIN_UTILISATION_POINTS:
-        yield Clue(
-            category="gpu_waits",
-            measured=f"GPU busy {busy.own:.0f} % of the time",
-            expected=f"{busy.peers:.0f} % as on its peers",
-            cause=f"the GPU was busy {busy.own:.0f} % of the time, its peers' {busy.peers:.0f} %: it waits for work",
-            resolution="look at the host: CPU frequency governor, NUMA placement of the pod, other work on its CPUs",
-        )
-
-
-def difference_clues(case: Case) -> Iterator[Clue]:
-    """Clues from differences to the peers that may be harmless: execution, versions, host."""
+def _differences(case: Case) -> Iterator[Clue]:
+    """Differences to the peers that may be harmless: what most runs have of execution, versions, host."""
     for category, read, resolution in (
         (
             "other_execution",
-            common_execution,
+            _execution,
             "see in the result why it was chosen; the same image and options give the same",
         ),
-        ("versions_differ", common_versions, "bring the node to its peers' versions and repeat"),
-        (
-            "other_host",
-            common_host,
-            "compare it with its own kind only, or give its pods what the others have",
-        ),
+        ("versions_differ", _versions, "bring the node to its peers' versions and repeat"),
+        ("other_host", _host, "compare it with its own kind only, or give its pods what the others have"),
     ):
-        mine, usual = read(case.own), read(case.peers)
-        if differ := differing(mine, usual):
+        mine, usual = _most_common(map(read, case.own)), _most_common(map(read, case.peers))
+        if differ := sorted(name for name in mine.keys() & usual.keys() if mine[name] != usual[name]):
             yield Clue(
                 category=category,
                 measured=", ".join(f"{name} {mine[name]}" for name in differ),
@@ -262,11 +446,34 @@ def difference_clues(case: Case) -> Iterator[Clue]:
             )
 
 
+def _execution(run: RunResult) -> dict[str, str]:
+    return dict(run.chosen.execution) if run.chosen else {}
+
+
+def _versions(run: RunResult) -> dict[str, str]:
+    return {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
+
+
+def _host(run: RunResult) -> dict[str, str]:
+    return {"CPU": run.context.cpu, "number of CPUs": str(run.context.num_cpus)} if run.context else {}
+
+
+def _most_common(of_runs: Iterable[dict[str, str]]) -> dict[str, str]:
+    seen = grouped((name, value) for values in of_runs for name, value in values.items())
+    return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
+
+
 # Certain faults first, then likely causes, then mere differences.
-_LOOKS: tuple[Callable[[Case], Iterator[Clue]], ...] = (
-    _drill, ecc_clues, other_process_clues, _troubles, clock_clues, matmul_clues, _data, _communication,
-    allocator_clues, _steal, _host, _pcie, _h2d, _waits, difference_clues,
+_LOOKS: tuple[Look, ...] = (
+    _drill, _ecc, _other_processes, _troubles, _clock, _MATMUL, _DATA, _communication, _RETRIES, _STEAL, _FULL_HOST,
+    _BUSY_HOST, _pcie, _H2D, _IDLE_GPU, _differences,
 )  # fmt: skip
+# Other clues imply these: a hot GPU multiplies slowly, and one that waits for its data is not busy.
+_CONSEQUENCES = {
+    "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "other_processes"},
+    "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
+    "slow_host_to_device": {"pcie_degraded"},
+}
 
 
 def ranked_clues(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:

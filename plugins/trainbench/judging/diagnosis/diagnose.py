@@ -26,9 +26,17 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging import gpu_runs
-from trainbench.judging.diagnosis.clues import cause_with_share, explains_nothing, memory_clues, slow_clues
-from trainbench.judging.diagnosis.gpu_clues import MIN_CLOCK_GAP_PCT, THERMAL, most_shared, temperature_clues
-from trainbench.judging.diagnosis.peer_gaps import Case, peer_gap
+from trainbench.judging.diagnosis.clues import (
+    MIN_CLOCK_GAP_PCT,
+    THERMAL,
+    Case,
+    cause_with_share,
+    explains_nothing,
+    memory_clues,
+    most_shared,
+    slow_clues,
+    temperature_clues,
+)
 from trainbench.judging.node_runs import GpuPlace, Key, by_group, choice_of, gpu_name
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
@@ -260,7 +268,7 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
     case = _case(node, scene)
     clues = slow_clues(case) or (_unknown("only its scatter distinguishes the node from its peers", node),)
     further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
-    lowest = peer_gap(case.own, case.peers, SM_CLOCK_MIN_MHZ.value)
+    lowest = case.gap(SM_CLOCK_MIN_MHZ.value)
     fell = ""
     if lowest and lowest.pct <= -MIN_CLOCK_GAP_PCT:
         fell = f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
