@@ -32,7 +32,7 @@ from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_finding
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
 from trainbench.judging.judge import Known
 from trainbench.judging.judge import judge as judge_nodes
-from trainbench.judging.levels import KnownLevel
+from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
 from trainbench.judging.past import records_of
 from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.planning.plan import Plan, confirm_specs
@@ -62,7 +62,7 @@ class Measured:
     started_at: datetime
     finished_at: datetime
     history: HistoryReads = NO_HISTORY
-    levels: tuple[KnownLevel, ...] = ()
+    levels: Levels = NO_LEVELS
     is_on_cluster: bool = False
     dag_run_id: str | None = None
 
@@ -132,7 +132,7 @@ def _known(measured: Measured) -> Known:
         at=measured.started_at,
         earlier=history.node_records(fingerprints, plan.campaign_id, measured.started_at) if plan.judges_nodes else (),
         baselines=history.baselines(),
-        levels=measured.levels,
+        levels=measured.levels.known,
         broken={node: f.summary for f in broken_gpu_findings(measured.results) for node in f.nodes},
     )
 
@@ -152,6 +152,7 @@ def explain(night: Night) -> Night:
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
+        ("reading levels", lambda: unread_levels(measured.levels, plan.campaign_id)),
         ("recognising renamed nodes", lambda: machines.rename_findings(renamed, began)),
         ("comparing clocks", lambda: clock_findings(runs, began, at)),
         ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),

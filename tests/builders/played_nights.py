@@ -16,7 +16,7 @@ from trainbench.alerting.outbox import Outbox
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import Level, NodeVerdict, Why
 from trainbench.history.history import History, open_history
-from trainbench.judging.levels import KnownLevel
+from trainbench.judging.levels import KnownLevel, Levels
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import Judged, Measured, assess, judge
 from trainbench.planning.nodes import Fleet
@@ -93,7 +93,7 @@ class Nights:
             started_at=at,
             finished_at=at + timedelta(minutes=9),
             history=self.history,
-            levels=self.levels,
+            levels=Levels(tuple(self.levels)),
         )
         first: Judged = judge(measured)
         reruns = [run(spec) for spec in first.rerun_specs]

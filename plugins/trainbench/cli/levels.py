@@ -55,11 +55,13 @@ def levels(context: typer.Context) -> None:
 def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List all known levels: the fleet's own, then those of this release."""
     from trainbench.core.verdicts import LevelSource
-    from trainbench.judging.levels import load_levels
+    from trainbench.judging.levels import LevelsError, load_levels
 
     with user_errors():
-        known = load_levels(LevelSource.OWN, _store(store_url).read_levels())
-    _show(known, as_json)
+        levels = load_levels(LevelSource.OWN, _store(store_url).read_levels())
+        if levels.fault:
+            raise LevelsError(levels.fault)
+    _show(levels.known, as_json)
 
 
 @app.command()

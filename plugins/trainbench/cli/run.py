@@ -16,7 +16,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.interrupts import Kept
 from trainbench.core.formats import listing
-from trainbench.judging.levels import load_levels
+from trainbench.judging.levels import NO_LEVELS, load_levels
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalOutcome, LocalPod
@@ -59,7 +59,7 @@ def run_campaign(
         started_at=started_at,
         finished_at=datetime.now(UTC),
         history=history,
-        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else (),
+        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else NO_LEVELS,
     )
     judged = judge(measured)
     if judged.rerun_specs:

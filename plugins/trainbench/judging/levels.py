@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -24,7 +24,7 @@ from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
-from trainbench.core.verdicts import LevelSource
+from trainbench.core.verdicts import Finding, Level, LevelSource
 from trainbench.judging import gpu_runs
 from trainbench.judging.node_runs import gpu_name
 from trainbench.results.same_machine import gpu_uuids
@@ -32,6 +32,7 @@ from trainbench.results.setups import setup_of
 from trainbench.results.shared_gpu import shared_by
 
 SHIPPED_FILE = "levels.toml"
+LEVELS_UNREAD = "levels_unread"
 MIN_BAND_PCT = 4.0  # five healthy H200s of three machines differ by up to 3.9 %
 BAND_SPREADS = 3.0  # the band holds so many standard deviations between GPUs
 MIN_ROBUST = 4  # of fewer GPUs the median deviation says too little
@@ -100,13 +101,43 @@ def work_of(result: RunResult) -> str:
     return fingerprint(spec.work, spec.placement)
 
 
-def load_levels(source: LevelSource, own: str | None) -> tuple[KnownLevel, ...]:
-    """The levels to judge by, the fleet's own first. `own`: the text of the store's levels. Raises LevelsError."""
+class Levels(NamedTuple):
+    """The levels to judge by, the fleet's own first. `fault`: why its own cannot be used."""
+
+    known: tuple[KnownLevel, ...] = ()
+    fault: str | None = None
+
+
+NO_LEVELS = Levels()
+
+
+def load_levels(source: LevelSource, own: str | None) -> Levels:
+    """`own`: the text of the store's levels. A broken one costs itself only: the shipped levels are still used."""
     if source is LevelSource.NONE:
-        return ()
+        return NO_LEVELS
     shipped = tuple(level.model_copy(update={"origin": "shipped"}) for level in parse_levels(_shipped(), SHIPPED_FILE))
-    mine = parse_levels(own, "levels.toml of the store") if source is LevelSource.OWN and own else ()
-    return (*mine, *shipped)
+    if source is not LevelSource.OWN or not own:
+        return Levels(shipped)
+    try:
+        return Levels((*parse_levels(own, "levels.toml of the store"), *shipped))
+    except LevelsError as error:
+        return Levels(shipped, str(error))
+
+
+def unread_levels(levels: Levels, campaign_id: str) -> tuple[Finding, ...]:
+    if levels.fault is None:
+        return ()
+    finding = Finding(
+        level=Level.WARNING,
+        category=LEVELS_UNREAD,
+        item=campaign_id,
+        measured="no level of the fleet's own",
+        expected="those of its levels.toml",
+        summary="judged without the fleet's own levels, which cannot be read",
+        cause=levels.fault,
+        resolution="mend the file or put its backup back, and try `trainbench levels list`",
+    )
+    return (finding,)
 
 
 def level_of(result: RunResult, levels: Iterable[KnownLevel]) -> KnownLevel | None:

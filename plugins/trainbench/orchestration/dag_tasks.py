@@ -239,7 +239,7 @@ def _cell(spec: RunSpec) -> ScalingCell:
 
 def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
     from trainbench.history.history import open_history
-    from trainbench.judging.levels import load_levels
+    from trainbench.judging.levels import NO_LEVELS, load_levels
     from trainbench.pipeline import Measured
     from trainbench.results.artefacts import open_store
 
@@ -253,7 +253,7 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
         started_at=started_at,
         finished_at=finished_at,
         history=open_history(settings.history_url, store),
-        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else (),
+        levels=load_levels(plan.params.levels, store.read_levels()) if plan.judges_nodes else NO_LEVELS,
         is_on_cluster=True,
         dag_run_id=context["run_id"],
     )

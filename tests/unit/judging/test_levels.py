@@ -13,9 +13,10 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.unit.published import levels as published
 from tests.unit.published.measured import run
-from trainbench.core.verdicts import LevelSource
+from trainbench.core.verdicts import Level, LevelSource
 from trainbench.judging.gpu_runs import by_gpu
 from trainbench.judging.levels import (
+    NO_LEVELS,
     KnownLevel,
     LevelsError,
     level_of,
@@ -24,6 +25,7 @@ from trainbench.judging.levels import (
     made_levels,
     merged,
     parse_levels,
+    unread_levels,
     work_of,
 )
 
@@ -55,7 +57,7 @@ def test_the_shipped_levels_are_those_of_the_results_that_they_name() -> None:
 
 def test_both_works_of_the_nightly_check_on_an_h200_have_a_shipped_level() -> None:
     """Of `independent` each GPU by itself, of `ddp` all together: each run lies within the band."""
-    shipped = load_levels(LevelSource.SHIPPED, None)
+    shipped = load_levels(LevelSource.SHIPPED, None).known
     night, ddp, single = (
         run(f"{AA}/{name}") for name in ("nights/night-independent-1", "ddp/night-ddp-1", "presets/tuned-1")
     )
@@ -124,10 +126,22 @@ def test_the_fleet_s_own_levels_come_first_and_only_where_they_are_wanted() -> N
     (own,) = (level.model_copy(update={"samples_per_second": 30.0}) for level in published.levels()[:1])
     text = levels_toml([own])
 
-    assert [level.origin for level in load_levels(LevelSource.OWN, text)] == ["own", "shipped", "shipped"]
-    assert level_of(run(f"{AA}/presets/tuned-1"), load_levels(LevelSource.OWN, text)) == own
+    with_own = load_levels(LevelSource.OWN, text).known
+    assert [level.origin for level in with_own] == ["own", "shipped", "shipped"]
+    assert level_of(run(f"{AA}/presets/tuned-1"), with_own) == own
     assert load_levels(LevelSource.SHIPPED, text) == load_levels(LevelSource.OWN, None)
-    assert load_levels(LevelSource.NONE, text) == ()
+    assert load_levels(LevelSource.NONE, text) == NO_LEVELS
+
+
+def test_own_levels_that_cannot_be_read_cost_themselves_only() -> None:
+    levels = load_levels(LevelSource.OWN, "[[level")
+
+    assert levels.known == load_levels(LevelSource.SHIPPED, None).known
+    (finding,) = unread_levels(levels, "night-1")
+    assert (finding.level, finding.item) == (Level.WARNING, "night-1")
+    assert finding.cause == levels.fault
+    assert "levels.toml of the store" in finding.cause
+    assert unread_levels(load_levels(LevelSource.OWN, None), "night-1") == ()
 
 
 def test_what_is_written_is_read_again_and_a_newer_level_replaces_an_older() -> None:
