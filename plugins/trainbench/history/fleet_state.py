@@ -120,11 +120,13 @@ def _state(
     now: datetime,
     fresh: timedelta,
 ) -> NodeState:
-    """A red notice's own reason, unless the latest verdict is red for another; and since when."""
+    """The latest verdict, or an open red notice's where that is better news; since the notice opened."""
     latest = NO_VERDICT._replace(node=name)
     if rows:
         worst = next((row for row in rows if (row.state, row.why) == (row.node_state, row.node_why)), rows[0])
         latest = NodeState(name, State(worst.node_state), Why(worst.node_why), worst.reason or "", worst.at)
+    if latest.state is State.LOOK and (looks := [notice for notice in of_node if notice.state is State.LOOK]):
+        latest = latest._replace(since=looks[0].node_state.since)
     red = [notice for notice in of_node if notice.state is State.RED]
     if absent_at is not None and (judged_at is None or judged_at < absent_at):
         told = next((notice.node_state for notice in of_node if notice.why is Why.ABSENT), None)

@@ -88,13 +88,12 @@ def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> Non
     assert (doubt.category, doubt.level, doubt.measured) == ("loss_not_falling", Level.INFO, "10.000 -> 10.100")
 
 
-def test_unsteady_windows_are_a_warning_on_a_gpu_and_expected_on_a_shared_cpu() -> None:
+def test_unsteady_windows_are_a_warning_on_a_gpu_and_nothing_on_a_shared_cpu() -> None:
     """CV 5 % over 50 steps: 1.96 * 5 / sqrt(50) = 1.39 % instead of 0.5 %."""
     (doubt,) = doubts_of_run(make_result(step_cv_pct=5.0))
     assert (doubt.category, doubt.level) == ("unsteady_windows", Level.WARNING)
     assert doubt.measured == "3 of 3 windows, worst ± 1.4 %"
-    (on_cpu,) = doubts_of_run(make_cpu_result(step_cv_pct=5.0))
-    assert on_cpu.level is Level.INFO
+    assert doubts_of_run(make_cpu_result(step_cv_pct=5.0)) == ()
 
 
 def test_the_cpu_has_no_gpu_telemetry_to_miss() -> None:

@@ -61,6 +61,13 @@ def test_a_red_node_stays_red_until_its_notice_ends(history: History) -> None:
     assert (missing.why, missing.since) == (Why.MISSING, ENDED_AT)
 
 
+def test_a_node_that_asks_for_a_look_does_so_since_its_notice_opened(history: History) -> None:
+    for day in (1, 2, 3):
+        history.record(night(day, {"node-1": 9.7, "node-2": 10.0}, {"node-1": Why.BEHIND}))
+    state = state_of(history).nodes[0].state
+    assert (state.state, state.since) == (State.LOOK, NIGHT_3 - DAY), "it opened in the second night"
+
+
 def test_an_absent_node_asks_for_a_look_and_is_not_stale(history: History) -> None:
     history.record(night(1, {"node-1": 10.0, "node-2": 10.0}))
     absent = make_finding("node-2", Why.ABSENT, measured="not Ready")
