@@ -7,18 +7,16 @@ sent again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
-from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.alerting.notice_text import Event
 from trainbench.core.verdicts import Level
-from trainbench.history.database import HistoryError
+from trainbench.history.database import transaction
 from trainbench.history.notice_tables import messages, notices
 from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.settings.channels import Channel
@@ -41,7 +39,7 @@ class Outbox:
         since = now - timedelta(days=DUE_DAYS)
         kept = notices.c.closed_at.is_(None) | (notices.c.closed_at >= since)
         of_dag = select_notices().where(notices.c.dag_id == dag_id, kept)
-        with self._transaction() as connection:
+        with transaction(self.engine, write=True) as connection:
             known: dict[int, dict[Event, Row[Any]]] = {}
             for row in connection.execute(select(messages).where(messages.c.channel == channel.name)):
                 known.setdefault(row.notice_id, {})[Event(row.event)] = row
@@ -65,21 +63,13 @@ class Outbox:
         """Rows of `messages` claimed within that time that failed or have no end, the oldest first."""
         between = (messages.c.claimed_at >= since) & (messages.c.claimed_at < before)
         query = select(messages).where(between, messages.c.sent_at.is_(None)).order_by(messages.c.claimed_at).limit(100)
-        with self._transaction(write=False) as connection:
+        with transaction(self.engine) as connection:
             return tuple(connection.execute(query).all())
 
     def _end(self, taken: Sequence[Due], channel: Channel, **values: Any) -> None:
-        with self._transaction() as connection:
+        with transaction(self.engine, write=True) as connection:
             for due in taken:
                 connection.execute(update(messages).where(_row(due, channel)).values(values))
-
-    @contextmanager
-    def _transaction(self, write: bool = True) -> Iterator[Connection]:
-        try:
-            with self.engine.execution_options(is_write=write).begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise HistoryError.of(self.engine.url, error) from None
 
 
 def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Event | None:
