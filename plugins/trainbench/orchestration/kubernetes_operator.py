@@ -42,6 +42,7 @@ RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 # A pod of a gang is never made anew, but after a failure of the API alone it still runs and can be reattached.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
+NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 # The provider's sidecar reacts to SIGINT only, so an evicted pod would keep its node for the whole grace period.
 SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; done;')
 
@@ -306,11 +307,11 @@ class BenchPodOperator(KubernetesPodOperator):
             end = PodEnd(kind=EndKind.INVALID_RESULT, message=self.unreadable)
         if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
             raise AirflowException(end.message) from error
-        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
+        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
             raise AirflowFailException(failure(self._handed_over)) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
-        if end.kind is EndKind.BUSY:
+        if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from error
         if end.is_infrastructure and not self._has_peers:
             raise AirflowException(end.message) from error

@@ -1,7 +1,6 @@
 """How a pod ended when it did not end well: its last state and what the operator said -> one cause.
 
-The states are the Kubernetes API's (Pod, PodStatus). The operator's own last words often name a consequence: a pod that
-got no node ends as "the XCom sidecar is not running".
+The states are the Kubernetes API's (Pod, PodStatus).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ class EndKind(StrEnum):
     PREEMPTED = "preempted"  # other work took its place
     EVICTED = "evicted"  # the node could not keep it
     NODE_LOST = "node_lost"  # its node does not answer, or does not end it: a new pod there would wait for nothing
+    WITHDRAWN = "withdrawn"  # its node was taken out of service: drained or cordoned. A new pod finds no place
     VANISHED = "vanished"  # deleted, nobody says by whom
     API = "api"  # the API server gave no answer, or a wrong one
     UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
@@ -43,7 +43,7 @@ INFRASTRUCTURE = frozenset({
     EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED,
 })  # fmt: skip
 # The node was not free: it is counted, not judged.
-NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED})
+NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN})
 STATUSES = {
     EndKind.DEADLINE: Status.TIMEOUT,
     EndKind.OUT_OF_MEMORY: Status.ERROR,
@@ -99,16 +99,28 @@ def pod_end(
         return refused
     if lost := _lost(pod, base, http_status, node, now):
         return lost
+    status = (pod or {}).get("status") or {}
+    left = _withdrawn(node)
+    disrupted = _disrupted(status) if pod else None
+    if disrupted and disrupted.kind is EndKind.EVICTED and left:
+        return _end(EndKind.WITHDRAWN, f"{left}: {disrupted.message}")
+    if disrupted:
+        return disrupted
     if pod is None:
-        return _gone(api_message, http_status, events, node)
-    status = pod.get("status", {})
+        return _gone(api_message, http_status, events, left)
     return (
-        _disrupted(status)
-        or _waiting(status, base)
+        _waiting(status, base)
         or _ended(status, base)
-        or _pending(pod, api_message, node)
+        or _pending(pod, api_message, node, left)
         or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {api_message}")
     )
+
+
+def _withdrawn(node: Mapping[str, Any] | None) -> str | None:
+    """A clause that says that somebody took the node out of service; None: nobody did."""
+    if node and node.get("spec", {}).get("unschedulable"):
+        return f"node {node['metadata']['name']} is cordoned (`kubectl drain` or `kubectl cordon`)"
+    return None
 
 
 def _refused(api_message: str, http_status: int | None) -> PodEnd | None:
@@ -164,16 +176,16 @@ def _lost(
 
 
 def _gone(
-    api_message: str, http_status: int | None, events: Sequence[tuple[str, str]], node: Mapping[str, Any] | None
+    api_message: str, http_status: int | None, events: Sequence[tuple[str, str]], withdrawn: str | None
 ) -> PodEnd:
     if http_status is not None and http_status != 404:
         return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {api_message}")
     for reason, message in events:
-        if reason in EVENTS:
+        if reason in EVENTS and not withdrawn:
             return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
-    if node and node.get("spec", {}).get("unschedulable"):  # an eviction by `kubectl drain` leaves no event
-        name = node["metadata"]["name"]
-        return _end(EndKind.EVICTED, f"the pod is gone and node {name} is cordoned: the node was drained, most likely")
+    if withdrawn:  # an eviction by `kubectl drain` leaves no event
+        why = next((f": {message or reason}" for reason, message in events if reason in EVENTS), "")
+        return _end(EndKind.WITHDRAWN, f"{withdrawn}, and the pod had to leave it{why}")
     return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
 
 
@@ -194,7 +206,7 @@ def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
 
 
 def _waiting(status: Mapping[str, Any], base: str) -> PodEnd | None:
-    # The API sorts containers by name: ours first, for the sidecar has the same image and waits for the same reason.
+    # The API sorts containers by name: ours first, for others may wait for the same reason.
     for container in sorted(_containers(status), key=lambda container: container["name"] != base):
         waiting = container.get("state", {}).get("waiting") or {}
         reason, name = waiting.get("reason", ""), container["name"]
@@ -227,7 +239,9 @@ def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
     return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
 
 
-def _pending(pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] | None) -> PodEnd | None:
+def _pending(
+    pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] | None, withdrawn: str | None
+) -> PodEnd | None:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
     status = pod.get("status", {})
     if status.get("phase") != "Pending":
@@ -235,6 +249,8 @@ def _pending(pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] |
     placed: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
     if placed.get("status") == "True":
         return _end(EndKind.NOT_STARTED, f"the container did not start in time: {api_message}")
+    if withdrawn:
+        return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
     reason = placed.get("message") or api_message
     if placed.get("reason") == "SchedulingGated":
         return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")

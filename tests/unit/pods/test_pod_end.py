@@ -195,8 +195,9 @@ def test_without_a_look_at_the_node_only_missing_gpus_are_busy() -> None:
 def test_a_drained_node_s_pod_did_not_vanish() -> None:
     end = pod_end(None, "base", SIDECAR, 404, node=two_cpu_node(unschedulable=True))
 
-    assert end.kind is EndKind.EVICTED
-    assert "node node-1 is cordoned: the node was drained" in end.message
+    assert end.kind is EndKind.WITHDRAWN
+    assert "node node-1 is cordoned" in end.message
+    assert not end.is_infrastructure, "a new pod would wait for a place on the cordoned node"
     assert pod_end(None, "base", SIDECAR, 404, node=two_cpu_node()).kind is EndKind.VANISHED
 
 
@@ -275,3 +276,18 @@ def test_a_result_that_lies_on_a_dead_node_is_lost_with_the_node() -> None:
 def test_a_pod_that_waits_for_a_dead_node_names_the_node_and_not_its_taint() -> None:
     taint = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
     assert pod_end(pending("Unschedulable", taint), "base", SIDECAR, node=silent_node()).kind is EndKind.NODE_LOST
+
+
+def test_a_pod_that_waits_for_a_cordoned_node_names_the_cordon_and_not_labels_and_taints() -> None:
+    waits = pod_end(pending("Unschedulable", CORDONED), "base", SIDECAR, node=two_cpu_node(unschedulable=True))
+
+    assert waits.kind is EndKind.WITHDRAWN
+    assert waits.message == ("node node-1 is cordoned (`kubectl drain` or `kubectl cordon`), so no pod is placed there")
+
+
+def test_an_eviction_from_a_cordoned_node_is_a_drain_with_the_api_server_s_words() -> None:
+    status = {"phase": "Failed", "reason": "Evicted", "message": "eviction by the API"}
+    end = pod_end({"status": status}, "base", SIDECAR, node=two_cpu_node(unschedulable=True))
+
+    assert end.kind is EndKind.WITHDRAWN
+    assert end.message.endswith("the node could not keep the pod: eviction by the API")
