@@ -172,7 +172,7 @@ TRAITS: Mapping[Why, Trait] = {
         State.NOT_CHECKED,
         "was busy",
         "were busy",
-        "its GPUs were taken by other work",
+        "its GPUs were taken by other work, or it was drained",
         "run the check when it is free, or reserve a slot",
     ),
     Why.STALE: Trait(

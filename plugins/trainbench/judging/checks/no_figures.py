@@ -11,7 +11,11 @@ from trainbench.core.verdicts import NO_FIGURE, Finding, Level
 from trainbench.pods.pod_end import NOT_FREE, EndKind
 
 MAX_CAUSE = 160  # characters of the first error message of each cause
-_CAUSES = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
+_CAUSES = {
+    EndKind.BUSY.value: "found no free node",
+    EndKind.PREEMPTED.value: "lost the node to other work",
+    EndKind.WITHDRAWN.value: "lost a node that was taken out of service",
+}
 
 
 def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:

@@ -61,6 +61,7 @@ _NEXT_STEP = {
 # By how the pod ended, where the cluster reported it.
 _NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
+    EndKind.NODE_LOST: "see why the node does not answer (power, network, kubelet), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
     EndKind.API: "check the Kubernetes API, then repeat",
     EndKind.UNAUTHORIZED: "renew the credentials of the Airflow connection, then repeat",
