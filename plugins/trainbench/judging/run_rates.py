@@ -3,7 +3,7 @@
 A program beside a run takes its caches and the other half of its core, so that even the CPU time of equal steps differs
 by a third, for seconds or for minutes. A window's lower quartile leaves out what is shorter than the window; what is
 longer hits all nodes of a trial alike, because they measure window by window in turn: see `bench_image.parallel.
-turnstile` and docs/results/demo-definite-2026-11-23.
+turnstile` and docs/results/demo-definite-2026-11-24.
 """
 
 from __future__ import annotations

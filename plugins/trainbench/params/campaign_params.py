@@ -33,7 +33,7 @@ WORLD_SIZES = (1, 2, 4)
 # The order in which the form shows them.
 SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
 # Percent of samples/s. On a CPU twice what nodes of a trial that measure in turn were apart on a machine with several
-# times the load of its cores: docs/results/demo-definite-2026-11-23.
+# times the load of its cores: docs/results/demo-definite-2026-11-24.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 15.0}
 PAST_LIMIT_PCT = 1.5  # equal nights of one GPU differ by less than 0.1 % (docs/results/aa-h200-2026-11-22)
 # Parameters of 0.1.0 that are gone; stored plans and campaigns have them, always both.

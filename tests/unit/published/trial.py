@@ -1,4 +1,4 @@
-"""Figures of docs/results/demo-definite-2026-11-23: how far equal nodes of a trial on the CPU are apart."""
+"""Figures of docs/results/demo-definite-2026-11-24: how far equal nodes of a trial on the CPU are apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench_image.contract.work import Device
 from tests.unit.published.measured import document, row
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, BenchmarkParams
 
-TRIAL = "demo-definite-2026-11-23"
+TRIAL = "demo-definite-2026-11-24"
 KINDS = ALONE, IN_TURNS = "deviations_pct", "in_turns_pct"
 BUSY = (0, 1, 2)
 ROWS = {
@@ -26,8 +26,11 @@ def note() -> Iterator[str]:
     runs = document(f"{TRIAL}/runs.json")
     for drill in (None, "node-3"):
         for busy in BUSY:
-            of = [run for run in runs if (run["drill"], run["busy_cores"], run["whole"]) == (drill, busy, False)]
+            of = [run for run in runs if (run["drill"], run["busy_cores"]) == (drill, busy)]
             yield _row(of, busy, drill)
+        every = [run for run in runs if run["drill"] == drill]
+        as_expected = sum(all(_expected(run, node) for node in run["states"]) for run in every)
+        yield f"{as_expected} of {len(every)} runs {'with the drill ' if drill else ''}ended as they should"
     loads = [run["load_before"] for run in runs]
     yield f"the load was {min(loads):.1f} to {max(loads):.1f}"
     yield f"**The limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} %**"
@@ -40,6 +43,10 @@ def note() -> Iterator[str]:
             yield row(words, name, *(f"{pct:.1f}" for pct in most))
 
 
+def _expected(run: Mapping[str, Any], node: str) -> bool:
+    return bool(run["states"][node] == ("drill" if node == run["drill"] else "well"))
+
+
 def _row(runs: list[Mapping[str, Any]], busy: int, drill: str | None) -> str:
     worst = {
         kind: [max(abs(pct) for node, pct in run[kind].items() if node != drill) for run in runs] for kind in KINDS
@@ -48,7 +55,7 @@ def _row(runs: list[Mapping[str, Any]], busy: int, drill: str | None) -> str:
     return row(
         f"{drill} drilled" if drill else "four equal nodes",
         str(busy),
-        str(len(runs)),
+        f"{sum(all(_expected(run, node) for node in run['states']) for run in runs)} of {len(runs)}",
         *(f"{statistics.median(worst[kind]):.1f}, {max(worst[kind]):.1f}" for kind in KINDS),
         " to ".join(f"{bound:.1f}" for bound in sorted({f([run[IN_TURNS][drill] for run in runs]) for f in (min, max)}))
         if drill
