@@ -86,11 +86,12 @@ def median_variance(n: int) -> float:
     return 1 / n if n <= 2 else math.pi / (2 * n)
 
 
-def pooled(units: Sequence[Sequence[Run]]) -> Pool:
+def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     """The noise of a fleet: of each unit its variance between runs and within runs, then `median_noise` of both.
 
     A unit is far outside where its variance exceeds that so much that chance shows it among all units in one
-    night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside.
+    night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside. `least_sd`: by which
+    runs differ even where no repeat shows it.
     """
     estimates = [(squares, median_noise(list(squares.values()))) for squares in (_between(units), _within(units))]
     noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
@@ -102,7 +103,7 @@ def pooled(units: Sequence[Sequence[Run]]) -> Pool:
             if variance > _f_quantile(df, pool.degrees_of_freedom, len(squares)) * pool.sd**2:
                 known = own.get(unit)
                 own[unit] = max(filter(None, (known, Noise(math.sqrt(variance), df))), key=lambda one: one.sd)
-    return Pool(noise and noise._replace(sd=max(noise.sd, MIN_SD)), own)
+    return Pool(noise and noise._replace(sd=max(noise.sd, least_sd)), own)
 
 
 def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:

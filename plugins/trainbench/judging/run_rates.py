@@ -17,9 +17,13 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Clock, Performance
 from bench_image.contract.step_stats import quantile
+from trainbench.judging.noise import MIN_SD
 
 BLOCKS = 5
 FAST = 0.25  # quantile of a window's step times
+# Equal processes on a CPU differ by 2.1 % from start to end, with wide tails, and no window within one of them shows it
+# (docs/results/demo-definite-2026-11-24).
+PROCESS_SD = 0.025
 
 
 def window_rates(performance: Performance) -> tuple[float, ...]:
@@ -43,6 +47,11 @@ def judged_rate(result: RunResult) -> float | None:
     rates = [_rate(rank.performance) if rank.performance else None for rank in result.ranks]
     known = [rate for rate in rates if rate is not None]
     return min(known) if len(known) == len(rates) else None
+
+
+def least_sd(result: RunResult) -> float:
+    """The standard deviation, as a logarithm, by which equal runs differ at least."""
+    return MIN_SD if result.performance.clock is Clock.WALL else PROCESS_SD
 
 
 def _rate(performance: Performance) -> float | None:

@@ -10,7 +10,9 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Clock, Window
 from tests.builders import make_cpu_result, make_independent, make_result
-from trainbench.judging.run_rates import judged_rate, rates_in_turns, scatter_of_run, window_rates
+from tests.builders.judged_fleets import judge_fleet
+from trainbench.core.verdicts import Against, State
+from trainbench.judging.run_rates import judged_rate, least_sd, rates_in_turns, scatter_of_run, window_rates
 
 
 def on_cpu(node: str, windows: Sequence[Sequence[float]], turns_s: float = 1.0, starts_s: float = 0.0) -> RunResult:
@@ -99,3 +101,18 @@ def test_the_median_of_a_run_scatters_less_than_its_blocks() -> None:
     assert of_run[4] / 4.0 == pytest.approx(1.8588, rel=1e-4)
     assert of_run[0] * of_run[4] == pytest.approx(16.0)
     assert scatter_of_run([1.0, 2.0]) == ()
+
+
+def test_processes_on_a_cpu_differ_by_more_than_their_windows_show() -> None:
+    """Steps of 0.1 s without any scatter, and of 0.108 s: -7.4 %. Five blocks of four runs have 16 degrees of freedom,
+    of four nodes none is beyond 3.25 sd in 99 of 100 nights: 3.25 * 0.025 * sqrt(1 + pi / 6) = 0.100, so 9.5 %.
+    """
+    runs = [on_cpu(f"node-{number}", [(step, step)] * 10) for number, step in enumerate((0.1, 0.1, 0.1, 0.108))]
+    (group,) = judge_fleet(runs, params={"samples_per_second_tolerance_pct": 10.0}).groups
+    assert {node.state for node in group.nodes} == {State.WELL}
+    (against_peers,) = [c for c in group.nodes[3].comparisons if c.against is Against.PEERS]
+    assert (against_peers.deviation, against_peers.chance) == (
+        pytest.approx(-7.41, abs=0.01),
+        pytest.approx(9.5, abs=0.1),
+    )
+    assert least_sd(make_result()) == 1e-4
