@@ -21,7 +21,7 @@ from trainbench.judging.noise import MIN_SD
 
 BLOCKS = 5
 FAST = 0.25  # quantile of a window's step times
-# Equal processes on a CPU differ by 2.1 % from start to end, with wide tails, and no window within one of them shows it
+# Equal processes on a CPU differ by 1.6 % from start to end, with wide tails, and no window within one of them shows it
 # (docs/results/demo-definite-2026-11-24).
 PROCESS_SD = 0.025
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench_image.contract.work import Device
 from tests.unit.published.measured import document, row
+from trainbench.judging.noise import median_variance
+from trainbench.judging.run_rates import PROCESS_SD
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, BenchmarkParams
 
 TRIAL = "demo-definite-2026-11-24"
@@ -26,11 +29,15 @@ def note() -> Iterator[str]:
     runs = document(f"{TRIAL}/runs.json")
     for drill in (None, "node-3"):
         for busy in BUSY:
-            of = [run for run in runs if (run["drill"], run["busy_cores"]) == (drill, busy)]
-            yield _row(of, busy, drill)
+            if of := [run for run in runs if (run["drill"], run["busy_cores"]) == (drill, busy)]:
+                yield _row(of, busy, drill)
         every = [run for run in runs if run["drill"] == drill]
         as_expected = sum(all(_expected(run, node) for node in run["states"]) for run in every)
         yield f"{as_expected} of {len(every)} runs {'with the drill ' if drill else ''}ended as they should"
+    equal = [math.log1p(pct / 100) for run in runs if not run["drill"] for pct in run[IN_TURNS].values()]
+    # Each deviation has the variance of one process and of the median of three.
+    yield f"a standard deviation of {100 * statistics.pstdev(equal) / math.sqrt(1 + median_variance(3)):.1f} %"
+    yield f"for {100 * PROCESS_SD:.1f} %"
     loads = [run["load_before"] for run in runs]
     yield f"the load was {min(loads):.1f} to {max(loads):.1f}"
     yield f"**The limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} %**"
