@@ -9,11 +9,10 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
-from airflow.triggers.base import BaseTrigger
 
 from trainbench.orchestration.delegating_operator import DelegatingOperator
 from trainbench.orchestration.plan_tasks import owner
@@ -69,7 +68,8 @@ class RunOperator(DelegatingOperator):
             "deadline": time.time() + self.limit_s,
         }
         timeout = timedelta(seconds=self.limit_s + TIMEOUT_MARGIN_S)
-        self.defer(trigger=_Handed(arguments), method_name="trigger_reentry", timeout=timeout)
+        handed: Any = _Handed(arguments)
+        self.defer(trigger=handed, method_name="trigger_reentry", timeout=timeout)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         """Hand a run that did not succeed to the pod operator, which determines the cause."""
@@ -78,19 +78,12 @@ class RunOperator(DelegatingOperator):
         return inner.execute(context) if event["status"] == NOT_MADE else inner.trigger_reentry(context, event)
 
 
-class _Handed(BaseTrigger):
-    """The trigger's class path and arguments, which a worker passes to the triggerer without importing the trigger.
-
-    `run` raises NotImplementedError on purpose: the triggerer makes and runs the real `RunTrigger`.
+class _Handed(NamedTuple):
+    """What a task runner reads of a trigger: class path and arguments. `RunTrigger` itself would be imported into
+    each worker's process, with the Kubernetes client.
     """
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._arguments = arguments
+    arguments: dict[str, Any]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return TRIGGER, self._arguments
-
-    async def run(self) -> Any:
-        raise NotImplementedError
-        yield
+        return TRIGGER, self.arguments

@@ -51,9 +51,9 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         *_setup_events(setups), *_notice_events(of_node), *_baseline_events(accepted), *_mark_events(marks),
     ]  # fmt: skip
     events = sorted(events, key=lambda event: event.at, reverse=True)
-    (state,) = nodes_now(
-        connection, {node}, now, fresh, lately=scope.works, of_notices=scope.notices & (notices.c.node == node)
-    )
+    of_notices = scope.notices & (notices.c.node == node)
+    states = nodes_now(connection, {node}, now, fresh, lately=scope.works, of_notices=of_notices)
+    state = next(state for state in states if state.node == node)  # absent nodes are among them
     return NodePage(
         node=node,
         state=state,

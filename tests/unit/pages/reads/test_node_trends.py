@@ -9,7 +9,7 @@ import pytest
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
-from tests.builders.verdicts import make_comparison, make_group, make_node
+from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
 from trainbench.core.verdicts import Finding, Level, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.judging.mark_findings import MARKED
@@ -147,3 +147,12 @@ def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
         (EventKind.FREED, ENDED_AT + timedelta(days=4), "freed by ada"),
         (EventKind.MARKED, ENDED_AT + timedelta(days=3), "is marked with the taint: samples/s -10.0 %"),
     ]
+
+
+def test_an_absent_node_costs_no_other_node_its_page(history: History) -> None:
+    """With any node absent, the page of each other node answered 503."""
+    absent = make_finding("node-2", Why.ABSENT, measured="not Ready")
+    history.record(night(1, {"node-1": 10.0}, findings=(absent,)))
+    page = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    assert page
+    assert page.state.node == "node-1"
