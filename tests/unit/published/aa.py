@@ -7,16 +7,14 @@ import statistics
 from collections.abc import Iterator
 
 from bench_image.contract.result import RunResult
-from tests.unit.published.measured import RESULTS, run
+from tests.unit.published.measured import folders, run
 from trainbench.judging import noise
 
 AA = "aa-h200-2026-11-22"
 
 
 def runs(pattern: str) -> list[RunResult]:
-    return [
-        run(str(path.parent.relative_to(RESULTS))) for path in sorted((RESULTS / AA).glob(f"{pattern}/result.json"))
-    ]
+    return [run(folder) for folder in folders(f"{AA}/{pattern}")]
 
 
 def rates(pattern: str) -> list[float]:

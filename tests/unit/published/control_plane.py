@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench_image.contract.flops import num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.work import Device
+from committed import committed
 from tests.unit.published import probes
 from tests.unit.published.aa import nightly_check, noise_per_gpu
-from tests.unit.published.measured import RESULTS, THIRD, document, each, row, tokens_per_s
+from tests.unit.published.measured import THIRD, document, each, row, tokens_per_s
 from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
 from trainbench.core.verdicts import Tolerances
@@ -148,8 +150,8 @@ def security() -> Iterator[str]:
 
 
 def nights() -> dict[str, Any]:
-    paths = sorted(path for folder in NIGHTS for path in (RESULTS / folder).glob("*.json"))
-    return {path.stem: json.loads(path.read_text()) for path in paths}
+    nights = {path: text for folder in NIGHTS for path, text in committed(f"{folder}/*.json").items()}
+    return {Path(path).stem: json.loads(text) for path, text in nights.items()}
 
 
 PARTS = {

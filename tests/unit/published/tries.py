@@ -19,6 +19,7 @@ from tests.unit.published.measured import (
     document,
     each,
     exposed_pct,
+    folders,
     mfu_pct,
     peak_gb,
     probe_share_pct,
@@ -55,8 +56,7 @@ def first(name: str) -> Any:
 
 
 def second(name: str) -> Any:
-    (path,) = (RESULTS / SECOND / "profiles").glob(f"{name}.json")
-    return profile(f"{SECOND}/profiles/{path.stem}")
+    return document(f"{SECOND}/profiles/{name}.json")
 
 
 def rate(of: Any) -> str:
@@ -359,8 +359,7 @@ def strategies() -> Iterator[str]:
 def probes_by_size() -> dict[int, list[float]]:
     """The study's matmul probes in TFLOP/s, by the number of GPUs."""
     probes: dict[int, list[float]] = {1: [], 2: [], 4: []}
-    for path in (RESULTS / STRATEGIES).iterdir():
-        folder = f"{STRATEGIES}/{path.name}"
+    for folder in folders(f"{STRATEGIES}/*"):
         probes[run(folder).spec.placement.world_size].append(probe_tflops(folder))
     return probes
 
