@@ -1,6 +1,6 @@
 """Trains a few steps of many configurations on this machine's GPU and writes down the peak memory of each.
 
-The evidence behind `bench_image.contract.memory_estimate`; `docs/sizing.md` compares. Needs the training stack and one
+The evidence behind `bench_image.contract.memory_estimate`; `docs/internals/sizing.md` compares. Needs the training stack and one
 NVIDIA GPU:
 
     python3 studies/measure_peaks.py OUTPUT.json             all of them

@@ -1,4 +1,4 @@
-"""Writes docs/sizing.md: the memory formula against measured peaks, and the smallest GPU for each model and recipe."""
+"""Writes docs/internals/sizing.md: the memory formula against measured peaks, and the smallest GPU for each model."""
 
 from __future__ import annotations
 
@@ -261,4 +261,4 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "sizing.md").write_text(document())
+    (ROOT / "docs" / "internals" / "sizing.md").write_text(document())

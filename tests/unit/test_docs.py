@@ -9,8 +9,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
-GUIDES = [DOCS / "architecture.md", DOCS / "index.md", DOCS / "glossary.md", *sorted(DOCS.glob("how-to/*.md"))]
+INTERNALS = DOCS / "internals"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("internals/**/*.md")])
+GUIDES = [
+    INTERNALS / "architecture.md",
+    DOCS / "index.md",
+    DOCS / "glossary.md",
+    *sorted(DOCS.glob("internals/**/*.md")),
+]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 SOURCES = ("bench_image/", "dags/", "docker/", "docs/", "plugins/", "scripts/", "studies/", "tests/")
 PATH = re.compile(rf"`((?:{'|'.join(SOURCES)})[\w./-]*)`")
@@ -48,14 +54,14 @@ def test_each_named_module_and_test_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["plugins/trainbench", "bench_image"])
 def test_architecture_describes_each_package(folder: str) -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (INTERNALS / "architecture.md").read_text(encoding="utf-8")
     packages = sorted(package.parent.name for package in (ROOT / folder).glob("*/__init__.py"))
     assert packages
     assert [package for package in packages if f"\n| `{package}` | " not in text] == []
 
 
 def test_architecture_answers_twenty_questions() -> None:
-    table = (DOCS / "architecture.md").read_text(encoding="utf-8").split("## Where is ...?\n")[1]
+    table = (INTERNALS / "architecture.md").read_text(encoding="utf-8").split("## Where is ...?\n")[1]
     answers = re.findall(rf"^\| [^|]+ \| {PATH.pattern} \|$", table, flags=re.MULTILINE)
     assert len(answers) >= 20
     assert [path for path in answers if not (ROOT / path).is_file()] == []

@@ -43,7 +43,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/glossary.md": control_plane.glossary,
     "docs/pages.md": control_plane.pages,
     "docs/performance.md": speed.performance,
-    "docs/performance-tries.md": tries.tries,
+    "docs/internals/performance-tries.md": tries.tries,
     "docs/results/README.md": notes.all_results,
     f"docs/results/{AA}/README.md": aa.note,
     f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
@@ -61,7 +61,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{trial.TRIAL}/README.md": trial.note,
     f"docs/results/{zero.ZERO}/README.md": zero.note,
     f"docs/results/{one_box.ONE_BOX}/README.md": one_box.note,
-    "docs/scale.md": control_plane.scale,
+    "docs/internals/scale.md": control_plane.scale,
     "docs/security.md": control_plane.security,
 }
 LISTED = tomllib.loads(Path(__file__).with_name("published").joinpath("no_measurement.toml").read_text())
@@ -70,7 +70,7 @@ EXEMPT = {*WRITTEN, *LISTED["other_documents"]}
 DOCS = ROOT / "docs"
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for page in [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md"), *RESULTS.glob("**/README.md")]
+    for page in [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("internals/**/*.md"), *RESULTS.glob("**/README.md")]
 )
 
 

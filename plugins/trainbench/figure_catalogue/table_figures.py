@@ -22,7 +22,7 @@ PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, sp
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
-    "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
+    "weights, gradients, optimizer state and activations by formula (docs/internals/sizing.md)",
     "trainbench.comparison.hardware_survey.predicted_gb",
     "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
 FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",

@@ -1,4 +1,4 @@
-"""Figures of docs/performance-tries.md, from the result files of the three rounds."""
+"""Figures of docs/internals/performance-tries.md, from the result files of the three rounds."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_what_was_measured_before_the_formula_was_settled_does_not_count_as_a_pr
 
 def test_the_page_shows_what_the_formula_and_the_results_say_now() -> None:
     """`python studies/sizing_doc.py` writes it."""
-    assert (ROOT / "docs" / "sizing.md").read_text() == document()
+    assert (ROOT / "docs" / "internals" / "sizing.md").read_text() == document()
 
 
 def estimated(model: str, recipe: Recipe, gpu: str | None) -> MemoryFit:
