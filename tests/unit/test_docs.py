@@ -10,13 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 INTERNALS = DOCS / "internals"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("internals/**/*.md")])
-GUIDES = [
-    INTERNALS / "architecture.md",
-    DOCS / "index.md",
-    DOCS / "glossary.md",
-    *sorted(DOCS.glob("internals/**/*.md")),
-]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *INTERNALS.rglob("*.md")])
+GUIDES = [INTERNALS / "architecture.md", DOCS / "index.md", DOCS / "glossary.md", *sorted(INTERNALS.glob("*/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 SOURCES = ("bench_image/", "dags/", "docker/", "docs/", "plugins/", "scripts/", "studies/", "tests/")
 PATH = re.compile(rf"`((?:{'|'.join(SOURCES)})[\w./-]*)`")

@@ -21,8 +21,8 @@ HEAD = """\
 # GPUs: facts, and what fits each
 
 This page is written by `pytest --golden tests/unit/cost/test_gpu_fit.py`; `trainbench gpus` prints the same, and
-`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](internals/sizing.md) has the formula and its
-errors, [cost.md](cost.md) the prices.
+`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](internals/sizing.md) has the
+formula and its errors, [cost.md](cost.md) the prices.
 
 """
 
