@@ -149,7 +149,7 @@ class Settings(PodSettings, BaseSettings):
     schedule: dict[str, str] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
-        "schedule",
+        "schedule, with the local launcher none",
     )
     prices: tuple[Path, ...] = Field(
         (), description="files with your own price tables, with commas; they override the shipped table"
@@ -231,8 +231,8 @@ class Settings(PodSettings, BaseSettings):
         return timedelta(hours=self.fresh_h)
 
     def cron(self, name: str, default: str | None) -> str | None:
-        """The schedule of the DAG `name`, without prefix; None: by hand only, as every DAG of the local launcher."""
-        cron = self.schedule.get(name, default) if self.launcher is Launcher.KUBERNETES else None
+        """The schedule of the DAG `name`, without prefix; None: by hand only. The local launcher has no default."""
+        cron = self.schedule.get(name, default if self.launcher is Launcher.KUBERNETES else None)
         return None if cron is None or cron.lower() == "none" else cron
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from settings_doc import PAGE, page
 from trainbench.settings import environment
 from trainbench.settings.environment import Launcher, SettingsError, default_store, read_settings
 
@@ -58,8 +57,11 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
     assert settings.fresh == timedelta(hours=180)
 
 
-def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
-    assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).cron("node_consistency", "0 2 * * *") is None
+def test_with_the_local_launcher_nothing_starts_by_itself_unless_a_schedule_says_so() -> None:
+    settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "0 3 * * *"})
+
+    assert settings.cron("node_consistency", "0 2 * * *") == "0 3 * * *"
+    assert settings.cron("housekeeping", "0 6 * * *") is None
 
 
 def volumes(*mount_paths: str) -> str:
@@ -128,8 +130,3 @@ def test_the_default_store_is_one_folder_from_wherever_a_command_is_started(
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setattr(environment, "IS_CHECKOUT", is_checkout)
     assert str(default_store({"AIRFLOW_HOME": home})) == folder
-
-
-def test_the_page_of_settings_is_that_of_the_fields() -> None:
-    """`scripts/settings_doc.py` writes it."""
-    assert PAGE.read_text() == page()
