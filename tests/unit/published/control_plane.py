@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from bench_image.contract.flops import num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.work import Device
 from committed import committed
+from tests.builders.commands import trainbench
 from tests.unit.published import probes
 from tests.unit.published.aa import nightly_check, noise_per_gpu
+from tests.unit.published.figures import on_one_line
 from tests.unit.published.measured import THIRD, document, each, row, tokens_per_s
 from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
@@ -38,9 +41,13 @@ def readme() -> Iterator[str]:
     yield f"makes {tuned} tokens/s as `tuned`, {users} with"
 
 
+def environments_gb() -> float:
+    return sum(document("first-hour-2026-11-23/times.json")["disk_gb"].values())
+
+
 def first_hour() -> Iterator[str]:
     hour = document("first-hour-2026-11-23/times.json")
-    yield f"({sum(hour['disk_gb'].values()):.1f} GB with PyPI's PyTorch"
+    yield f"({environments_gb():.1f} GB with PyPI's PyTorch"
     demo = next(step for step in hour["steps"] if step["step"] == "demo")
     yield (
         f"a load of {demo['load_after']:.0f} to {demo['load_before']:.0f} [all of it took {demo['wall_s'] / 60:.0f}"
@@ -94,6 +101,20 @@ def encoder_decoder() -> Iterator[str]:
     yield f"| {small:.1f} M and {middle:.1f} M |"
     yield f"vocabulary 8000: {num_parameters(EncoderDecoderShape(family='encoder-decoder')):,}"
     yield from of_presets()
+
+
+def tutorial() -> Iterator[str]:
+    yield f"the two environments take {environments_gb():.1f} GB of disk"
+    yield f"its own past judges it, to {LIMITS.past_pct:g} %"
+
+
+def faq() -> Iterator[str]:
+    words = "plan --gpu H200 --gpus 8 --nodes gpu-1,gpu-2"
+    sentence = on_one_line(trainbench(*words.split()).output)
+    found = re.search(r"runs: (about [\d.]+ min) \(.*?\), ([\d.]+ GPU-hours, \S+ on demand)", sentence)
+    assert found
+    yield f"{found[1]}, {found[2]} for these two nodes"
+    yield f"{RATE_PCT} against the other nodes and {LIMITS.past_pct:g} % against the node's own past"
 
 
 def glossary() -> Iterator[str]:
