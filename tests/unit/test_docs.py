@@ -31,6 +31,19 @@ def test_each_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_anchor_is_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    ours = [(path, anchor) for path, anchor in links if "://" not in path]
+    assert [each for each in ours if each[1] not in anchors((page.parent / each[0]) if each[0] else page)] == []
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_each_named_path_exists(page: Path) -> None:
     paths = PATH.findall(page.read_text(encoding="utf-8"))
