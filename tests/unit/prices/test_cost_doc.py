@@ -1,4 +1,4 @@
-"""docs/internals/cost.md names functions and tests that exist and computes what it says; the table of docs/cost.md is read."""
+"""docs/internals/cost.md names functions and tests that exist and computes what it says; the example in docs/cost.md too."""
 
 from __future__ import annotations
 
