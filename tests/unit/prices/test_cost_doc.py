@@ -1,4 +1,4 @@
-"""docs/internals/cost.md names functions and tests that exist and computes what it says; the example in docs/cost.md too."""
+"""docs/internals/cost.md names functions and tests that exist and computes what it says; docs/cost.md has a price."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from tests.unit.published.control_plane import airflows_own_pages
 from tests.unit.published.measured import (
     ACCUMULATION,
     FLOAT8,
@@ -265,6 +266,7 @@ def pages() -> Iterator[str]:
         yield f"| {label} | {sum(read[figure] > 300 for read in reads)} of {len(reads)}"
     yield f"at most {study['largest_cold_ms'] / 1e3:.1f} s |"
     yield f"night of {study['record_s']['num_runs']:,} runs: {study['record_s']['first']:.0f} s"
+    yield from airflows_own_pages()
 
 
 def hostile_inputs() -> Iterator[str]:
