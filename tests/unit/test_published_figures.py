@@ -40,6 +40,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/command-line.md": control_plane.command_line,
     "docs/dags.md": control_plane.dags,
     "docs/encoder-decoder.md": control_plane.encoder_decoder,
+    "docs/internals/encoder-decoder.md": control_plane.encoder_decoder_beside_its_document,
     "docs/faq.md": control_plane.faq,
     "docs/glossary.md": control_plane.glossary,
     "docs/pages.md": control_plane.pages,
