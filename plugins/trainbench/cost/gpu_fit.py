@@ -1,4 +1,4 @@
-"""Facts of the known GPUs and the jobs that fit each, as tables and as docs/gpus.md."""
+"""Facts of the known GPUs and the jobs that fit each, as tables and as docs/internals/gpus.md."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEAD = """\
 # GPUs: facts, and what fits each
 
 This page is written by `pytest --golden tests/unit/cost/test_gpu_fit.py`; `trainbench gpus` prints the same, and
-`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](internals/sizing.md) has the
-formula and its errors, [cost.md](cost.md) the prices.
+`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](sizing.md) has the
+formula and its errors, [cost.md](../cost.md) the prices.
 
 """
 
@@ -141,5 +141,5 @@ def _named(models: Sequence[str]) -> str:
 
 
 def document() -> str:
-    """docs/gpus.md."""
+    """docs/internals/gpus.md."""
     return HEAD + "\n".join(markdown.section(made) for made in (facts_table(), fits_table()))
