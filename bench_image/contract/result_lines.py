@@ -20,6 +20,7 @@ MARK = "trainbench-result"
 PART_CHARS = 3_900
 # The compressed text of the largest result is no longer: zlib adds less than 0.1 % to what it cannot compress.
 MAX_PARTS = MAX_RESULT_BYTES * 3 // 2 // PART_CHARS
+ABSENT = "no result in the log"
 _TOO_LARGE = f"the result in the log is larger than the {MAX_RESULT_BYTES:,} bytes allowed"
 MAX_NAMED = 5  # missing parts in a message
 _LINE = re.compile(
@@ -40,6 +41,11 @@ def result_lines(text: str) -> Iterator[str]:
         yield f"{MARK} {number}/{len(parts)} {checksum} {part}"
 
 
+def is_part(line: str) -> bool:
+    """Whether the line is a part of a result, which no log that people read needs."""
+    return _LINE.search(line) is not None
+
+
 class ResultReader:
     """Finds a result in a log that is fed line by line, whatever stands before, between and after its lines.
 
@@ -51,20 +57,18 @@ class ResultReader:
         self._parts: dict[tuple[str, int], dict[int, str]] = {}  # by checksum and number of parts
         self._complete: tuple[str, int] | None = None
         self._text = ""
-        self._fault = "no result in the log"
+        self._fault = ABSENT
         for line in lines:
             self.add(line)
 
     def add(self, line: str) -> bool:
-        """Whether the line is a part of a result, which no log that people read needs."""
+        """Take a line of the log; return whether it is a part of a result."""
         match = _LINE.search(line)
         if match is None:
             return False
         number, total, checksum, part = int(match[1]), int(match[2]), match[3], match[4]
-        if number > total:
-            return False
-        if total > MAX_PARTS:
-            self._fault = _TOO_LARGE
+        if not number <= total <= MAX_PARTS:
+            self._fault = _TOO_LARGE if total > MAX_PARTS else self._fault
             return True
         key = checksum, total
         if key == self._complete:

@@ -53,7 +53,7 @@ def test_lines_of_it_are_told_from_the_log_s_own() -> None:
         False,
         True,
         True,
-        False,
+        True,
     ]
     assert reader.is_complete
 
