@@ -144,7 +144,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
-    from trainbench.pods.manifests import for_kubectl, manifests
+    from trainbench.pods.manifests import manifests
     from trainbench.settings.environment import read_settings
 
     with user_errors():
@@ -156,7 +156,7 @@ def plan(
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
         made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
-        pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
+        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
         more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
         print_json(made.model_dump(mode="json") | more)

@@ -209,6 +209,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "table": TableDocument,
     "gpus": GpusDocument,
     "collect": CollectDocument,
+    "result": dict[str, Any],
     "housekeeping": HousekeepingDocument,
 }
 

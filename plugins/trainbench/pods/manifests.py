@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, field_validator
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, TEMPLATE_ENV, XCOM_DIR_ENV
+from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, POD_ENV, SPEC_ENV, TEMPLATE_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
@@ -28,11 +28,10 @@ from trainbench.pods.pod_template import digest, with_template
 from trainbench.pods.template_refusals import IMAGE_FOLDERS
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
-CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
-XCOM_DIR = "/airflow/xcom"
+CONTAINER = "base"  # the container that KubernetesPodOperator reads the log of
 KERNELS = "/kernels"  # the volume of compiled kernels
 SHM, SCRATCH, TMP, RESULTS = "/dev/shm", "/scratch", "/tmp", "/results"  # noqa: S108 - the pod's own volumes
-OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, XCOM_DIR, *IMAGE_FOLDERS)
+OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, *IMAGE_FOLDERS)
 RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
@@ -126,15 +125,6 @@ class Owner(Frozen):
 def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
     """One Pod for each node of the run, in the order of their ranks."""
     return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]
-
-
-def for_kubectl(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod for `kubectl apply`: no container beside it takes the result, so it is only the last line of its log."""
-    by_hand: dict[str, Any] = deepcopy(dict(pod))
-    for container in by_hand["spec"]["containers"]:
-        if container["name"] == CONTAINER:
-            container["env"] = [variable for variable in container["env"] if variable["name"] != XCOM_DIR_ENV]
-    return by_hand
 
 
 def manifest(
@@ -302,9 +292,8 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
         "env": [
             {"name": SPEC_ENV, "value": spec.model_dump_json()},
             {"name": OUTPUT_DIR_ENV, "value": RESULTS},
-            {"name": XCOM_DIR_ENV, "value": XCOM_DIR},
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
-            {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": POD_ENV, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": SCRATCH},
             *_meeting(spec, settings, node_rank),
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1

@@ -16,6 +16,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.campaign_file import PartTooLarge, campaign_json, parse_campaign
 from trainbench.results.store_files import (
     LOCAL_PROTOCOLS,
+    FileMissing,
+    FileUnusable,
     StoreError,
     address,
     as_store_errors,
@@ -92,12 +95,12 @@ class Store:
     def write_result(self, result: RunResult) -> str:
         """Returns the file's address."""
         path = self._run(result) / RESULT_FILE
-        return self._write(path, result.model_dump_json(indent=1).encode())
+        return self._write(path, _written(result))
 
     def write_rank_result(self, result: RunResult, rank: int) -> str:
         """Write the result of one pod of a gang; returns the file's address."""
         path = self._run(result) / rank_file(rank)
-        return self._write(path, result.model_dump_json(indent=1).encode())
+        return self._write(path, _written(result))
 
     def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
         """Write the kept log of one pod; return the file's address. `name`: see `pod_log.log_file`."""
@@ -143,11 +146,13 @@ class Store:
         return self._write(self.root / LEVELS_FILE, text.encode())
 
     def write_results(self, results: Sequence[RunResult], *, replace: bool = True) -> None:
-        """Write the results, WRITERS at a time. Without `replace` only those of which no file is there."""
+        """Write those results that are not stored as they are, WRITERS at a time. Without `replace` only those of which
+        no file is there.
+        """
 
         def write_share(first: int) -> None:
             for result in results[first::WRITERS]:
-                if replace or not self._has_result(result):
+                if not (self._is_stored(result) if replace else self._has_result(result)):
                     self.write_result(result)
 
         with ThreadPoolExecutor(WRITERS) as writers:
@@ -162,6 +167,16 @@ class Store:
         """A stored file of the run or of one of its ranks. Raises StoreError."""
         path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
         return self._read(path, MAX_RESULT_BYTES)
+
+    def read_run_file_if_there(self, campaign_id: str, run_id: str, name: str) -> bytes | None:
+        """A stored file of the run or of one of its ranks; None: there is none. Raises StoreError."""
+        try:
+            return self.read_run_file(campaign_id, run_id, name)
+        except FileMissing:
+            return None
+
+    def run_file_address(self, campaign_id: str, run_id: str, name: str) -> str:
+        return address(_named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name))
 
     def read_results(self, campaign_id: str, progress: Progress = no_progress) -> StoredResults:
         return read_results(self._campaign(campaign_id) / "runs", progress, self.root)
@@ -289,6 +304,11 @@ class Store:
         with as_store_errors(path, "read"):
             return bool(path.is_file())
 
+    def _is_stored(self, result: RunResult) -> bool:
+        with suppress(FileMissing, FileUnusable):
+            return self._read(self._run(result) / RESULT_FILE, MAX_RESULT_BYTES) == _written(result)
+        return False
+
     def _run(self, result: RunResult) -> UPath:
         """The folder of the result's run."""
         identity = result.spec.identity
@@ -326,6 +346,10 @@ def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = Tru
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
     except PartTooLarge as error:
         raise StoreError(f"{address(path)} is not read: {error}; write it again with `trainbench report`") from None
+
+
+def _written(result: RunResult) -> bytes:
+    return result.model_dump_json(indent=1).encode()
 
 
 def _pieces(content: Content) -> Iterable[bytes]:

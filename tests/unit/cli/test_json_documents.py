@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from bench_image.contract.result_lines import result_lines
 from tests.builders.commands import ROOT, trainbench, whole_document
 from trainbench.cli.app import ExitCode, app
 from trainbench.cli.base import print_error, print_json
@@ -138,6 +139,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
     run_id = open_store().read_campaign(campaign_id).results[0].spec.identity.run_id
     exported = whole_document(trainbench("export", campaign_id, "--run", run_id, "--output", "out", "--json"))
     file = next(name for name in exported["data"]["files"] if name.endswith(".json"))
+    (home / "pod.log").write_text("\n".join(result_lines(Path(file).read_text())))
     (home / "vms.csv").write_text("provider,instance,gpu\n")
     arguments: dict[str, list[str]] = {
         "plan": [],
@@ -165,6 +167,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         "table": ["runs"],
         "gpus": ["A100 80GB"],
         "collect": [],
+        "result": ["pod.log"],
         "housekeeping": [],
     }
     assert set(arguments) == set(DOCUMENTS) - {"run"}

@@ -186,7 +186,7 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
     [
         ({"spec": {"nodeName": "gpu-7"}}, "spec.nodeName: the plan pins each pod"),
         ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy: a failed benchmark is repeated by its task"),
-        ({"spec": {"hostPID": True}}, "spec.hostPID: the result's container is ended by a signal"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID: programs of the node or of another container"),
         ({"spec": {"hostNetwork": True, "dnsPolicy": "Default"}}, "spec.dnsPolicy: with hostNetwork"),
         ({"spec": {"automountServiceAccountToken": True}}, "get no token"),
         ({"spec": {"affinity": {"nodeAffinity": {}}}}, "spec.affinity.nodeAffinity: the plan pins"),
@@ -208,7 +208,7 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
         (base(resources={"limits": {"memory": "4Gi"}}), "memory: set TRAINBENCH_MEMORY_GIB"),
         (base(volumeMounts=[{"name": "x", "mountPath": "/results/x"}]), "/results/x would hide /results"),
         (base(volumeMounts=[{"name": "x", "mountPath": "/opt"}]), "/opt would hide /opt/bench"),
-        (base(volumeMounts=[{"name": "x", "mountPath": "/airflow/xcom"}]), "would hide /airflow/xcom"),
+        (base(volumeMounts=[{"name": "x", "mountPath": "/results"}]), "would hide /results"),
         ({"spec": {"volumes": [{"name": "results", "emptyDir": {}}]}}, r"volumes\[0\]: the name 'results'"),
         ({"spec": {"containers": [{"name": "main"}]}}, "'main' must be 'base'"),
         ({"spec": {"containers": [{"name": "base"}, {"name": "agent"}]}}, "another container would share"),
