@@ -199,7 +199,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     *HEAD,
     text("strategy", lambda row: row.measured.strategy or NA),
     text("batch", lambda row: _batch(row.measured), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
+    SAMPLES_PER_SECOND.own(row=attrgetter("measured"), has_bar=True),
     HALF_WIDTH_PCT.column(
         lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
     ),
