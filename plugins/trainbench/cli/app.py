@@ -158,8 +158,7 @@ def plan(
         estimate = planned.estimate_of(made, settings)
         pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
-        more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
-        print_json(made.model_dump(mode="json") | more)
+        print_json({**dict(made), "estimate": estimate, "manifests": pods if with_manifests else None})
     elif with_manifests:
         import yaml
 
@@ -248,7 +247,7 @@ def report(
             files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
     print_broken(broken)
     if as_json:
-        print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+        print_json({"campaign_id": campaign.campaign_id, "files": files})
     else:
         _print_answer(campaign)
         typer.echo("\n".join(files.values()))
@@ -302,10 +301,8 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
         from trainbench.reporting.verdict_text import node_rows
 
         # The results themselves are in their files: thousands of step times would bury the verdict.
-        dumped = campaign.model_dump(mode="json", exclude={"results", "costs"})
-        known = dumped | {"costs": campaign.costs}  # one for each run, made JSON one at a time
-        document = {name: known[name] for name in type(campaign).model_fields if name in known}
-        print_json(document | {"nodes": node_rows(campaign), "files": dict(files)})
+        verdict = {name: value for name, value in campaign if name != "results"}
+        print_json(verdict | {"nodes": node_rows(campaign), "files": files})
     else:
         from trainbench.reporting.terminal import verdict_table
 

@@ -59,7 +59,7 @@ def doctor(
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
     if as_json:
-        print_json({"ready": is_ready, "checks": [check.model_dump(mode="json") for check in checks]})
+        print_json({"ready": is_ready, "checks": checks})
     else:
         shown = console()
         shown.print(_checks_table(checks))

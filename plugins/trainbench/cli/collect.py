@@ -52,7 +52,7 @@ def collect(
         {pod.campaign_id for pod in pods if pod.campaign_id and pod.outcome in (Outcome.STORED, Outcome.FAILED)}
     )
     if as_json:
-        print_json({"pods": [pod.model_dump(mode="json") for pod in pods], "campaigns": stored})
+        print_json({"pods": pods, "campaigns": stored})
     else:
         console().print(rich_table(collected_table(pods)))
         for name in stored:

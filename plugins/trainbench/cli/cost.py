@@ -46,7 +46,7 @@ def cost(
         report = report_on(params, history, f"by-hand-{params.month or f'{now:%Y-%m}'}", now)
         files = publish(report, store) if write else {}
     if as_json:
-        print_json(report.model_dump(mode="json") | {"files": dict(files)})
+        print_json({**dict(report), "files": files})
         raise typer.Exit(ExitCode.OK)
 
     _print_report(report, all_tables=all_)

@@ -88,7 +88,7 @@ def import_(
         if output and imported.prices:
             _write_new(output, as_toml(imported.prices))
     if as_json:
-        print_json(imported.model_dump(mode="json"))
+        print_json(imported)
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
     _print_imported(imported)
@@ -186,7 +186,7 @@ def estimate(
 def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
     """Print the estimates, say on standard error what they lack, and exit."""
     if as_json:
-        print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in estimates]})
+        print_json({"currency": "USD", "estimates": estimates})
     else:
         _print_estimates(estimates)
     missing = dict.fromkeys(line for one in estimates for line in one.missing)

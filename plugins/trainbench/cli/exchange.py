@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,7 +91,7 @@ def compare(
             _write(html, comparison_html(jobs, gathered, html.absolute().parent))
     print_broken(gathered.broken)
     if as_json:
-        print_json(comparing.document(jobs, gathered.notes, [asdict(file) for file in gathered.broken]))
+        print_json(comparing.document(jobs, gathered.notes, gathered.broken))
     else:
         _print_comparison(jobs, gathered.notes)
         if html:
@@ -202,8 +201,7 @@ def import_(
     _record(campaigns, store)
     print_broken(broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in broken]
-        print_json({"campaigns": taken, "left_out": left_out})
+        print_json({"campaigns": taken, "left_out": broken})
     else:
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
@@ -241,9 +239,8 @@ def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
             report = rebuild(store, history, advance)
     print_broken(report.broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in report.broken]
         skipped = {"unpublished": report.unpublished, "imported": report.imported}
-        print_json({"recorded": report.recorded, **skipped, "left_out": left_out})
+        print_json({"recorded": report.recorded, **skipped, "left_out": report.broken})
     else:
         others = (
             (report.unpublished, "without a verdict"),

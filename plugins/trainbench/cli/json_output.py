@@ -4,23 +4,17 @@ error.
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from shutil import copyfileobj
-from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json
 from typer.core import TyperGroup
 
-from bench_image.contract.frozen import Slotted
 from trainbench.core.formats import visible
 
 SCHEMA_VERSION = 1
@@ -109,7 +103,9 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
     finally:
         CURRENT.reset(before)
     if error is None and (code not in ANSWERS or output.data is None):
-        error = {"kind": _kind(code), "message": "; ".join(output.messages) or _default_message(code)}
+        kind = "interrupted" if code in INTERRUPTED else "defect" if code == DEFECT else "usage"
+        default = "stopped before the end" if code in INTERRUPTED else f"the command ended with exit code {code}"
+        error = {"kind": kind, "message": "; ".join(output.messages) or default}
     document = {
         "schema_version": SCHEMA_VERSION,
         "command": output.command,
@@ -118,8 +114,8 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
         "messages": output.messages,
         "data": output.data,
     }
-    with _encoded(document) as text:
-        copyfileobj(text, stdout)
+    # JSON has no NaN and no infinity: null.
+    stdout.write(to_json(document, indent=1, inf_nan_mode="null").decode() + "\n")
     stdout.flush()
     return code
 
@@ -143,16 +139,6 @@ def _run(run: Callable[[], Any], output: Output) -> tuple[int, dict[str, str] | 
     return (code if isinstance(code, int) else 0 if code is None else 1), None
 
 
-def _kind(code: int) -> str:
-    if code in INTERRUPTED:
-        return "interrupted"
-    return "defect" if code == DEFECT else "usage"
-
-
-def _default_message(code: int) -> str:
-    return "stopped before the end" if code in INTERRUPTED else f"the command ended with exit code {code}"
-
-
 def _command_name(group: Any, args: Sequence[str]) -> str | None:
     """The command with its group, as "baseline accept"; None where the arguments name none."""
     names = []
@@ -164,40 +150,3 @@ def _command_name(group: Any, args: Sequence[str]) -> str | None:
         elif not argument.startswith("-"):
             break
     return " ".join(names) or None
-
-
-def _encoded(document: Mapping[str, Any]) -> IO[str]:
-    """The JSON text as a file: of a large campaign it is too long for memory."""
-    try:
-        return _file_of(document)
-    except ValueError:
-        return _file_of(_finite(document))
-
-
-def _file_of(document: Mapping[str, Any]) -> IO[str]:
-    """Raises ValueError for NaN and infinity."""
-    file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
-    file.writelines(json.JSONEncoder(indent=1, allow_nan=False, default=_plain).iterencode(document))
-    file.write("\n")
-    file.seek(0)
-    return file
-
-
-def _plain(value: Any) -> Any:
-    """A model within the document becomes JSON when it is its turn."""
-    if isinstance(value, BaseModel | Slotted):
-        return to_jsonable_python(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, BaseModel | Slotted):
-        return _finite(_plain(value))
-    return value

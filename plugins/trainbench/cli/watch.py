@@ -39,7 +39,7 @@ def watch(
         if problem:
             print_error(problem)
         if as_json:
-            print_json({"pods": [pod.model_dump(mode="json") for pod in pods], "problem": problem})
+            print_json({"pods": pods, "problem": problem})
         else:
             console().print(_shown(pods, None))
         raise typer.Exit(ExitCode.USAGE if problem and not pods else ExitCode.OK)

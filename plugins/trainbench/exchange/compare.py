@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -27,6 +27,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.results.stored_results import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
@@ -107,7 +108,7 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[BrokenFile]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
         {**row.measured.model_dump(mode="json", exclude={"figures"}), **row.measured.figures}
@@ -122,7 +123,7 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mappi
         "rows": sorted(rows, key=lambda row: row["number"]),
         "summary": list(summary(jobs)),
         "notes": list(notes),
-        "left_out": list(left_out),
+        "left_out": left_out,
     }
 
 
@@ -198,7 +199,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     *HEAD,
     text("strategy", lambda row: row.measured.strategy or NA),
     text("batch", lambda row: _batch(row.measured), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
+    SAMPLES_PER_SECOND.own(row=attrgetter("measured"), has_bar=True),
     HALF_WIDTH_PCT.column(
         lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
     ),

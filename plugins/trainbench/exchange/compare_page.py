@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from trainbench.core.formats import figure
-from trainbench.exchange.compare import MAX_JOBS, Job, RankedRow, summary, tables_of_jobs
+from trainbench.exchange.compare import MAX_JOBS, Job, summary, tables_of_jobs
 from trainbench.exchange.result_files import Gathered
 from trainbench.reporting.html import environment
 
-MAX_BARS = 40
 MAX_BROKEN = 50
 
 
@@ -24,10 +21,7 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
     return template.render(
         title=f"{len(rows)} results compared" if len(rows) != 1 else "1 result",
         summary=summary(jobs),
-        jobs=[
-            {"speed": speed, "cost": cost, "bars": _bars(job)}
-            for job, (speed, cost) in zip(jobs[:MAX_JOBS], tables_of_jobs(jobs), strict=True)
-        ],
+        jobs=[{"speed": speed, "cost": cost} for speed, cost in tables_of_jobs(jobs)],
         num_left_out=max(0, len(jobs) - MAX_JOBS),
         # Row number -> its raw file; of several runs the first.
         links={str(row.number): _link(row.measured.addresses[0], folder) for row in rows},
@@ -35,29 +29,6 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
         broken=gathered.broken[:MAX_BROKEN],
         num_broken=len(gathered.broken),
     )
-
-
-def _bars(job: Job) -> list[dict[str, Any]]:
-    """Bars of samples/s from 0, in percent of the longest; empty for a single row."""
-    most = max(row.measured.samples_per_s for row in job.rows)
-    if len(job.rows) < 2:
-        return []
-    has_names = len({row.measured.name for row in job.rows}) > 1
-    return [
-        {
-            "name": f"{row.number} {row.measured.name if has_names else _size(row)}",
-            "width": round(100 * row.measured.samples_per_s / most, 2),
-            "text": figure(row.measured.samples_per_s),
-            "is_baseline": row.is_baseline,
-            "is_ranked": row.relative_rate is not None,
-        }
-        for row in job.rows[:MAX_BARS]
-    ]
-
-
-def _size(row: RankedRow) -> str:
-    measured = row.measured
-    return ", ".join(filter(None, [measured.strategy, measured.size]))
 
 
 def _link(address: str, folder: Path) -> str:

@@ -15,9 +15,6 @@ from bench_image.contract.work import Device, DiskData, Work
 from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, one_line
 from trainbench.core.known_values import known_median
-from trainbench.exchange import flat_results
-from trainbench.exchange.flat_results import FlatResult
-from trainbench.exchange.seq2seq_files import OldFile, OwnFile
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
@@ -30,7 +27,6 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.results.readings import gpu_name, hardware_name
 from trainbench.results.setups import setup_of
 
-OLD_PROGRAM = "benchmark.py"
 COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
 
 
@@ -95,19 +91,13 @@ class Collector:
         identity, template = result.spec.identity, setup_of(result.context).pod_template or ""
         key = (source, identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "", template)
         if key not in self._runs:
-            self._runs[key] = _Runs(_of_run(source, address, result), source)
+            self._runs[key] = _Runs(row_of_run(source, address, result), source)
             self._order.append(self._runs[key])
         self._runs[key].add(address, result)
 
-    def add_bench_file(self, name: str, address: str, file: OwnFile | OldFile | FlatResult) -> None:
-        """Add a file of another format, which always becomes a row of its own."""
-        match file:
-            case OwnFile():
-                self._order.append(_of_own(name, address, file))
-            case OldFile():
-                self._order.append(_of_old(name, address, file))
-            case FlatResult():
-                self._order.append(_of_flat(name, address, file))
+    def add_row(self, row: ComparisonRow) -> None:
+        """Add a file of another format, which is a row of its own."""
+        self._order.append(row)
 
     def rows(self) -> tuple[ComparisonRow, ...]:
         """The rows, in the order in which their first files were added."""
@@ -141,8 +131,7 @@ class _Runs:
         rate, epoch_s = statistics.median(rates), self.first.epoch_s
         several = {
             "epoch_s": None if epoch_s is None else epoch_s * self.first.samples_per_s / rate,
-            "apart_pct": half_range_pct(rates),
-            "apart_from": f"half of the range of {len(rates)} runs",
+            **apart(rates, "runs"),
         }
         figures = {each.name: known_median(values) for each, values in columns.items()}
         of_all = {"addresses": tuple(self.addresses), "nodes": len(self.nodes), "figures": figures}
@@ -151,7 +140,7 @@ class _Runs:
         )
 
 
-def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
+def row_of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
     spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
     figures = {each.name: each.value(result) for each in COMPARED}
     work, rate = spec.work, figures[SAMPLES_PER_SECOND.name]
@@ -200,63 +189,13 @@ def differences(one: ComparisonRow, other: ComparisonRow) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _of_own(name: str, address: str, file: OwnFile) -> ComparisonRow:
-    made = _of_run(name, address, file.result)
-    apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
-    figures = {**made.figures, GPU_UTILISATION_MEAN_PCT.name: file.utilisation_mean_pct}
-    own: dict[str, object] = {"epoch_s": file.epoch_mean_s, "figures": figures}
-    if apart_pct is not None:
-        own |= {"apart_pct": apart_pct, "apart_from": apart_from}
-    return made.model_copy(update=own)
-
-
-def _of_old(name: str, address: str, file: OldFile) -> ComparisonRow:
-    apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
-    memory_mb = file.summary.peak_gpu_memory_mb
-    known = {
-        SAMPLES_PER_SECOND: file.summary.avg_throughput_samples_per_s,
-        PEAK_MEMORY_GB: None if memory_mb is None else memory_mb / 1000,
-        GPU_UTILISATION_MEAN_PCT: file.summary.avg_gpu_utilisation_pct,
-    }
-    return ComparisonRow(
-        name=name,
-        addresses=(address,),
-        program=OLD_PROGRAM,
-        label="encoder-decoder",
-        job=flattened(file.job),
-        hardware=file.metadata.gpu_name,
-        num_gpus=file.metadata.gpu_count,
-        num_ranks=max(1, file.metadata.gpu_count),
-        batch_per_rank=file.batch_size,
-        figures={each.name: known.get(each) for each in COMPARED},
-        epoch_s=file.summary.avg_wall_time_per_epoch_s,
-        apart_pct=apart_pct,
-        apart_from=apart_from,
-    )
-
-
-def _of_flat(name: str, address: str, file: FlatResult) -> ComparisonRow:
-    known = {
-        SAMPLES_PER_SECOND: file.samples_per_s,
-        TOKENS_PER_SECOND: file.tokens_per_sec,
-        PEAK_MEMORY_GB: file.peak_vram_gb,
-    }
-    return ComparisonRow(
-        name=name,
-        addresses=(address,),
-        program=flat_results.PROGRAM,
-        label=f"tier {file.tier}, {file.seq_len} tokens",
-        job=file.job,
-        strategy=file.strategy,
-        hardware="GPU unknown",
-        num_gpus=file.world_size,
-        num_ranks=file.world_size,
-        batch_per_rank=file.per_device_batch * file.grad_accum,
-        figures={each.name: known.get(each) for each in COMPARED},
-        epoch_s=None,
-        apart_pct=None,
-        apart_from=None,
-    )
+def row_of_epochs(name: str, address: str, result: RunResult) -> ComparisonRow:
+    """The row of a run of the encoder-decoder's own program, whose windows are epochs."""
+    windows = result.performance.windows
+    more: dict[str, object] = {"epoch_s": statistics.fmean(window.wall_s for window in windows)}
+    if len(windows) > 1:  # of a single epoch the row has its own half-width
+        more |= apart([window.samples_per_second for window in windows], "epochs")
+    return row_of_run(name, address, result).model_copy(update=more)
 
 
 def _job(work: Work) -> dict[str, str]:
@@ -278,8 +217,13 @@ def flattened(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return texts
 
 
-def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | None]:
+def compared_figures(known: Mapping[Figure, float | None]) -> dict[str, float | None]:
+    return {each.name: known.get(each) for each in COMPARED}
+
+
+def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
+    """Half of the range of samples/s of several runs or epochs; unknown where one of them is."""
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2 or len(known) < len(rates):
-        return None, None
-    return half_range_pct(known), f"half of the range of {len(known)} epochs"
+        return {"apart_pct": None, "apart_from": None}
+    return {"apart_pct": half_range_pct(known), "apart_from": f"half of the range of {len(known)} {what}"}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
-from bench_image.contract.result import RunResult
-from bench_image.contract.seq2seq_file import bench_name
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
 from trainbench.core.formats import listing
 from trainbench.exchange.anonymise import anonymised
-from trainbench.exchange.seq2seq_files import bench_file_content
+from trainbench.exchange.foreign_files import BenchFileError
 from trainbench.exchange.submission import SubmissionError, file_name, submission
 from trainbench.exchange.submission_page import markdown
 from trainbench.results.artefacts import Store
@@ -21,6 +23,7 @@ from trainbench.results.store_files import StoreError, is_file, is_folder, read_
 from trainbench.results.stored_results import read_results
 
 MAX_NAMED = 8
+NOT_IN_A_RESULT = "a result sums the losses and the loader's waits of all epochs up"
 
 
 def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
@@ -47,6 +50,30 @@ def export_files(result: RunResult, at: datetime, *, with_names: bool, as_bench_
         f"{name}.json": _json(content.model_dump(mode="json")),
         f"{name}.md": markdown(content, f"{name}.json"),
     }
+
+
+def bench_file_content(result: RunResult) -> dict[str, Any]:
+    """A run of the encoder-decoder model in the format of its own program, each window as an epoch. Figures that the
+    result lacks are null, with the reason in `not_known`. Raises BenchFileError for another model's run.
+    """
+    spec, windows = result.effective_spec, result.performance.windows
+    if not isinstance(spec.work.shape, EncoderDecoderShape):
+        raise BenchFileError(
+            f"run {spec.identity.run_id} is of {spec.work.model}: the bench_ format is the encoder-decoder's own"
+        )
+    if result.status is not Status.OK or result.context is None:
+        raise BenchFileError(
+            f"run {spec.identity.run_id} ended as {result.status.value}: only runs that ended ok have a file"
+        )
+    beyond = BeyondResult(
+        num_samples=None if spec.work.data == "memory" else spec.work.data.num_samples,
+        warmup_epochs=None,
+        mean_losses=[None] * len(windows),
+        loader_waits_s=[None] * len(windows),
+        notes=("written from a result: an epoch is one of its measured windows",),
+    )
+    not_known = {"epochs.mean_loss": NOT_IN_A_RESULT, "epochs.loader_wait_s": NOT_IN_A_RESULT}
+    return bench_document(result, beyond, f"runs/{spec.identity.run_id}/result.json") | {"not_known": not_known}
 
 
 def _results(source: str, store: Store) -> tuple[RunResult, ...]:

@@ -13,9 +13,15 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
-from trainbench.exchange.comparison_rows import Collector, ComparisonRow
-from trainbench.exchange.flat_results import FlatResult, is_flat, parse_flat
-from trainbench.exchange.seq2seq_files import BenchFileError, OldFile, OwnFile, parse_bench_file, parse_json
+from trainbench.exchange.comparison_rows import Collector, ComparisonRow, row_of_epochs
+from trainbench.exchange.foreign_files import (
+    BenchFileError,
+    BenchmarkPyFile,
+    FlatResult,
+    is_flat,
+    parse_bench_file,
+    parse_flat,
+)
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
@@ -124,15 +130,18 @@ class _Reader:
         try:
             content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
             if SCHEMA.match(content):
-                self._take_result(file, content)
-            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(document := parse_json(content)):
-                self._take_bench_file(file, parse_flat(document))
+                self._take_result(file, parse_payload(content))
+            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(content):
+                # Each one is named result.json: its folder names the run.
+                self._take_foreign(file, file.path.parent.name, parse_flat(content))
             elif file.path.name == RESULT_FILE:
-                self._take_result(file, content)
+                self._take_result(file, parse_payload(content))
             elif SUBMISSION.match(content):
                 raise BenchFileError(IMPORT_FIRST)
+            elif isinstance(document := parse_bench_file(content), RunResult):
+                self._take_result(file, document, of_epochs=True)
             else:
-                self._take_bench_file(file, parse_bench_file(content))
+                self._take_foreign(file, file.path.stem, document)
         except (BenchFileError, ContractError, StoreError) as error:
             self.broken.append(BrokenFile(address(file.path), str(error)))
 
@@ -146,19 +155,18 @@ class _Reader:
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
 
-    def _take_result(self, file: ResultFile, content: bytes) -> None:
-        result = parse_payload(content)
-        if self._is_new(_identity(result), file) and self._measured(result):
+    def _take_result(self, file: ResultFile, result: RunResult, of_epochs: bool = False) -> None:
+        if not self._is_new(_identity(result), file) or not self._measured(result):
+            return
+        if of_epochs:
+            self.collector.add_row(row_of_epochs(file.path.stem, address(file.path), result))
+        else:
             self.collector.add_result(file.source, address(file.path), result)
 
-    def _take_bench_file(self, file: ResultFile, bench_file: OwnFile | OldFile | FlatResult) -> None:
-        identity = _identity(bench_file.result) if isinstance(bench_file, OwnFile) else _content_identity(bench_file)
-        if not self._is_new(identity, file):
-            return
-        if not isinstance(bench_file, OwnFile) or self._measured(bench_file.result):
-            # Each flat result is named result.json: its folder names the run.
-            name = file.path.parent.name if isinstance(bench_file, FlatResult) else file.path.stem
-            self.collector.add_bench_file(name, address(file.path), bench_file)
+    def _take_foreign(self, file: ResultFile, name: str, document: BenchmarkPyFile | FlatResult) -> None:
+        """A file without ids: its whole content is its key."""
+        if self._is_new(document.model_dump_json(), file):
+            self.collector.add_row(document.row(name, address(file.path)))
 
     def _measured(self, result: RunResult) -> bool:
         if result.error is not None:
@@ -187,8 +195,3 @@ def _identity(result: RunResult) -> str:
     spec, rate = result.spec, result.performance.samples_per_second
     ids = f"{spec.identity.campaign_id} {spec.identity.run_id} {spec.identity.node} {result.started_at.timestamp()}"
     return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"
-
-
-def _content_identity(file: OldFile | FlatResult) -> str:
-    """A key of a file without ids: its whole content."""
-    return f"{type(file).__name__} {file.model_dump_json()}"

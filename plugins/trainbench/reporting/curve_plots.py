@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
@@ -15,13 +15,13 @@ from trainbench.comparison.entries import all_entries
 from trainbench.comparison.scaling import entry_scaling
 from trainbench.core.formats import listing, plural
 from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, TOKENS_PER_SECOND
+from trainbench.reporting.pictures import CARD, GOOD, INK, PALETTE, SOFT, WARN, add_legend
 from trainbench.results.readings import rank_noun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, SOFT = "#22272e", "#8a929c"
 MAX_FACETS = 12
 MAX_COLUMNS = 2  # more make the figure too wide to read on a phone
 APART = 0.02  # share of the axis between the points of two strategies, so that none hides another
@@ -31,9 +31,9 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.SINGLE: ("*", "", INK, True),
     Strategy.INDEPENDENT: ("P", "-", SOFT, True),
     Strategy.DDP: ("o", "-", INK, True),
-    Strategy.FSDP: ("s", "--", "#6b4fa0", False),
-    Strategy.ZERO2: ("^", "-.", "#a35b00", True),
-    Strategy.ZERO3: ("D", ":", "#1d6b5f", False),
+    Strategy.FSDP: ("s", "--", PALETTE["p2"], False),
+    Strategy.ZERO2: ("^", "-.", WARN, True),
+    Strategy.ZERO3: ("D", ":", GOOD, False),
 }
 
 
@@ -183,14 +183,6 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     return figure
 
 
-def add_legend(figure: Figure, order: Iterable[str], **look: Any) -> None:
-    """One legend below all axes, in this order, of the labels that any of them has."""
-    labelled = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
-    handles = {label: handle for pairs in labelled for handle, label in pairs}
-    shown = [label for label in order if label in handles]
-    figure.legend([handles[label] for label in shown], shown, loc="outside lower center", fontsize=9, **look)
-
-
 def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
     if facet.ideal:
         axes.plot(list(facet.ideal), list(facet.ideal.values()), color=SOFT, linestyle=":", linewidth=1, label=IDEAL)
@@ -205,7 +197,7 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
             marker=marker,
             linestyle=line,
             color=shade,
-            markerfacecolor=shade if is_filled else "white",
+            markerfacecolor=shade if is_filled else CARD,
             markersize=7,
             elinewidth=1,
             capsize=3,
@@ -217,9 +209,4 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
     if facet.top >= 1000:
         axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
-    axes.set_title(plain(textwrap.fill(facet.title, 46)), loc="left", fontsize=9, color=INK)
-
-
-def plain(text: str) -> str:
-    """The text without dollar signs, which matplotlib reads as mathematics."""
-    return text.replace("$", r"\$")
+    axes.set_title(textwrap.fill(facet.title, 46), fontsize=9)

@@ -84,7 +84,7 @@ def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> 
     files = re.findall(r'(?:src|href)="\.\./(static/[^"]+)"', text)
 
     assert [re.sub(r"-[\w.]+?(?=\.(min\.)?\w+$)", "", name) for name in files] == [
-        "static/pages.css", "static/pages.js", "static/plotly.min.js"
+        "static/pages.css", "static/pages.js"
     ]  # fmt: skip
     for name in files:
         reply = get(client, name)

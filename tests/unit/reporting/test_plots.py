@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
 from bench_image.contract.options import Strategy
 from tests.builders import campaigns, make_cpu_result, make_result, verdicts
 from trainbench.reporting import curve_plots, plots
+from trainbench.reporting.pictures import PALETTE, drawing, png, svg, tell
+from trainbench.results.readings import is_measured
 
 
-def size(png: bytes) -> tuple[int, int]:
-    assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", png[16:24])
+def size(image: bytes) -> tuple[int, int]:
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", image[16:24])
     return width, height
 
 
 def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
     campaign = campaigns.slow_node()
-    assert list(plots.draw(campaign)) == ["node_variance.png"]
+    assert list(plots.draw(campaign)) == ["node_variance", plots.SECONDS]
     assert plots.not_drawn(campaign) == dict.fromkeys(
         ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"),
         "only 1 GPU per run was measured, a curve needs two sizes",
@@ -25,8 +28,8 @@ def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
 
 def test_several_world_sizes_give_the_curves() -> None:
     drawn = plots.draw(campaigns.scaling())
-    assert list(drawn) == [f"{name}.png" for name in plots.NAMES if name != "node_variance"]
-    assert {size(png)[0] for png in drawn.values()} == {825}
+    assert list(drawn) == [*plots.NAMES[1:], plots.SECONDS]
+    assert {size(png(drawn[name]))[0] for name in plots.NAMES[1:]} == {825}
 
 
 def test_nothing_measured_draws_nothing() -> None:
@@ -42,7 +45,10 @@ def test_without_a_copy_rate_there_is_no_copy_plot() -> None:
 
 
 def test_the_same_campaign_gives_the_same_bytes() -> None:
-    assert plots.draw(campaigns.cpu_drill()) == plots.draw(campaigns.cpu_drill())
+    first, second = (plots.draw(campaigns.cpu_drill()) for _ in range(2))
+    for name, figure in first.items():
+        assert png(figure) == png(second[name])
+        assert svg(figure) == svg(second[name])
 
 
 def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
@@ -53,7 +59,7 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     assert len(shown) == plots.MAX_NODES
     assert nodes[500] in shown
     drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
-    assert size(drawn["node_variance.png"])[1] < 2500
+    assert size(png(drawn["node_variance"]))[1] < 2500
 
 
 def test_several_groups_share_the_rows_of_the_picture() -> None:
@@ -69,9 +75,9 @@ def test_several_groups_share_the_rows_of_the_picture() -> None:
 def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
     """Full, LoRA, and full without accumulation; the copy rate depends on the hardware only."""
     drawn = plots.draw(campaigns.strategies())
-    assert list(drawn) == [f"{name}.png" for name in plots.NAMES[1:]]
-    assert size(drawn["tokens_per_sec_vs_gpu.png"])[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
-    assert size(drawn["gbps_vs_gpu.png"])[0] == 825
+    assert list(drawn) == [*plots.NAMES[1:], plots.SECONDS]
+    assert size(png(drawn["tokens_per_sec_vs_gpu"]))[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
+    assert size(png(drawn["gbps_vs_gpu"]))[0] == 825
     assert set(curve_plots.STYLES) == set(Strategy)
     for look in zip(*curve_plots.STYLES.values(), strict=True):
         assert len(set(look)) > 1
@@ -163,8 +169,44 @@ def test_the_throughput_plot_shows_linear_scaling() -> None:
 
 def test_only_a_figure_that_grows_with_the_gpus_has_a_line_of_linear_scaling() -> None:
     def labels(name: str) -> set[str]:
-        figure = curve_plots.curves(plots._measured(campaigns.scaling()), curve_plots.CURVES[name])
+        figure = curve_plots.curves(tuple(filter(is_measured, campaigns.scaling().results)), curve_plots.CURVES[name])
         return {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
 
     assert curve_plots.IDEAL in labels("tokens_per_sec_vs_gpu")
     assert curve_plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
+
+
+def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
+    """55 s in all: launch 1, import 6, build 4, probe 1, warm-up 17, measure 25 and profile 0.5 leave 0.5 s. A run that
+    tried micro-batches for 3 s has a colour for that, too.
+    """
+    result = make_result()
+    startup = result.startup.model_copy(update={"autotune_s": 3.0, "total_s": 58.0})
+    figure = plots.startup_chart(campaigns.make_campaign([result.model_copy(update={"startup": startup})]))
+    assert figure is not None
+    (axes,) = figure.axes
+    bars: Any = axes.containers
+    widths = {bar.get_label(): bar.patches[0].get_width() for bar in bars}
+    assert widths["autotune"] == 3.0
+    assert round(widths["other"], 6) == 0.5
+    assert round(sum(widths.values()), 6) == 58.0
+
+
+def test_an_svg_has_the_page_s_colours_texts_under_the_pointer_and_ids_of_its_own() -> None:
+    from matplotlib.figure import Figure
+
+    def picture(rate: float) -> str:
+        with drawing():
+            figure = Figure()
+            (line,) = figure.subplots().plot([1, 2], [rate, 2.0], "o", color=PALETTE["bad"])
+            tell(line, ["<b>first</b>", "second"])
+        return svg(figure)
+
+    one, other = picture(1.0), picture(1.5)
+    assert 'fill="var(--bad)"' in one
+    assert "style=" not in one
+    assert not set(PALETTE.values()) & set(re.findall(r"#[0-9a-f]{6}", one))
+    assert re.findall(r"<title>(.*?)</title>", one) == ["&lt;b&gt;first&lt;/b&gt;", "second"]
+    ids, others = (re.findall(r' id="([^"]*)"', text) for text in (one, other))
+    assert len(set(ids)) == len(ids)
+    assert not set(ids) & set(others)

@@ -108,7 +108,6 @@ def node(
         "node.html.j2",
         form,
         pages,
-        with_charts=True,
         node_page=node_page,
         works=works,
         latest=latest,
@@ -175,17 +174,14 @@ def costs(
     )
     if output == "csv":
         return csv_of(table, tables)
-    figure = charts.months_chart(totals.months)
     return filtered_page(
         request,
         "costs.html.j2",
         form,
         pages,
-        with_charts=figure is not None,
         total=totals.total,
         imported=totals.imported,
         tables=tables,
-        figure=figure,
     )
 
 

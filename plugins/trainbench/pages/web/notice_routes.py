@@ -51,7 +51,6 @@ def notice(
     return respond(
         request,
         "notice.html.j2",
-        with_charts=True,
         notice=stored,
         may_acknowledge=who.may_acknowledge(stored.dag_id),
         max_reason=MAX_REASON,

@@ -60,7 +60,7 @@ def build_app() -> FastAPI:
 
 
 def static(name: str) -> Response:
-    """Our style, script and icon, and plotly's script; from a list, never a path from outside."""
+    """Our style, script and icon, from a list, never a path from outside."""
     asset = assets().get(name)
     if asset is None:
         raise HTTPException(404, "There is no such file.")

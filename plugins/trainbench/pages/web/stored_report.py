@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from functools import lru_cache
 
 from trainbench.pages.render.page import POLICY
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
 from trainbench.results.artefacts import Store
-from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
 
-# As for other pages, but with inline style and plots.
-REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "img-src": "data:", "form-action": "'none'"}
+# As for other pages, but with inline style.
+REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "form-action": "'none'"}
 MAX_SHOWN_BYTES = 64_000_000  # 8,000 runs on one GPU each, which take a gigabyte of memory to render
 _one_at_a_time = threading.Lock()  # so that several readers of a large report do not each hold it in memory
 
@@ -34,13 +32,4 @@ def stored_report(store: Store, campaign_id: str, suite: str, page: InAirflow) -
 @lru_cache(maxsize=8)
 def _rendered(store: Store, campaign_id: str, suite: str, page: InAirflow, _stamp: tuple[float, int]) -> str | None:
     campaign = store.read_campaign(campaign_id)
-    return report_html(campaign, _plots(store, campaign), page=page) if campaign.suite == suite else None
-
-
-def _plots(store: Store, campaign: Campaign) -> dict[str, bytes]:
-    """File name -> PNG, of the stored plots; the report draws the nodes itself."""
-    files = {}
-    for name in set(plots.NAMES[1:]) - set(plots.not_drawn(campaign)):
-        with suppress(StoreError):  # expired or never drawn
-            files[f"{name}.png"] = store.read_plot(campaign.campaign_id, f"plots/{name}.png")
-    return dict(sorted(files.items()))
+    return report_html(campaign, plots.draw(campaign), page=page) if campaign.suite == suite else None
