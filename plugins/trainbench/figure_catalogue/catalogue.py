@@ -18,7 +18,7 @@ HEAD = """\
 
 Each column and label of the reports that holds a figure: its unit and its formula. The first cell of a report's row
 links to the raw result; of a row that stands for several runs, to the one with the median samples/s.
-[internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test of each.
+[internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test.
 
 This page is written from `plugins/trainbench/figure_catalogue/` by
 `pytest --golden tests/unit/figure_catalogue/test_catalogue.py`.
@@ -31,8 +31,8 @@ ORIGINS_HEAD = """\
 
 For each figure of [figures.md](../figures.md): its column of metrics.csv where it has one, the field that it is made
 from, in `result.json` (schema: [run-result.v1.json](../../bench_image/contract/schemas/run-result.v1.json)) unless it
-says otherwise, the function that computes it, and the test that computes it by hand. Written like that page; the tests fail where a column, a function or
-a test does not exist.
+says otherwise, the function that computes it, and the test that computes it by hand. Written like that page; the tests
+fail where a column, a function or a test does not exist.
 
 | figure | metrics.csv | field | function | test |
 |---|---|---|---|---|
