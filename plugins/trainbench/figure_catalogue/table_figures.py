@@ -71,7 +71,7 @@ RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_sec
     "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand")
 SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
-    "(docs/detection.md)",
+    "(docs/internals/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
     also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
