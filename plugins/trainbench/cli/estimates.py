@@ -25,7 +25,6 @@ from trainbench.cli.base import (
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
     from trainbench.exchange.comparison_rows import ComparisonRow
-    from trainbench.prices.price_import import ImportedPrices
 
 app = typer.Typer()
 prices_app = typer.Typer(invoke_without_command=True)
@@ -91,7 +90,15 @@ def import_(
         print_json(imported)
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
-    _print_imported(imported)
+    # Print on standard error: standard output may be the table itself.
+    from trainbench.cost.estimate_tables import skipped_table
+    from trainbench.prices.price_import import import_summary
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console(stderr=True)
+    if imported.skipped:
+        shown.print(rich_table(skipped_table(imported)))
+    shown.print(plain(f"{import_summary(imported)}."))
     raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
 
 
@@ -219,18 +226,6 @@ def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[Co
     if not gathered.rows:
         raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
     return gathered.rows
-
-
-def _print_imported(imported: ImportedPrices) -> None:
-    """Print on standard error: standard output may be the table itself."""
-    from trainbench.cost.estimate_tables import skipped_table
-    from trainbench.prices.price_import import import_summary
-    from trainbench.reporting.terminal import plain, rich_table
-
-    shown = console(stderr=True)
-    if imported.skipped:
-        shown.print(rich_table(skipped_table(imported)))
-    shown.print(plain(f"{import_summary(imported)}."))
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -60,7 +60,13 @@ def _cheapest(cells: Sequence[SurveyCell]) -> SurveyCell | None:
 def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | None, wanted: ComparisonParams) -> str:
     if best is None:
         return f"cannot be answered: no price for {' or '.join(dict.fromkeys(cell.gpu for cell in cells))}"
-    return _bought(budget_usd, best, wanted.epoch_samples)
+    # Budget / price of a sample; over samples/s it is the time.
+    assert best.usd_per_1m_samples is not None, "only priced cells are compared"
+    assert best.samples_per_s is not None, "only measured cells have a price"
+    samples = budget_usd / best.usd_per_1m_samples * 1e6
+    hours = samples / best.samples_per_s / 3600
+    time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
+    return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / wanted.epoch_samples, 3)} epochs, {time}"
 
 
 def price_notes(cells: Sequence[SurveyCell]) -> tuple[str, ...]:
@@ -83,16 +89,6 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
         f"{text_of_price} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
         f"({apart.high_offer}); costs scale with it."
     )
-
-
-def _bought(budget_usd: float, cell: SurveyCell, epoch_samples: int) -> str:
-    """Budget / price of a sample; over samples/s it is the time."""
-    assert cell.usd_per_1m_samples is not None, "only priced cells are compared"
-    assert cell.samples_per_s is not None, "only measured cells have a price"
-    samples = budget_usd / cell.usd_per_1m_samples * 1e6
-    hours = samples / cell.samples_per_s / 3600
-    time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
-    return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / epoch_samples, 3)} epochs, {time}"
 
 
 def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:

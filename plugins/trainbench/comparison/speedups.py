@@ -91,10 +91,7 @@ def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noi
     """The noise of good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
     of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
     by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
-    return _pooled([estimate for runs in by_node.values() if (estimate := noise.estimate(runs))])
-
-
-def _pooled(estimates: Sequence[noise.Noise]) -> noise.Noise | None:
+    estimates = [estimate for runs in by_node.values() if (estimate := noise.estimate(runs))]
     degrees = sum(one.degrees_of_freedom for one in estimates)
     if not degrees:
         return None

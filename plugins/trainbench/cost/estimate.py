@@ -57,6 +57,15 @@ def estimate(
     all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
     samples_per_s = rate.samples_per_s if rate else None
     offers = quotes(job.gpu, prices, pricing, today, job.num_gpus, samples_per_s, all_samples)
+    notes = []
+    if rate is None:
+        notes.append(
+            "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
+        )
+    if not offers:
+        kind = "spot price" if pricing.basis is Basis.SPOT else "price"
+        of = f" of {job.gpu}" if job.gpu else ", because no GPU is named"
+        notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
     return Estimate(
         work=job.work,
         gpu=job.gpu,
@@ -68,7 +77,7 @@ def estimate(
         memory=memory,
         offers=offers,
         assumptions=_assumptions(job, rate, pricing, offers),
-        missing=_missing(job.gpu, rate, offers, pricing),
+        missing=tuple(notes),
     )
 
 
@@ -113,16 +122,3 @@ def _purchase(own: Ownership, gpu_name: str | None) -> str:
     if own.purchase_usd is not None or listed is None:
         return f"{usd(own.purchase_usd)} a GPU"
     return f"{usd(listed.usd)} a GPU (the bare card's list price of {listed.as_of}, {listed.source})"
-
-
-def _missing(gpu_name: str | None, rate: Rate | None, offers: Sequence[Quote], pricing: Pricing) -> tuple[str, ...]:
-    notes = []
-    if rate is None:
-        notes.append(
-            "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
-        )
-    if not offers:
-        kind = "spot price" if pricing.basis is Basis.SPOT else "price"
-        of = f" of {gpu_name}" if gpu_name else ", because no GPU is named"
-        notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
-    return tuple(notes)

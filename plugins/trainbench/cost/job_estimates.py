@@ -60,7 +60,9 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
                 f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
             ) from None
         _none(details, f"a price of {price}")
-        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=_finite(usd_per_gpu_hour))
+        if not 0 < usd_per_gpu_hour < 1e6:
+            raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
+        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
     try:
         match Basis(price):
             case Basis.OWNED:
@@ -175,9 +177,3 @@ def _spec(request: EstimateRequest, num_gpus: int) -> RunSpec:
 def _none(details: Mapping[str, str], what: str) -> None:
     if details:
         raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
-
-
-def _finite(usd_per_gpu_hour: float) -> float:
-    if not 0 < usd_per_gpu_hour < 1e6:
-        raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
-    return usd_per_gpu_hour

@@ -34,7 +34,9 @@ COLUMNS = (
 
 def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
     """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
-    links = _links(report, campaign_ids)
+    runs = [work.this.last_run for work in report.works if work.this]
+    places = {run: run.split("/", 1) for run in runs}
+    links = {run: RESULT.format(*parts) for run, parts in places.items() if parts[0] in campaign_ids}
     return {
         "COST_REPORT.md": as_markdown(report, links),
         "cost_report.html": as_page(report, links),
@@ -86,12 +88,6 @@ def _tried(report: SpendReport) -> Iterator[tuple[Cell, ...]]:
 def _about(work: WorkCost, of: WorkMonth) -> tuple[Cell, ...]:
     rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
     return (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus, *rates)
-
-
-def _links(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
-    runs = [work.this.last_run for work in report.works if work.this]
-    places = {run: run.split("/", 1) for run in runs}
-    return {run: RESULT.format(*parts) for run, parts in places.items() if parts[0] in campaign_ids}
 
 
 def _doubts(report: SpendReport) -> tuple[str, ...]:

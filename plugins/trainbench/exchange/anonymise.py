@@ -20,7 +20,10 @@ _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f-]{8,}\b", re.IGNORECASE)
 
 def anonymised(result: RunResult) -> RunResult:
     """The result with numbered nodes, without pod, host, UUIDs, registry and folders, in fields and in texts."""
-    names = _names(result)
+    names = {
+        name: f"node-{number}"
+        for number, name in enumerate((result.spec.identity.node, *result.spec.identity.peers), 1)
+    }
     spec = _spec(result.spec, names)
     missing = dict(result.missing)
     context = result.context and _context(result.context, spec.identity.node, missing)
@@ -37,14 +40,6 @@ def anonymised(result: RunResult) -> RunResult:
         }
     )
     return _without_names(plain, {**dict.fromkeys(_others(result), HOST), **names})
-
-
-def _names(result: RunResult) -> dict[str, str]:
-    """Node name -> "node-1" and so on, in the order of the ranks."""
-    return {
-        name: f"node-{number}"
-        for number, name in enumerate((result.spec.identity.node, *result.spec.identity.peers), 1)
-    }
 
 
 def _others(result: RunResult) -> Iterator[str]:

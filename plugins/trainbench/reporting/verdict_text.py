@@ -78,7 +78,14 @@ def verdict(campaign: Campaign) -> str:
         parts += [f"Drill not detected: {listing(finding.nodes)} ({finding.measured})." for finding in missed]
         parts += [f"Drill detected: {node.node} ({node.reason})." for node in _detected_drills(campaign)]
     if not campaign.judges_nodes:
-        parts += [*_answered(campaign), _measured(campaign), *_failed(campaign)]
+        bad = dict.fromkeys(
+            f"{campaign.labels.get(run.group_id, placement.strategy)} on "
+            f"{run.node if campaign.labels else count(placement.world_size, 'GPU')} ({error.kind})"
+            for result in campaign.results
+            for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
+            if error
+        )
+        parts += [*_answered(campaign), _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
     elif is_lone:
         alone = "Nodes were not compared: each work ran on one node only."
         parts += [recommendations.headline(campaign) or alone, _measured(campaign)]
@@ -144,17 +151,6 @@ def _answered(campaign: Campaign) -> list[str]:
 def _measured(campaign: Campaign) -> str:
     good = sum(result.error is None for result in campaign.results)
     return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
-
-
-def _failed(campaign: Campaign) -> list[str]:
-    bad = dict.fromkeys(
-        f"{campaign.labels.get(run.group_id, placement.strategy)} on "
-        f"{run.node if campaign.labels else count(placement.world_size, 'GPU')} ({error.kind})"
-        for result in campaign.results
-        for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
-        if error
-    )
-    return [f"No figure from {listing(bad)}."] if bad else []
 
 
 def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
