@@ -27,7 +27,7 @@ from trainbench.history import run_tables
 from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import months_until, start_of
-from trainbench.reporting.metrics_csv import metric_rows
+from trainbench.reporting.data_files import metric_rows
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import IMPORTED
 from trainbench.settings.environment import read_settings

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
-from trainbench.comparison import noise_advice
+from trainbench.comparison import noise_floor
 from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES, NodeState, fleet_summary, word
@@ -138,7 +138,7 @@ def recommended(campaign: Campaign) -> tuple[str, ...]:
 
 def _answered(campaign: Campaign) -> list[str]:
     """The verdict of a campaign that compares runs, not nodes."""
-    noise = noise_advice.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
+    noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
     choice = recommendations.headline(campaign)
     return [
         *([choice] if choice else []),

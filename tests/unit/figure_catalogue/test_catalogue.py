@@ -20,7 +20,7 @@ from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TE
 from trainbench.pages.render import run_figures as run_page
 from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.metrics_csv import metric_rows
+from trainbench.reporting.data_files import metric_rows
 from trainbench.results.campaign import Campaign
 
 ROOT = GOLDEN_DIR.parents[1]
