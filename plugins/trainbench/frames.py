@@ -20,8 +20,7 @@ from sqlalchemy import select
 
 from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
-from trainbench.cost.monthly_cost import by_month
-from trainbench.cost.paid_runs import paid_runs
+from trainbench.cost.monthly_cost import by_month, paid_runs
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
 from trainbench.history import run_tables
 from trainbench.history.database import transaction

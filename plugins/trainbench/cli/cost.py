@@ -31,7 +31,7 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
-    from trainbench.cost.publish import publish, report_on
+    from trainbench.cost.monthly_report import publish, report_on
     from trainbench.history.history import open_history
     from trainbench.params.cost_params import parse_spend_params
     from trainbench.results.artefacts import open_store
@@ -50,7 +50,7 @@ def cost(
         raise typer.Exit(ExitCode.OK)
 
     # Print the answer, then a table that fits a screen, or all tables.
-    from trainbench.cost.monthly_tables import screen_table, spend_tables
+    from trainbench.cost.monthly_report import screen_table, spend_tables
     from trainbench.reporting.terminal import plain, titled
 
     shown = console()

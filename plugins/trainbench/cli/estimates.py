@@ -23,8 +23,8 @@ from trainbench.cli.base import (
 )
 
 if TYPE_CHECKING:
-    from trainbench.cost.estimate import Estimate
-    from trainbench.exchange.comparison_rows import ComparisonRow
+    from trainbench.cost.job_estimates import Estimate
+    from trainbench.exchange.result_files import ComparisonRow
 
 app = typer.Typer()
 prices_app = typer.Typer(invoke_without_command=True)
@@ -43,7 +43,7 @@ def prices(
     """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return
-    from trainbench.cost.estimate_tables import price_row, prices_table
+    from trainbench.cost.job_estimates import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, name_parts
     from trainbench.reporting.terminal import titled
     from trainbench.settings.environment import read_settings
@@ -91,7 +91,7 @@ def import_(
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
     # Print on standard error: standard output may be the table itself.
-    from trainbench.cost.estimate_tables import skipped_table
+    from trainbench.cost.job_estimates import skipped_table
     from trainbench.prices.price_import import import_summary
     from trainbench.reporting.terminal import plain, rich_table
 
@@ -203,7 +203,7 @@ def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
 
 
 def _print_estimates(estimates: Sequence[Estimate]) -> None:
-    from trainbench.cost.estimate_tables import estimate_table, headline
+    from trainbench.cost.job_estimates import estimate_table, headline
     from trainbench.reporting.terminal import plain, rich_table
 
     shown = console()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import MeasuredRuns, changed_fields, value_text
-from trainbench.comparison.hardware_survey import gpu_kind_by_node, kind_of_skipped
+from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
 from trainbench.core.formats import figure, percent
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.figure import Figure

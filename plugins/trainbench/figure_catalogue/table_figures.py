@@ -142,29 +142,29 @@ RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase pric
 MEDIAN_INTERVAL = Figure(
     "median_interval", "true median within", "1/s", "costs.json: works.this.samples_per_s_interval",
     "k-th smallest to k-th largest run of the month, k the largest with 1 - 2 P(Binomial(runs, 1/2) < k) >= 95 %",
-    "trainbench.cost.cost_trend.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
+    "trainbench.cost.monthly_cost.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
 OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_tables._cheapest",
+    "trainbench.cost.monthly_report._cheapest",
     "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
     write=share_0)
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
-    "trainbench.cost.cost_trend._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
+    "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("in 2*", "change"),
     write=usd)
 CHANGE_PARTS = Figure("change_parts", "by price", "USD", "costs.json: works.change",
     "difference of prices x mean GPU-hours per 1K samples of both months; difference of those x mean price",
-    "trainbench.cost.cost_trend.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
+    "trainbench.cost.monthly_cost.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("by throughput",),
     write=usd)
 OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.json: prices",
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
-    "trainbench.cost.other_prices.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
+    "trainbench.cost.monthly_cost.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
     also=("the month at this price",))
 WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
-    "trainbench.cost.other_prices.what_if", "test_other_prices.py::test_the_work_at_another_price",
+    "trainbench.cost.monthly_cost.what_if", "test_other_prices.py::test_the_work_at_another_price",
     also=("per 1K samples then", "per 1M tokens then"),
     write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",

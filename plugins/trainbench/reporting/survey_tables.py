@@ -9,8 +9,8 @@ from typing import NamedTuple
 from bench_image.contract.work import AUTO
 from trainbench.comparison import hardware_survey
 from trainbench.comparison.entries import Entry
+from trainbench.comparison.gpu_kinds import CPU
 from trainbench.comparison.hardware_survey import (
-    CPU,
     EVERYTHING,
     SurveyCell,
     baseline,

@@ -12,7 +12,7 @@ from tests.builders import campaigns, make_failed, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.cost.test_monthly_report import report, two_months
 from trainbench.core.tables import Table
-from trainbench.cost import monthly_tables
+from trainbench.cost import monthly_report
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.catalogue import FIGURES, document
 from trainbench.figure_catalogue.figure import Figure
@@ -66,7 +66,7 @@ def test_every_column_of_every_report_is_known() -> None:
     """A number column is a figure of the catalogue, under one of its headings, or a count."""
     made = [table for campaign in whole_campaigns() for table in tables(campaign)]
     columns = [
-        column for table in (*made, *monthly_tables.spend_tables(report(two_months()))) for column in table.columns
+        column for table in (*made, *monthly_report.spend_tables(report(two_months()))) for column in table.columns
     ]
     assert len({column.name for column in columns}) > 80
     strange = {
