@@ -249,18 +249,13 @@ def report(
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": files})
     else:
-        _print_answer(campaign)
+        from trainbench.reporting import verdict_text
+        from trainbench.reporting.terminal import plain
+
+        for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
+            console(stderr=True).print(plain(line))
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
-
-
-def _print_answer(campaign: Campaign) -> None:
-    """Print the campaign's verdict and recommendations on standard error; the addresses go to standard output."""
-    from trainbench.reporting import verdict_text
-    from trainbench.reporting.terminal import plain
-
-    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
-        console(stderr=True).print(plain(line))
 
 
 def _judged_again(

@@ -98,7 +98,16 @@ def housekeeping(
     pods = artefacts = None
     if settings.launcher is Launcher.KUBERNETES:
         with _collected(problems):
-            pods = _sweep_pods(settings, _cluster_opener(settings, kubeconfig, context), force, delete)
+            opened = _cluster_opener(settings, kubeconfig, context)
+            from trainbench.cluster.housekeeping import sweep_pods
+            from trainbench.cluster.leaked_pods import Liveness, Rules
+            from trainbench.pods.manifests import installation_labels
+            from trainbench.settings.environment import Housekeeping
+
+            # Only a task may read Airflow's DAG runs.
+            rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
+            mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
+            pods = sweep_pods(opened(), installation_labels(settings), liveness, rules, mode, datetime.now(UTC))
     else:
         print_error("the local launcher leaves no pods: only artefacts are listed")
     with _collected(problems):
@@ -124,18 +133,6 @@ def _cluster_opener(settings: Settings, kubeconfig: str | None, context: str | N
     from trainbench.cluster.kubernetes_api import open_cluster
 
     return partial(open_cluster, settings, kubeconfig, context)
-
-
-def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, delete: bool) -> tuple[Swept, ...]:
-    from trainbench.cluster.housekeeping import sweep_pods
-    from trainbench.cluster.leaked_pods import Liveness, Rules
-    from trainbench.pods.manifests import installation_labels
-    from trainbench.settings.environment import Housekeeping
-
-    # Only a task may read Airflow's DAG runs.
-    rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
-    mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
-    return sweep_pods(opened(), installation_labels(settings), liveness, rules, mode, datetime.now(UTC))
 
 
 def _print_swept(

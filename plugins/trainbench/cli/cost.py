@@ -11,7 +11,7 @@ from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, named_value
 from trainbench.core.formats import count, listing
 
 if TYPE_CHECKING:
-    from trainbench.cost.monthly_report import SpendReport
+    pass
 
 app = typer.Typer()
 
@@ -31,7 +31,7 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
-    from trainbench.cost.publish import publish, report_on
+    from trainbench.cost.monthly_report import publish, report_on
     from trainbench.history.history import open_history
     from trainbench.params.cost_params import parse_spend_params
     from trainbench.results.artefacts import open_store
@@ -49,21 +49,17 @@ def cost(
         print_json({**dict(report), "files": files})
         raise typer.Exit(ExitCode.OK)
 
-    _print_report(report, all_tables=all_)
-    for address in files.values():
-        typer.echo(address)
-
-
-def _print_report(report: SpendReport, *, all_tables: bool) -> None:
-    """Print the answer, then a table that fits a screen, or all tables."""
-    from trainbench.cost.monthly_tables import screen_table, spend_tables
+    # Print the answer, then a table that fits a screen, or all tables.
+    from trainbench.cost.monthly_report import screen_table, spend_tables
     from trainbench.reporting.terminal import plain, titled
 
     shown = console()
     shown.print(*map(plain, report.summary), sep="\n")
     every = spend_tables(report)
     first = screen_table(report)
-    for content in every if all_tables else (first,) if first.rows else ():
+    for content in every if all_ else (first,) if first.rows else ():
         shown.print(titled(content))
-    if every and not all_tables:
+    if every and not all_:
         shown.print(plain(f"--all shows {count(len(every), 'table')}: {listing((t.title for t in every), most=9)}."))
+    for address in files.values():
+        typer.echo(address)

@@ -23,9 +23,8 @@ from trainbench.cli.base import (
 )
 
 if TYPE_CHECKING:
-    from trainbench.cost.estimate import Estimate
-    from trainbench.exchange.comparison_rows import ComparisonRow
-    from trainbench.prices.price_import import ImportedPrices
+    from trainbench.cost.job_estimates import Estimate
+    from trainbench.exchange.result_files import ComparisonRow
 
 app = typer.Typer()
 prices_app = typer.Typer(invoke_without_command=True)
@@ -44,7 +43,7 @@ def prices(
     """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return
-    from trainbench.cost.estimate_tables import price_row, prices_table
+    from trainbench.cost.job_estimates import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, name_parts
     from trainbench.reporting.terminal import titled
     from trainbench.settings.environment import read_settings
@@ -91,7 +90,15 @@ def import_(
         print_json(imported)
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
-    _print_imported(imported)
+    # Print on standard error: standard output may be the table itself.
+    from trainbench.cost.job_estimates import skipped_table
+    from trainbench.prices.price_import import import_summary
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console(stderr=True)
+    if imported.skipped:
+        shown.print(rich_table(skipped_table(imported)))
+    shown.print(plain(f"{import_summary(imported)}."))
     raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
 
 
@@ -196,7 +203,7 @@ def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
 
 
 def _print_estimates(estimates: Sequence[Estimate]) -> None:
-    from trainbench.cost.estimate_tables import estimate_table, headline
+    from trainbench.cost.job_estimates import estimate_table, headline
     from trainbench.reporting.terminal import plain, rich_table
 
     shown = console()
@@ -219,18 +226,6 @@ def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[Co
     if not gathered.rows:
         raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
     return gathered.rows
-
-
-def _print_imported(imported: ImportedPrices) -> None:
-    """Print on standard error: standard output may be the table itself."""
-    from trainbench.cost.estimate_tables import skipped_table
-    from trainbench.prices.price_import import import_summary
-    from trainbench.reporting.terminal import plain, rich_table
-
-    shown = console(stderr=True)
-    if imported.skipped:
-        shown.print(rich_table(skipped_table(imported)))
-    shown.print(plain(f"{import_summary(imported)}."))
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -43,11 +43,7 @@ def watch(
         else:
             console().print(_shown(pods, None))
         raise typer.Exit(ExitCode.USAGE if problem and not pods else ExitCode.OK)
-    _follow(settings, kubeconfig, context, interval_s)
-
-
-def _follow(settings: Settings, kubeconfig: str | None, context: str | None, interval_s: float) -> None:
-    """Update until Ctrl-C. An unreachable cluster is reported and queried again."""
+    # Update until Ctrl-C. An unreachable cluster is reported and queried again.
     from rich.live import Live
 
     try:

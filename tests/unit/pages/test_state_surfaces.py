@@ -26,7 +26,7 @@ from trainbench.pages.reads.rows import Overview
 from trainbench.pages.render.explanations import glossary_tables
 from trainbench.pages.render.listings import tone_of
 from trainbench.reporting import verdict_text
-from trainbench.reporting.state_effects import EFFECTS, document
+from trainbench.reporting.glossary import EFFECTS, document
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Mail
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
 from trainbench.history.notice_tables import acknowledgements
-from trainbench.history.notices import Acknowledgement, Notice
+from trainbench.history.notices import Acknowledgement
 from trainbench.pages.reads.breach_rows import notice_by_id
 from trainbench.pages.reads.filters import Scope, is_text
 
@@ -58,16 +58,6 @@ def acknowledge(
     notice = notice_by_id(connection, scope, notice_id) if 0 < notice_id <= MAX_ID else None
     if notice is None:
         raise AcknowledgeError(Problem.UNKNOWN, f"there is no notice {notice_id}: open the Benchmarks page again")
-    _refuse(notice)
-    of_notice = {"notice_id": notice_id, "node": notice.node, "state": notice.state.value}
-    try:
-        connection.execute(insert(acknowledgements).values({**of_notice, "who": who, "at": at, "reason": text}))
-    except IntegrityError:
-        raise AcknowledgeError(Problem.ALREADY, f"{notice.name} was acknowledged by somebody else just now") from None
-    return Acknowledgement(who=who, at=at, reason=text)
-
-
-def _refuse(notice: Notice) -> None:
     if notice.closed_at is not None:
         ended = f"{notice.ended} since {notice.closed_at:%Y-%m-%d %H:%M} UTC"
         raise AcknowledgeError(Problem.CLOSED, f"{notice.name} is {ended}: nothing to do")
@@ -76,3 +66,9 @@ def _refuse(notice: Notice) -> None:
         raise AcknowledgeError(
             Problem.ALREADY, f"{notice.name} was acknowledged by {seen.who} on {seen.at:%Y-%m-%d %H:%M} UTC"
         )
+    of_notice = {"notice_id": notice_id, "node": notice.node, "state": notice.state.value}
+    try:
+        connection.execute(insert(acknowledgements).values({**of_notice, "who": who, "at": at, "reason": text}))
+    except IntegrityError:
+        raise AcknowledgeError(Problem.ALREADY, f"{notice.name} was acknowledged by somebody else just now") from None
+    return Acknowledgement(who=who, at=at, reason=text)
