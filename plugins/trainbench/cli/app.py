@@ -16,20 +16,15 @@ from trainbench import __version__
 from trainbench.cli import (
     baseline,
     cluster,
-    collect,
-    cost,
     estimates,
     exchange,
-    gpus,
     levels,
-    nodes,
     planned,
-    table,
-    watch,
 )
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
+    JsonContractGroup,
     StoreUrl,
     console,
     print_broken,
@@ -38,7 +33,6 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
-from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -79,15 +73,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app)
 app.add_typer(exchange.app)
-app.add_typer(watch.app)
 app.add_typer(estimates.app)
-app.add_typer(cost.app)
-app.add_typer(table.app)
-app.add_typer(gpus.app)
-app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
-app.add_typer(nodes.app, name="nodes")
+app.add_typer(cluster.nodes_app, name="nodes")
 
 Nodes = Annotated[
     str | None,
@@ -128,14 +117,14 @@ def trainbench(
 @app.command()
 def plan(
     suite: Suite = "node_consistency",
-    nodes: Nodes = None,
+    cluster: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
     ] = None,
-    gpus: Annotated[
+    estimates: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
     ] = None,
     with_manifests: Annotated[
@@ -149,12 +138,12 @@ def plan(
 
     with user_errors():
         settings = read_settings()
-        if gpus is not None and gpu is None:
+        if estimates is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
-        assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
+        assumed = planned.assumed_gpus(gpu, estimates) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-        made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
+        made = planned.make_plan(suite, settings, cluster, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
         pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
@@ -170,7 +159,7 @@ def plan(
 @app.command()
 def run(
     suite: Suite = "node_consistency",
-    nodes: Nodes = None,
+    cluster: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
     store_url: StoreUrl = None,
@@ -186,7 +175,7 @@ def run(
         started = datetime.now(UTC)
         # Milliseconds: of two runs in one second the second would replace the first in store and history.
         campaign_id = planned.campaign_name(suite, started)
-        made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
+        made = planned.make_plan(suite, settings, cluster, device, set_, campaign_id)
         store = open_store(store_url)
 
         # Before the imports of what judges and records, which take longer than all before.
