@@ -13,14 +13,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    baseline,
-    cluster,
-    estimates,
-    exchange,
-    levels,
-    planned,
-)
+from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
@@ -117,14 +110,14 @@ def trainbench(
 @app.command()
 def plan(
     suite: Suite = "node_consistency",
-    cluster: Nodes = None,
+    nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
     ] = None,
-    estimates: Annotated[
+    gpus: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
     ] = None,
     with_manifests: Annotated[
@@ -138,12 +131,12 @@ def plan(
 
     with user_errors():
         settings = read_settings()
-        if estimates is not None and gpu is None:
+        if gpus is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
-        assumed = planned.assumed_gpus(gpu, estimates) if gpu else None
+        assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-        made = planned.make_plan(suite, settings, cluster, device, set_, name, assumed)
+        made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
         pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
@@ -159,7 +152,7 @@ def plan(
 @app.command()
 def run(
     suite: Suite = "node_consistency",
-    cluster: Nodes = None,
+    nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
     store_url: StoreUrl = None,
@@ -175,7 +168,7 @@ def run(
         started = datetime.now(UTC)
         # Milliseconds: of two runs in one second the second would replace the first in store and history.
         campaign_id = planned.campaign_name(suite, started)
-        made = planned.make_plan(suite, settings, cluster, device, set_, campaign_id)
+        made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 
         # Before the imports of what judges and records, which take longer than all before.
