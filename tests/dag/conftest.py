@@ -83,7 +83,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:
     """Task and map index of each run, as a run's page finds them; None: not found."""
-    from trainbench.pages.web.task_lookup import task_of
+    from trainbench.pages.web.run_routes import task_of
 
     return {
         task_of(dag_run.dag_id, dag_run.run_id, result.spec, campaign.labels.get(result.spec.identity.group_id))

@@ -13,23 +13,11 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    baseline,
-    cluster,
-    collect,
-    cost,
-    estimates,
-    exchange,
-    gpus,
-    levels,
-    nodes,
-    planned,
-    table,
-    watch,
-)
+from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
+    JsonContractGroup,
     StoreUrl,
     console,
     print_broken,
@@ -38,7 +26,6 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
-from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -79,15 +66,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app)
 app.add_typer(exchange.app)
-app.add_typer(watch.app)
 app.add_typer(estimates.app)
-app.add_typer(cost.app)
-app.add_typer(table.app)
-app.add_typer(gpus.app)
-app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
-app.add_typer(nodes.app, name="nodes")
+app.add_typer(cluster.nodes_app, name="nodes")
 
 Nodes = Annotated[
     str | None,

@@ -27,8 +27,7 @@ from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped
-from trainbench.prices.list_prices import ListPrice, list_price
-from trainbench.prices.price_tables import name_parts
+from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign

@@ -26,9 +26,8 @@ from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible_reason, spec_of
-from trainbench.prices.list_prices import list_price
 from trainbench.prices.price_import import ImportedPrices
-from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, name_parts, names_gpu
+from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price, name_parts, names_gpu
 from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing, Quote, quotes, work_hours
 
 SHOWN_FROM_GB = 0.1  # less is not worth a clause

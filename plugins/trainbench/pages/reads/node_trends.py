@@ -20,7 +20,7 @@ from trainbench.history.notices import Notice
 from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.pages.reads.breach_rows import marks_of, notices_of
+from trainbench.pages.reads.acknowledge import marks_of, notices_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
