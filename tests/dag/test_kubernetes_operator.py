@@ -142,7 +142,8 @@ def pushed(left: Any) -> dict[str, Any]:
 def test_a_result_is_stored_before_its_pod_goes_and_airflow_gets_its_address(left: Any) -> None:
     stored_before: list[int] = []
     left.api.delete_namespaced_pod.side_effect = lambda *_, **__: stored_before.append(len(results_of(left)))
-    handed_over = left.run(lines())
+    left.run(lines())
+    handed_over = pushed(left)["return_value"]
 
     assert handed_over.keys() == {"address", "bytes"}
     assert handed_over["address"].endswith("/result.json")

@@ -203,10 +203,12 @@ def test_a_result_that_airflow_did_not_take_is_read_from_the_store(
     name_the_pod(triggers, "stored", trigger.pod_name)
     if is_gone:
         worker.client.delete_namespaced_pod(trigger.pod_name, trigger.pod_namespace, grace_period_seconds=0)
-    collected = worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
+    pushed: dict[str, Any] = {}
+    trigger.task_instance.xcom_push = lambda key, value: pushed.update({key: value})  # type: ignore[union-attr]
+    worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
 
     assert event.payload["status"] == "success"
-    assert parse_result(Path(collected["address"]).read_bytes()).spec == triggers.runs["stored"]
+    assert parse_result(Path(pushed["return_value"]["address"]).read_bytes()).spec == triggers.runs["stored"]
 
 
 def name_the_pod(triggers: Triggers, run: str, pod_name: str) -> None:

@@ -84,22 +84,22 @@ class BenchPodOperator(KubernetesPodOperator):
     def execute(self, context: Context) -> Any:
         try:
             super().execute(context)
-            return self._require().for_xcom
+            self._hand_over(context, self._require())
         except TaskDeferred:
             raise
         except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            return self._concluded(context, error)
+            self._concluded(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         self._pod_name, self._is_resumed = event["name"], True
         try:
             self._leave_a_late_pod(event)
             super().trigger_reentry(context, event)
-            return self._require().for_xcom
+            self._hand_over(context, self._require())
         except TaskDeferred:
             raise
         except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            return self._concluded(context, error)
+            self._concluded(context, error)
 
     def defer(self, *, trigger: Any, **options: Any) -> NoReturn:
         if isinstance(trigger, KubernetesPodTrigger):
@@ -271,12 +271,16 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException(self.arrival.failure)
         return self.arrival
 
-    def _concluded(self, context: Context, error: BaseException) -> Any:
-        """The result's address where the program ended well for all that: its pod was placed at the last moment of its
-        time in the queue.
+    def _hand_over(self, context: Context, arrival: Arrival) -> None:
+        context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
+
+    def _concluded(self, context: Context, error: BaseException) -> None:
+        """End as success where the program ended well for all that: its pod was placed at the last moment of its time in
+        the queue. Else raise the cause.
         """
         if self.arrival and not self.arrival.failure and self._last_seen and self._has_succeeded(self._last_seen):
-            return self.arrival.for_xcom
+            self._hand_over(context, self.arrival)
+            return
         self._conclude(context, error)
 
     def _has_succeeded(self, seen: Mapping[str, Any]) -> bool:
@@ -304,7 +308,7 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException(end.message) from error
         self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
         if self.arrival:
-            context["ti"].xcom_push(key="return_value", value=self.arrival.for_xcom)
+            self._hand_over(context, self.arrival)
         if self.arrival and end.kind is EndKind.NO_RESULT:
             raise AirflowFailException(self.arrival.failure or end.message) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
