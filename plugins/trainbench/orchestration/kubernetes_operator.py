@@ -275,8 +275,8 @@ class BenchPodOperator(KubernetesPodOperator):
         context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
 
     def _concluded(self, context: Context, error: BaseException) -> None:
-        """End as success where the program ended well for all that: its pod was placed at the last moment of its time in
-        the queue. Else raise the cause.
+        """End as success where the program ended well for all that: its pod was placed at the last moment of the queue
+        time. Else raise the cause.
         """
         if self.arrival and not self.arrival.failure and self._last_seen and self._has_succeeded(self._last_seen):
             self._hand_over(context, self.arrival)
