@@ -71,7 +71,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self.arrival: Arrival | None = None
         self._missing = ABSENT  # what the reader of results missed in the log
         self._pod_name: str | None = None
-        self._is_resumed = False
+        self._is_resumed = self._is_making = False
         self._last_seen: Mapping[str, Any] | None = None
         self.store: str | None = None  # address of the store of results; None: the settings'
         self.result_wait_s = RESULT_WAIT_S
@@ -122,6 +122,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._refuse_dead_node()
         if self._has_peers and context["ti"].try_number > 1:
             return self._reattached_pod(pod_request_obj, context)
+        self._is_making = True
         try:
             pod = super().get_or_create_pod(pod_request_obj, context)
             self._pod_name = pod.metadata.name  # a pod of an earlier try has another name
@@ -131,6 +132,14 @@ class BenchPodOperator(KubernetesPodOperator):
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise
+        finally:
+            self._is_making = False
+
+    def process_pod_deletion(self, pod: V1Pod, *, reraise: bool = True) -> bool:
+        """Keep the pod of an earlier try that has ended: the provider's operator would make a new one, but its result
+        has not been read.
+        """
+        return False if self._is_making else bool(super().process_pod_deletion(pod, reraise=reraise))
 
     def _refuse_dead_node(self) -> None:
         """Raise AirflowException for a dead node: this pod and, in a study, all later ones would wait for it."""
