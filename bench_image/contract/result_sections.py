@@ -22,6 +22,7 @@ from bench_image.contract.result_bounds import (
     Loss,
     MegabytesPerSecond,
     Megahertz,
+    PeakShare,
     Percent,
     PositiveSeconds,
     SamplesPerSecond,
@@ -159,8 +160,8 @@ class Performance(Slotted):
     flops_per_token: Annotated[
         Flops | None, Field(description="model FLOPs per token, recipe-aware, causality not halved")
     ]
-    mfu_pct: Percent | None
-    hfu_pct: Percent | None
+    mfu_pct: PeakShare | None
+    hfu_pct: PeakShare | None
     matmul_share_pct: Annotated[
         Percent | None, Field(description="model FLOP rate / matmul rate measured on the same GPU")
     ]
