@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
 from bench_image.contract.consistency import contradictions, impossible, sum_of
 from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
@@ -109,7 +109,7 @@ class RunResult(Frozen):
     communication: Communication
     parameters: ParameterCount
     cost: Cost
-    ranks: tuple[RankSummary, ...] = Field(max_length=MAX_RANKS)
+    ranks: Annotated[tuple[RankSummary, ...], FailFast()] = Field(max_length=MAX_RANKS)
     missing: dict[Text, Text] = Field(
         max_length=MAX_REASONS,
         description="dotted path of a null field, or of a section, -> why it is null; * stands for any index",

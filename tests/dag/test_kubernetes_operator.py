@@ -94,7 +94,7 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x" * (MAX_RESULT_BYTES + 1), "larger than the 4,000,000 bytes allowed"),
+        ("x" * (MAX_RESULT_BYTES + 1), f"larger than the {MAX_RESULT_BYTES:,} bytes allowed"),
         ('{"schema_version": 2, "status": ', "is not JSON"),
     ],
 )
