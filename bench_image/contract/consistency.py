@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bench_image.contract.result_sections import Performance
+from bench_image.contract.result_sections import Gpu, Memory, Performance
 
 if TYPE_CHECKING:
     from bench_image.contract.result import RunResult
@@ -53,7 +53,7 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
 
 def impossible(result: RunResult) -> Iterator[str]:
     """Yields a sentence for each figure that another figure of the result, or physics, makes impossible."""
-    startup, memory, spec = result.startup, result.memory, result.spec
+    startup, spec = result.startup, result.spec
     wall_s = (result.finished_at - result.started_at).total_seconds()
     if startup.total_s is not None and startup.total_s > wall_s * (1 + TOLERANCE) + 1:
         yield f"startup.total_s is {startup.total_s:g} s, but the run took {wall_s:g} s from started_at to finished_at"
@@ -67,12 +67,8 @@ def impossible(result: RunResult) -> Iterator[str]:
         yield f"context.node is {result.context.node!r:.100}, but the run was planned for {', '.join(nodes):.200}"
     if result.error is None and (failed := [rank for rank in result.ranks if rank.status != result.status]):
         yield f"status is '{result.status}', but ranks.{failed[0].rank}.status is '{failed[0].status}'"
-    sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes]
-    on_gpu = memory.kind == "cuda_allocated" and sizes
-    for name in ("peak_during_training", "peak_allocated_bytes", "peak_reserved_bytes") if on_gpu else ():
-        peak_gb = (getattr(memory, name) or 0) / (1 if name == "peak_during_training" else 1e9)
-        if peak_gb > max(sizes) / 1e9 * (1 + TOLERANCE):
-            yield f"memory.{name} is {peak_gb:g} GB, but the largest GPU has {max(sizes) / 1e9:g} GB"
+    if result.memory.kind == "cuda_allocated":
+        yield from _beyond_the_gpu(result.memory, gpus)
     yield from _out_of_order("communication", result.communication, "exposed_pct", "total_pct")
     for index, gpu in enumerate(result.telemetry.gpus):
         yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "sm_clock_min_mhz", "sm_clock_mean_mhz")
@@ -83,6 +79,14 @@ def impossible(result: RunResult) -> Iterator[str]:
             at = f"{where}.step_time"
             yield from _out_of_order(at, performance.step_time, "min_s", "p5_s", "median_s", "p95_s", "max_s")
             yield from _out_of_order(at, performance.step_time, "min_s", "mean_s", "max_s")
+
+
+def _beyond_the_gpu(memory: Memory, gpus: Sequence[Gpu]) -> Iterator[str]:
+    most_gb = max((gpu.memory_total_bytes or 0 for gpu in gpus), default=0) / 1e9
+    for name in ("peak_during_training", "peak_allocated_bytes", "peak_reserved_bytes") if most_gb else ():
+        peak_gb = (getattr(memory, name) or 0) / (1 if name == "peak_during_training" else 1e9)
+        if peak_gb > most_gb * (1 + TOLERANCE):
+            yield f"memory.{name} is {peak_gb:g} GB, but the largest GPU has {most_gb:g} GB"
 
 
 def _out_of_order(where: str, section: object, *names: str) -> Iterator[str]:

@@ -78,10 +78,10 @@ def explain(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     parts = []
     for problem in problems[:5]:
-        where = ".".join(str(part) for part in problem["loc"]) or error.title
+        where = ".".join(str(part) for part in problem["loc"])[:300] or error.title
         value = problem["input"]
         shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {_shown(value)})"
-        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, '):.1000}{shown}")
     more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
     return "; ".join(parts) + more
 

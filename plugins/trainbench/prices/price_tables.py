@@ -22,11 +22,13 @@ from pydantic import Field, ValidationError, field_validator
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
 from trainbench.core.number_checks import QuantityError
+from trainbench.core.outside_text import outside_text
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")
 STALE_AFTER_DAYS = 90
+MAX_TABLE_BYTES = 10_000_000
 MAX_USD_PER_HOUR = 1e6  # of an instance
 # Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
@@ -214,7 +216,7 @@ def _own_prices(path: Path) -> list[Price]:
 
 def read_prices(path: Path) -> tuple[Price, ...]:
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
+        rows = tomllib.loads(outside_text(path, MAX_TABLE_BYTES)).get("price", [])
     except OSError as error:
         raise PriceError(f"price table {path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8, a number too long

@@ -69,7 +69,12 @@ def open_store(url: str | None = None) -> Store:
 
     url = url or read_settings().store or str(default_store())
     if "://" not in url:
-        return Store(UPath(Path(url).expanduser().absolute()))
+        try:
+            return Store(UPath(Path(url).expanduser().absolute()))
+        except (RuntimeError, ValueError) as error:  # ~nobody: no such user
+            raise StoreError(
+                f"store '{url:.200}' cannot be opened: {error}; allowed: a folder, s3://..., gs://..."
+            ) from None
     if re.search(r"[@?]", url.partition("://")[2]):
         raise StoreError(
             f"the store's URL '{url.partition('://')[0]}://...' holds a user, a password or options: name bucket and "
