@@ -78,7 +78,8 @@ Nodes = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Device, typer.Option(help="cuda: the nightly check's configuration; cpu: a trial with a tiny model.")
+    Device | None,
+    typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
 Set = Annotated[
@@ -111,7 +112,7 @@ def trainbench(
 def plan(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     gpu: Annotated[
         str | None,
@@ -133,6 +134,10 @@ def plan(
         settings = read_settings()
         if gpus is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+        if gpu and device is Device.CPU:
+            raise UserError(
+                f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out"
+            )
         assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
@@ -153,7 +158,7 @@ def plan(
 def run(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
