@@ -64,7 +64,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{zero.ZERO}/README.md": zero.note,
     f"docs/results/{one_box.ONE_BOX}/README.md": one_box.note,
     "docs/internals/scale.md": control_plane.scale,
-    "docs/security.md": control_plane.security,
+    "docs/internals/security.md": control_plane.security,
     "docs/tutorial.md": control_plane.tutorial,
 }
 LISTED = tomllib.loads(Path(__file__).with_name("published").joinpath("no_measurement.toml").read_text())

@@ -13,23 +13,11 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    baseline,
-    cluster,
-    collect,
-    cost,
-    estimates,
-    exchange,
-    gpus,
-    levels,
-    nodes,
-    planned,
-    table,
-    watch,
-)
+from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
+    JsonContractGroup,
     StoreUrl,
     console,
     print_broken,
@@ -38,7 +26,6 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
-from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -79,15 +66,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app)
 app.add_typer(exchange.app)
-app.add_typer(watch.app)
 app.add_typer(estimates.app)
-app.add_typer(cost.app)
-app.add_typer(table.app)
-app.add_typer(gpus.app)
-app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
-app.add_typer(nodes.app, name="nodes")
+app.add_typer(cluster.nodes_app, name="nodes")
 
 Nodes = Annotated[
     str | None,
@@ -163,8 +145,7 @@ def plan(
         estimate = planned.estimate_of(made, settings)
         pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
-        more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
-        print_json(made.model_dump(mode="json") | more)
+        print_json({**dict(made), "estimate": estimate, "manifests": pods if with_manifests else None})
     elif with_manifests:
         import yaml
 
@@ -253,20 +234,15 @@ def report(
             files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
     print_broken(broken)
     if as_json:
-        print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+        print_json({"campaign_id": campaign.campaign_id, "files": files})
     else:
-        _print_answer(campaign)
+        from trainbench.reporting import verdict_text
+        from trainbench.reporting.terminal import plain
+
+        for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
+            console(stderr=True).print(plain(line))
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
-
-
-def _print_answer(campaign: Campaign) -> None:
-    """Print the campaign's verdict and recommendations on standard error; the addresses go to standard output."""
-    from trainbench.reporting import verdict_text
-    from trainbench.reporting.terminal import plain
-
-    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
-        console(stderr=True).print(plain(line))
 
 
 def _judged_again(
@@ -307,10 +283,8 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
         from trainbench.reporting.verdict_text import node_rows
 
         # The results themselves are in their files: thousands of step times would bury the verdict.
-        dumped = campaign.model_dump(mode="json", exclude={"results", "costs"})
-        known = dumped | {"costs": campaign.costs}  # one for each run, made JSON one at a time
-        document = {name: known[name] for name in type(campaign).model_fields if name in known}
-        print_json(document | {"nodes": node_rows(campaign), "files": dict(files)})
+        verdict = {name: value for name, value in campaign if name != "results"}
+        print_json(verdict | {"nodes": node_rows(campaign), "files": files})
     else:
         from trainbench.reporting.terminal import verdict_table
 

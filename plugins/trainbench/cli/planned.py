@@ -99,7 +99,7 @@ def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
     """
     from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
     from trainbench.cost.gpu_fit import names_for_plans
-    from trainbench.cost.job_memory import gpu_memory_bytes
+    from trainbench.cost.job_estimates import gpu_memory_bytes
     from trainbench.prices.price_tables import name_parts
 
     if num_gpus is None:

@@ -16,41 +16,41 @@ FIGURES = (*_OF_A_RUN, *TABLE_FIGURES)
 HEAD = """\
 # Figures
 
-Each column and label of the reports that holds a figure: its unit, its formula, and its column of metrics.csv where it
-has one. The first cell of a report's row links to the raw result; of a row that stands for several runs, to the one
-with the median samples/s. [internals/figures.md](internals/figures.md) has the field, function and test of each.
+Each column and label of the reports that holds a figure: its unit and its formula. The first cell of a report's row
+links to the raw result; of a row that stands for several runs, to the one with the median samples/s.
+[internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test.
 
 This page is written from `plugins/trainbench/figure_catalogue/` by
 `pytest --golden tests/unit/figure_catalogue/test_catalogue.py`.
 
-| figure | unit | formula | metrics.csv |
-|---|---|---|---|
+| figure | unit | formula |
+|---|---|---|
 """
 ORIGINS_HEAD = """\
 # Where each figure comes from
 
-For each figure of [figures.md](../figures.md): the field that it is made from, in `result.json` (schema:
-[run-result.v1.json](../../bench_image/contract/schemas/run-result.v1.json)) unless it says otherwise, the function that
-computes it, and the test that computes it by hand. Written like that page; the tests fail where a column, a function or
-a test does not exist.
+For each figure of [figures.md](../figures.md): its column of metrics.csv where it has one, the field that it is made
+from, in `result.json` (schema: [run-result.v1.json](../../bench_image/contract/schemas/run-result.v1.json)) unless it
+says otherwise, the function that computes it, and the test that computes it by hand. Written like that page; the tests
+fail where a column, a function or a test does not exist.
 
-| figure | field | function | test |
-|---|---|---|---|
+| figure | metrics.csv | field | function | test |
+|---|---|---|---|---|
 """
 
 
 def document() -> str:
     """docs/figures.md. Neighbours of one formula share a row."""
     return HEAD + "".join(
-        f"| {_labels(alike)} | {escape(alike[0].unit)} | {escape(alike[0].formula)} | {_columns(alike)} |\n"
-        for alike in _rows()
+        f"| {_labels(alike)} | {escape(alike[0].unit)} | {escape(alike[0].formula)} |\n" for alike in _rows()
     )
 
 
 def origins() -> str:
     """docs/internals/figures.md, with the same rows."""
     return ORIGINS_HEAD + "".join(
-        f"| {_labels(alike)} | {_fields(alike)} | `{alike[0].source}` | `{alike[0].test}` |\n" for alike in _rows()
+        f"| {_labels(alike)} | {_columns(alike)} | {_fields(alike)} | `{alike[0].source}` | `{alike[0].test}` |\n"
+        for alike in _rows()
     )
 
 

@@ -57,7 +57,6 @@ CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.
 LEVELS_FILE = "levels.toml"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
-MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
 WRITERS = 16
 Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -205,10 +204,6 @@ class Store:
         """Write a cost report's files (relative name -> content); return relative name -> address."""
         paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
         return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
-
-    def read_plot(self, campaign_id: str, name: str) -> bytes:
-        """One picture of the summary. Raises StoreError when it is missing or larger than ours are."""
-        return self._read(self._summary_file(campaign_id, name), MAX_PLOT_BYTES)
 
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""

@@ -59,14 +59,8 @@ def nightly_check() -> Iterator[str]:
     yield (
         f"differ by {100 * independent.sd:.2f} % per GPU, so that among four nodes"
         f" {beyond_chance_pct(independent):.1f} % is more than chance. They take {cold_s:.0f} s from process start to"
-        f" result with nothing cached, and {min(warm_s):.0f} to {max(warm_s):.0f} s with a compile cache."
+        f" result with nothing cached, and {min(warm_s):.0f} to {max(warm_s):.0f} s with a compile cache"
     )
-    cold_s, warm_s = cold_and_warm_s("ddp/night-ddp-*")
-    yield (
-        f"differs by {100 * spread(rates('ddp/night-ddp-*')).sd:.2f} % and takes {cold_s:.0f} s, or"
-        f" {min(warm_s):.0f} to {max(warm_s):.0f} s."
-    )
-    yield f"as users' loops do, differs by {100 * spread(rates('presets/as-users-run-*')).sd:.1f} %."
 
 
 def noise_per_gpu() -> Iterator[str]:

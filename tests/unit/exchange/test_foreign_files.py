@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 
 from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import bench_name
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
-from trainbench.exchange.seq2seq_files import (
-    BenchFileError,
-    OldFile,
-    OwnFile,
-    bench_file_content,
-    parse_bench_file,
-)
+from trainbench.exchange.export import bench_file_content
+from trainbench.exchange.result_files import BenchFileError, BenchmarkPyFile, parse_bench_file, row_of_epochs
 
 OLD: dict[str, Any] = {
     "metadata": {
@@ -46,7 +42,7 @@ def own() -> dict[str, Any]:
     return document
 
 
-def parse(document: object) -> OwnFile | OldFile:
+def parse(document: object) -> RunResult | BenchmarkPyFile:
     return parse_bench_file(json.dumps(document).encode())
 
 
@@ -60,19 +56,23 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return copy
 
 
-def test_our_own_file_holds_a_whole_result() -> None:
-    file = parse(own())
-    assert isinstance(file, OwnFile)
-    assert (file.result.spec.placement.world_size, file.epoch_mean_s, file.samples_per_epoch) == (2, 1.5, 128)
-    assert [epoch.samples_per_second for epoch in file.epochs] == [64.0, 128.0]
+def test_our_own_file_holds_a_whole_result_whose_windows_are_epochs() -> None:
+    """Two epochs of 64 and 128 samples/s took 2 and 1 s: 1.5 s in the mean, and half of the range over the median is
+    100 x 32 / 96 %.
+    """
+    result = parse(own())
+    assert isinstance(result, RunResult)
+    row = row_of_epochs("bench", "bench.json", result)
+    assert (row.num_ranks, row.epoch_s, row.apart_from) == (2, 1.5, "half of the range of 2 epochs")
+    assert row.apart_pct == pytest.approx(100 / 3)
 
 
 def test_the_older_program_s_file() -> None:
     file = parse(OLD)
-    assert isinstance(file, OldFile)
-    assert (file.metadata.gpu_count, file.batch_size) == (8, 128)
-    assert file.summary.peak_gpu_memory_mb == 4_200.0
-    assert "batch_size" not in file.job
+    assert isinstance(file, BenchmarkPyFile)
+    row = file.row("old", "old.json")
+    assert (row.num_gpus, row.batch_per_rank, row.figures["peak_memory_gb"]) == (8, 128, 4.2)
+    assert "batch_size" not in row.job
 
 
 def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
@@ -94,7 +94,7 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
         None,
         "a result sums the losses and the loader's waits of all epochs up",
     )
-    assert isinstance(parse(after), OwnFile)
+    assert parse(after) == result
     assert bench_name(result) == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z"
 
 
