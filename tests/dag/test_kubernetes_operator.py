@@ -170,7 +170,7 @@ def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(le
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        ([*result_lines("x" * (MAX_RESULT_BYTES + 1))], "larger than the 4,000,000 bytes allowed"),
+        ([*result_lines("x" * (MAX_RESULT_BYTES + 1))], f"larger than the {MAX_RESULT_BYTES:,} bytes allowed"),
         ([line[:-8] for line in lines()], "its checksum differs"),
     ],
     ids=["oversized", "damaged"],
