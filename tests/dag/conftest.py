@@ -99,4 +99,4 @@ def operator(airflow_db: None) -> Any:
     from trainbench.pods.manifests import PodSettings, manifest
 
     ours = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
-    return BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=True, in_cluster=False)
+    return BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=False, in_cluster=False)

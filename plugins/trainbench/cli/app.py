@@ -78,7 +78,8 @@ Nodes = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Device, typer.Option(help="cuda: the nightly check's configuration; cpu: a trial with a tiny model.")
+    Device | None,
+    typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
 Set = Annotated[
@@ -111,7 +112,7 @@ def trainbench(
 def plan(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     gpu: Annotated[
         str | None,
@@ -126,19 +127,23 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
-    from trainbench.pods.manifests import for_kubectl, manifests
+    from trainbench.pods.manifests import manifests
     from trainbench.settings.environment import read_settings
 
     with user_errors():
         settings = read_settings()
         if gpus is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+        if gpu and device is Device.CPU:
+            raise UserError(
+                f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out"
+            )
         assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
         made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
-        pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
+        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
         print_json({**dict(made), "estimate": estimate, "manifests": pods if with_manifests else None})
     elif with_manifests:
@@ -153,7 +158,7 @@ def plan(
 def run(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,

@@ -172,6 +172,7 @@ class ExitCode(IntEnum):
     CHANGED = 4
 
 
+MAX_MESSAGE = 20_000  # characters
 LONG = 20  # files or campaigns: fewer are read before anybody looks
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
@@ -218,6 +219,8 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
         if not equals:
             such = f", for example {option} {example}" if example else ""
             raise ParamsError(f"{option} {item!r} has no '=': write {option} NAME=VALUE{such}")
+        if name.strip() in values:
+            raise ParamsError(f"{option} gives {name.strip()!r:.100} twice: give it once")
         values[name.strip()] = value.strip()
     return values
 
@@ -231,7 +234,7 @@ def print_json(document: Any) -> None:
 
 def print_error(text: str) -> None:
     """Print one line on standard error without control characters; `--json` has it as a message."""
-    line = one_line(text, most=len(text))
+    line = one_line(text, most=MAX_MESSAGE).encode(errors="replace").decode()
     if output := CURRENT.get():
         output.messages.append(line)
     typer.echo(f"trainbench: {line}", err=True)

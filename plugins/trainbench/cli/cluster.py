@@ -1,12 +1,16 @@
-"""Commands about the cluster or this machine: `doctor`, `housekeeping`, `collect`, `watch`, `nodes`."""
+"""Commands about the cluster or this machine: `doctor`, `housekeeping`, `collect`, `result`, `watch`, `nodes`."""
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -235,6 +239,29 @@ def collect(
         for name in stored:
             typer.echo(f"trainbench check {name}")
     raise typer.Exit(ExitCode.RED if any(pod.outcome is Outcome.LEFT_OUT for pod in pods) else ExitCode.OK)
+
+
+@app.command()
+def result(
+    file: Annotated[str | None, typer.Argument(help="The log. Default: standard input.", metavar="FILE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the result that a pod's log holds, as JSON: `kubectl logs POD | trainbench result`."""
+    from bench_image.contract.result_lines import ResultLinesError, ResultReader
+
+    with user_errors():
+        try:
+            raw = Path(file).open("rb") if file else sys.stdin.buffer  # noqa: SIM115
+            with io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as log:
+                text = ResultReader(log).text()
+        except OSError as error:
+            raise UserError(f"the log {file or 'on standard input'} cannot be read: {error.strerror}") from None
+        except ResultLinesError as error:
+            raise UserError(f"{file or 'standard input'}: {error}") from None
+    if as_json:
+        print_json(json.loads(text))
+    else:
+        typer.echo(text)
 
 
 @app.command()

@@ -45,7 +45,7 @@ class MemoryFit(Frozen):
 
 
 def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
-    """The need on one GPU against USABLE_SHARE of its memory. docs/sizing.md has the formula and its errors."""
+    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md."""
     memory = gpu_memory_bytes(gpu_name)
     need = memory_need_bytes(spec, memory)
     need_gb, paged_gb = need.with_paged / 1e9, need.paged / 1e9

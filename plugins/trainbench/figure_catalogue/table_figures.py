@@ -22,7 +22,7 @@ PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, sp
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
-    "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
+    "weights, gradients, optimizer state and activations by formula (docs/internals/sizing.md)",
     "trainbench.comparison.hardware_survey.predicted_gb",
     "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
 FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
@@ -71,7 +71,7 @@ RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_sec
     "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand")
 SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
-    "(docs/detection.md)",
+    "(docs/internals/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
     also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",

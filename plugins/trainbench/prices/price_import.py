@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
 from trainbench.core.formats import count, one_line
+from trainbench.core.outside_text import outside_text
 from trainbench.prices.price_tables import Price, PriceError
 
 TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # each is sold with either memory; GB as in the name
@@ -167,13 +168,11 @@ def _toml_row(price: Price) -> str:
 
 def _rows(path: Path) -> list[tuple[int, Cells]]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise PriceError(f"{path} is larger than {MAX_BYTES // 10**6} MB: that is no price catalogue")
-        text = path.read_text(encoding="utf-8-sig")
+        text = outside_text(path, MAX_BYTES)
     except OSError as error:
         raise PriceError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise PriceError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise PriceError(f"{path} is no price catalogue: {error}") from None
     if text.lstrip().startswith("["):
         return _json_rows(text, path)
     try:
@@ -341,7 +340,7 @@ def _count(row: Cells, column: str) -> int:
 
 def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:
     """skypilot-catalog gives the memory in MiB, of one GPU or of all of them; some of its files in GB."""
-    sizes = [int(size) for size in re.findall(r"'SizeInMiB': (\d+)", str(gpu_info or ""))[:1]]
+    sizes = [int(size) for size in re.findall(r"'SizeInMiB': (\d{1,9})(?!\d)", str(gpu_info or ""))[:1]]
     in_gb = {round(size / 1024) if size >= 1024 else size for size in sizes}
     return tuple(sorted(in_gb | {size // num_gpus for size in in_gb}))
 

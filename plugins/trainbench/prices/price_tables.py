@@ -14,11 +14,15 @@ from pydantic import Field, ValidationError, field_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
+from trainbench.core.number_checks import QuantityError
+from trainbench.core.outside_text import outside_text
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")
 STALE_AFTER_DAYS = 90
+MAX_TABLE_BYTES = 10_000_000
+MAX_USD_PER_HOUR = 1e6  # of an instance
 # Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
@@ -33,10 +37,10 @@ class Price(Frozen):
     provider: str = Field(min_length=1)
     instance: str = Field(min_length=1)
     gpu: str = Field(min_length=1)
-    gpus_per_instance: int = Field(ge=1)
+    gpus_per_instance: int = Field(ge=1, le=1024)
     region: str = Field(min_length=1)
-    on_demand_usd_per_hour: float = Field(gt=0)
-    spot_usd_per_hour: float | None = Field(None, gt=0)
+    on_demand_usd_per_hour: float = Field(gt=0, le=MAX_USD_PER_HOUR)
+    spot_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)
     currency: Literal["USD"] = "USD"
     as_of: date | None = Field(description="null only for a price that was given for this very run")
     source: str = Field(min_length=1)
@@ -115,7 +119,9 @@ def price_for(
 
 
 def given_price(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
-    """A price given for this run; it has no date."""
+    """A price given for this run; it has no date. Raises QuantityError."""
+    if not usd_per_gpu_hour <= MAX_USD_PER_HOUR:
+        raise QuantityError(f"USD per GPU-hour is {usd_per_gpu_hour:g}: give at most {MAX_USD_PER_HOUR:g}")
     return Price(
         provider="own",
         instance="given",
@@ -203,7 +209,7 @@ def _own_prices(path: Path) -> list[Price]:
 
 def read_prices(path: Path) -> tuple[Price, ...]:
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
+        rows = tomllib.loads(outside_text(path, MAX_TABLE_BYTES)).get("price", [])
     except OSError as error:
         raise PriceError(f"price table {path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8, a number too long

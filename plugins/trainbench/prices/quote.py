@@ -2,7 +2,7 @@
 
 quotes(gpu_name, prices, pricing, today, num_gpus, samples_per_s, num_samples) -> Quotes, the cheapest work first
 The formulas take numbers and return US dollars, shares, hours or months; each raises QuantityError for a number outside
-of its bounds. docs/cost.md lists them with a test by hand for each.
+of its bounds. docs/internals/cost.md lists them with a test by hand for each.
 """
 
 from __future__ import annotations

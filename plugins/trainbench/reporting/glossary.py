@@ -17,7 +17,7 @@ from trainbench.figure_catalogue.catalogue import FIGURES as CATALOGUE
 FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
 MORE = (
     "The first cell of a row links to a result.json; in a row for several runs, to that of the run with the median "
-    "samples/s. docs/figures.md of trainbench gives the formula, the function and the test of every figure."
+    "samples/s. docs/figures.md of trainbench gives the formula of every figure."
 )
 
 

@@ -84,7 +84,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         run_id=lambda pair: median_run(pair[0].results),
         notes=(
             "Saved: against full fine-tuning of the same model on the same GPUs, micro-batch and all else equal."
-            " Without such a full run, its memory is by formula (docs/sizing.md has the formula's errors).",
+            " Without such a full run, its memory is by formula (docs/internals/sizing.md has the formula's errors).",
         ),
         title="By model, recipe and GPU",
     )

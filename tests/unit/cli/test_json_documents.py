@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from bench_image.contract.result_lines import result_lines
 from tests.builders.commands import ROOT, trainbench, whole_document
 from trainbench.cli.app import ExitCode, app
 from trainbench.cli.base import DEFECT, print_error, print_json, write_document
@@ -125,6 +126,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
     run_id = open_store().read_campaign(campaign_id).results[0].spec.identity.run_id
     exported = whole_document(trainbench("export", campaign_id, "--run", run_id, "--output", "out", "--json"))
     file = next(name for name in exported["data"]["files"] if name.endswith(".json"))
+    (home / "pod.log").write_text("\n".join(result_lines(Path(file).read_text())))
     (home / "vms.csv").write_text("provider,instance,gpu\n")
     arguments: dict[str, list[str]] = {
         "plan": [],
@@ -152,6 +154,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         "table": ["runs"],
         "gpus": ["A100 80GB"],
         "collect": [],
+        "result": ["pod.log"],
         "housekeeping": [],
     }
     assert set(arguments) == command_names() - {"run"}

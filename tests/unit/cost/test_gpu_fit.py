@@ -1,4 +1,4 @@
-"""The work that fits each GPU, against the memory formula, and docs/gpus.md."""
+"""The work that fits each GPU, against the memory formula, and docs/internals/gpus.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_the_page(golden: Golden) -> None:
-    golden("gpus.md", document(), folder=DOCS)
+    golden("gpus.md", document(), folder=DOCS / "internals")
 
 
 def test_what_fits_24_48_and_80_gb_by_hand() -> None:

@@ -14,7 +14,7 @@ from tests.unit.cost.test_monthly_report import report, two_months
 from trainbench.core.tables import Table
 from trainbench.cost import monthly_report
 from trainbench.figure_catalogue import run_figures
-from trainbench.figure_catalogue.catalogue import FIGURES, document
+from trainbench.figure_catalogue.catalogue import FIGURES, document, origins
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
@@ -51,8 +51,9 @@ def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (table for section in comparison_sections(campaign) for table in section.tables)
 
 
-def test_the_page(golden: Golden) -> None:
+def test_the_pages(golden: Golden) -> None:
     golden("figures.md", document(), folder=ROOT / "docs")
+    golden("figures.md", origins(), folder=ROOT / "docs" / "internals")
 
 
 # Number columns that count something or repeat a setting: they need no formula.

@@ -1,4 +1,4 @@
-"""docs/detection.md says what its file says, and the file what today's rules do."""
+"""docs/internals/detection.md says what its file says, and the file what today's rules do."""
 
 from __future__ import annotations
 

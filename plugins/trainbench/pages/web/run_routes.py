@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import lru_cache
 from typing import Annotated, Any
@@ -31,13 +32,14 @@ from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
-from trainbench.results.artefacts import Store
+from trainbench.results.arrivals import ADDRESS
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
-    """The result that the task returned; None where it returned none or something else."""
+    """The result whose address the task returned, of 0.1.0 the result itself; None where it returned neither."""
     of_task = (
         XComModel.dag_id == dag_id,
         XComModel.run_id == dag_run_id,
@@ -48,9 +50,17 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
     with create_session() as session:
         payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
     try:
-        return parse_payload(payload)
-    except ContractError:
+        return parse_payload(_stored(payload[ADDRESS]) if isinstance(payload, dict) and ADDRESS in payload else payload)
+    except (ContractError, StoreError):
         return None
+
+
+def _stored(address: object) -> bytes:
+    """The file of this store with that campaign, run and name, whatever place the address names. Raises StoreError."""
+    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", str(address))
+    if match is None:
+        raise StoreError(f"{address!r:.200} is no address of a result")
+    return open_store().read_run_file(*match.groups())
 
 
 def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
