@@ -46,13 +46,6 @@ class Part(NamedTuple):
     newer: Collection[str] = ()
 
 
-NIGHTS = [
-    "tests/unit/test_nights.py",
-    # The longest ones take half of the time, and tell nothing that the others do not.
-    "--deselect=tests/unit/test_nights.py::TestConstantAndSlow::test_a_drift_is_told_of_once_and_never_as_well",
-    "--deselect=tests/unit/test_nights.py::TestConstantAndSlow::test_a_flapping_node_keeps_its_one_notice",
-]
-HISTORY = ("baselines", "fleet_state", "history", "marks", "node_histories", "notices", "run_rows", "summaries")
 OURS, OURS_IMAGE = "trainbench,bench_image,tests", "bench_image,tests"
 PARTS = {
     "judging": Part(
@@ -63,17 +56,9 @@ PARTS = {
             "tests/unit/pages/test_state_surfaces.py",
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
-            *NIGHTS,
         ],
         OURS,
-        30,
-    ),
-    "history": Part(
-        CONTROL,
-        [f"plugins/trainbench/history/{name}.py" for name in HISTORY],
-        ["tests/unit/history", *NIGHTS],
-        OURS,
-        20,
+        50,
     ),
     "alerting": Part(
         CONTROL,
@@ -82,10 +67,9 @@ PARTS = {
             "tests/unit/alerting",
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
-            *NIGHTS,
         ],
         OURS,
-        20,
+        25,
     ),
     "planning": Part(
         CONTROL,
