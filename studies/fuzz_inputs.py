@@ -30,8 +30,8 @@ from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from studies.argument_types import output_file
 from tests.builders.nights import night
 from tests.builders.results import make_result
-from trainbench.exchange.foreign_files import BenchFileError, parse_bench_file
-from trainbench.exchange.submission import SubmissionError, parse_submission, submission
+from trainbench.exchange.export import SubmissionError, parse_submission, submission
+from trainbench.exchange.result_files import BenchFileError, parse_bench_file
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_RESULT_BYTES = 4_000_000
+MAX_RESULT_BYTES = 16_000_000  # 1,000 nodes of 8 GPUs need 11 MB
 RESULT_FILE = "result.json"
 SPEC_ENV = "TRAINBENCH_SPEC"
 OUTPUT_DIR_ENV = "TRAINBENCH_OUTPUT_DIR"

@@ -305,6 +305,19 @@ def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights()
     assert VALUES["volumeMounts"][0]["mountPath"] == HELM_ENV["TRAINBENCH_STORE"]
 
 
+def test_only_the_api_server_has_the_password_and_every_component_has_a_memory_limit() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    components = {name: VALUES[name] for name in ("scheduler", "triggerer", "dagProcessor", "apiServer")}
+
+    assert "PASSWORD" not in VALUES["extraEnv"]
+    with_env = {name: [row["name"] for row in of_it["env"]] for name, of_it in components.items() if "env" in of_it}
+    assert with_env == {"apiServer": ["AIRFLOW_ADMIN_PASSWORD"]}
+    of_compose = {name for name, service in services.items() if "AIRFLOW_ADMIN_PASSWORD" in service["environment"]}
+    assert of_compose == {"api-server"}
+    assert all("memory" in of_it["resources"]["limits"] for of_it in components.values())
+    assert all("mem_limit" in service for service in services.values())
+
+
 def test_images_carry_the_project_s_version() -> None:
     version = __version__
 

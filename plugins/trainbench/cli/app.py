@@ -13,23 +13,11 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    baseline,
-    cluster,
-    collect,
-    cost,
-    estimates,
-    exchange,
-    gpus,
-    levels,
-    nodes,
-    planned,
-    table,
-    watch,
-)
+from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
+    JsonContractGroup,
     StoreUrl,
     console,
     print_broken,
@@ -38,7 +26,6 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
-from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -79,15 +66,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app)
 app.add_typer(exchange.app)
-app.add_typer(watch.app)
 app.add_typer(estimates.app)
-app.add_typer(cost.app)
-app.add_typer(table.app)
-app.add_typer(gpus.app)
-app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
-app.add_typer(nodes.app, name="nodes")
+app.add_typer(cluster.nodes_app, name="nodes")
 
 Nodes = Annotated[
     str | None,
@@ -96,7 +78,8 @@ Nodes = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Device, typer.Option(help="cuda: the nightly check's configuration; cpu: a trial with a tiny model.")
+    Device | None,
+    typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
 Set = Annotated[
@@ -129,7 +112,7 @@ def trainbench(
 def plan(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     gpu: Annotated[
         str | None,
@@ -151,6 +134,10 @@ def plan(
         settings = read_settings()
         if gpus is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+        if gpu and device is Device.CPU:
+            raise UserError(
+                f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out"
+            )
         assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
@@ -171,7 +158,7 @@ def plan(
 def run(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
@@ -249,18 +236,13 @@ def report(
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": files})
     else:
-        _print_answer(campaign)
+        from trainbench.reporting import verdict_text
+        from trainbench.reporting.terminal import plain
+
+        for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
+            console(stderr=True).print(plain(line))
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
-
-
-def _print_answer(campaign: Campaign) -> None:
-    """Print the campaign's verdict and recommendations on standard error; the addresses go to standard output."""
-    from trainbench.reporting import verdict_text
-    from trainbench.reporting.terminal import plain
-
-    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
-        console(stderr=True).print(plain(line))
 
 
 def _judged_again(

@@ -86,7 +86,7 @@ def compare(
             gathered = read_result_files(files, advance)
         jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
         if html:
-            from trainbench.exchange.compare_page import comparison_html
+            from trainbench.exchange.compare import comparison_html
 
             _write(html, comparison_html(jobs, gathered, html.absolute().parent))
     print_broken(gathered.broken)
@@ -178,8 +178,8 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from upath import UPath
 
-    from trainbench.exchange.imported import imported_campaign
-    from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
+    from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
+    from trainbench.exchange.reindex import imported_campaign
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile

@@ -13,9 +13,8 @@ from trainbench.core import markdown
 from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
-from trainbench.cost.job_memory import gpu_memory_bytes
-from trainbench.prices.list_prices import list_price
-from trainbench.prices.price_tables import name_parts, names_gpu
+from trainbench.cost.job_estimates import gpu_memory_bytes
+from trainbench.prices.price_tables import list_price, name_parts, names_gpu
 
 HEAD = """\
 # GPUs: facts, and what fits each

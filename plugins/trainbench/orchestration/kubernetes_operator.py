@@ -71,7 +71,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self.arrival: Arrival | None = None
         self._missing = ABSENT  # what the reader of results missed in the log
         self._pod_name: str | None = None
-        self._is_resumed = False
+        self._is_resumed = self._is_making = False
         self._last_seen: Mapping[str, Any] | None = None
         self.store: str | None = None  # address of the store of results; None: the settings'
         self.result_wait_s = RESULT_WAIT_S
@@ -84,22 +84,22 @@ class BenchPodOperator(KubernetesPodOperator):
     def execute(self, context: Context) -> Any:
         try:
             super().execute(context)
-            return self._require().for_xcom
+            self._hand_over(context, self._require())
         except TaskDeferred:
             raise
         except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            return self._concluded(context, error)
+            self._concluded(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         self._pod_name, self._is_resumed = event["name"], True
         try:
             self._leave_a_late_pod(event)
             super().trigger_reentry(context, event)
-            return self._require().for_xcom
+            self._hand_over(context, self._require())
         except TaskDeferred:
             raise
         except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            return self._concluded(context, error)
+            self._concluded(context, error)
 
     def defer(self, *, trigger: Any, **options: Any) -> NoReturn:
         if isinstance(trigger, KubernetesPodTrigger):
@@ -122,6 +122,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._refuse_dead_node()
         if self._has_peers and context["ti"].try_number > 1:
             return self._reattached_pod(pod_request_obj, context)
+        self._is_making = True
         try:
             pod = super().get_or_create_pod(pod_request_obj, context)
             self._pod_name = pod.metadata.name  # a pod of an earlier try has another name
@@ -131,6 +132,14 @@ class BenchPodOperator(KubernetesPodOperator):
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise
+        finally:
+            self._is_making = False
+
+    def process_pod_deletion(self, pod: V1Pod, *, reraise: bool = True) -> bool:
+        """Keep the pod of an earlier try that has ended: the provider's operator would make a new one, but its result
+        has not been read.
+        """
+        return False if self._is_making else bool(super().process_pod_deletion(pod, reraise=reraise))
 
     def _refuse_dead_node(self) -> None:
         """Raise AirflowException for a dead node: this pod and, in a study, all later ones would wait for it."""
@@ -271,12 +280,16 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException(self.arrival.failure)
         return self.arrival
 
-    def _concluded(self, context: Context, error: BaseException) -> Any:
-        """The result's address where the program ended well for all that: its pod was placed at the last moment of its
-        time in the queue.
+    def _hand_over(self, context: Context, arrival: Arrival) -> None:
+        context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
+
+    def _concluded(self, context: Context, error: BaseException) -> None:
+        """End as success where the program ended well for all that: its pod was placed at the last moment of the queue
+        time. Else raise the cause.
         """
         if self.arrival and not self.arrival.failure and self._last_seen and self._has_succeeded(self._last_seen):
-            return self.arrival.for_xcom
+            self._hand_over(context, self.arrival)
+            return
         self._conclude(context, error)
 
     def _has_succeeded(self, seen: Mapping[str, Any]) -> bool:
@@ -304,7 +317,7 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException(end.message) from error
         self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
         if self.arrival:
-            context["ti"].xcom_push(key="return_value", value=self.arrival.for_xcom)
+            self._hand_over(context, self.arrival)
         if self.arrival and end.kind is EndKind.NO_RESULT:
             raise AirflowFailException(self.arrival.failure or end.message) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))

@@ -54,6 +54,15 @@ CONTAINER_SECURITY = {
 }
 
 
+# Kubernetes' own rules for names of objects and values of labels (RFC 1123 and 1035), and the registry's for images.
+DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+ServiceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+SUBDOMAIN_PART = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+DnsSubdomain = Annotated[str, StringConstraints(max_length=253, pattern=rf"^{SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*$")]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+
+
 class PodVolume(Frozen):
     """A volume of the cluster for weights or data: where the pod sees it, and its source as a manifest has it."""
 
@@ -64,15 +73,19 @@ class PodVolume(Frozen):
 class PodSettings(Frozen):
     """The settings of pods that depend on the cluster and not on the run: see `settings.environment`."""
 
-    namespace: str = Field("trainbench", description="namespace of the pods")
-    instance: str = Field("trainbench", description="label of this installation's pods: two may share a namespace")
-    image: str = Field(f"trainbench/bench:{__version__}", description="container image of the pods, a tag or a digest")
-    image_pull_secret: str | None = Field(None, description="Secret for a registry with a login")
-    service_account: str | None = Field(
+    namespace: DnsLabel = Field("trainbench", description="namespace of the pods")
+    instance: LabelValue = Field(
+        "trainbench", description="label of this installation's pods: two may share a namespace"
+    )
+    image: ImageName = Field(
+        f"trainbench/bench:{__version__}", description="container image of the pods, a tag or a digest"
+    )
+    image_pull_secret: DnsSubdomain | None = Field(None, description="Secret for a registry with a login")
+    service_account: DnsSubdomain | None = Field(
         None, description="account of the pods, else the namespace's default; none of them gets a token"
     )
-    priority_class: str | None = Field(None, description="PriorityClass of the pods")
-    service: str = Field(
+    priority_class: DnsSubdomain | None = Field(None, description="PriorityClass of the pods")
+    service: ServiceName = Field(
         "trainbench-rendezvous", description="headless Service by which the pods of a gang find each other"
     )
     shm_gib: int = Field(8, ge=1, le=1024, description="size of a pod's `/dev/shm` in GiB")

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
 LEVELS_FILE = "levels.toml"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
+MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
 WRITERS = 16
 Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -67,7 +68,12 @@ def open_store(url: str | None = None) -> Store:
 
     url = url or read_settings().store or str(default_store())
     if "://" not in url:
-        return Store(UPath(Path(url).expanduser().absolute()))
+        try:
+            return Store(UPath(Path(url).expanduser().absolute()))
+        except (RuntimeError, ValueError) as error:  # ~nobody: no such user
+            raise StoreError(
+                f"store '{url:.200}' cannot be opened: {error}; allowed: a folder, s3://..., gs://..."
+            ) from None
     if re.search(r"[@?]", url.partition("://")[2]):
         raise StoreError(
             f"the store's URL '{url.partition('://')[0]}://...' holds a user, a password or options: name bucket and "
@@ -344,7 +350,12 @@ def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = Tru
 
 
 def _written(result: RunResult) -> bytes:
-    return result.model_dump_json(indent=1).encode()
+    """The text of a result's file, which `read_result_file` takes at any size. Raises StoreError."""
+    text = result.model_dump_json().encode()
+    if len(text) > MAX_RESULT_BYTES:
+        run = result.spec.identity.run_id
+        raise StoreError(f"the result of run '{run}' has {len(text)} bytes: {MAX_RESULT_BYTES} can be read again")
+    return result.model_dump_json(indent=1).encode() if len(text) < MAX_INDENTED_BYTES else text
 
 
 def _pieces(content: Content) -> Iterable[bytes]:

@@ -77,6 +77,11 @@ def mismatch(spec: RunSpec, result: RunResult) -> str | None:
     if result.spec.identity.run_id != spec.identity.run_id:
         run_id, planned_id = result.spec.identity.run_id, spec.identity.run_id
         return f"this is the result of run '{run_id}', not of '{planned_id}': it is not counted"
+    if result.spec.identity.node != spec.identity.node:
+        node, planned_node = result.spec.identity.node, spec.identity.node
+        return (
+            f"the result of run '{spec.identity.run_id}' names node '{node}', not '{planned_node}': it is not counted"
+        )
     planned, echoed = _settings(spec), _settings(result.spec)
     differing = [name for name in planned if echoed[name] != planned[name]]
     if not differing:

@@ -17,7 +17,7 @@ import pytest
 from tests.builders import make_result
 from tests.dag.conftest import ROOT
 from tests.dag.pages.site import PAGES, a_run, get, use
-from trainbench.exchange.imported import imported_campaign
+from trainbench.exchange.reindex import imported_campaign
 from trainbench.history.history import open_history
 
 

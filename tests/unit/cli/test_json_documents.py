@@ -13,8 +13,7 @@ import typer
 from bench_image.contract.result_lines import result_lines
 from tests.builders.commands import ROOT, trainbench, whole_document
 from trainbench.cli.app import ExitCode, app
-from trainbench.cli.base import print_error, print_json
-from trainbench.cli.json_output import DEFECT, write_document
+from trainbench.cli.base import DEFECT, print_error, print_json, write_document
 from trainbench.judging.levels import SHIPPED_FILE
 from trainbench.results.artefacts import open_store
 

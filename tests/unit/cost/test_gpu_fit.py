@@ -14,7 +14,7 @@ from tests.conftest import Golden
 from trainbench.cli.app import app
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, sentence
-from trainbench.cost.job_memory import gpu_memory_bytes
+from trainbench.cost.job_estimates import gpu_memory_bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -12,9 +12,8 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import bench_name
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
-from trainbench.exchange.comparison_rows import row_of_epochs
 from trainbench.exchange.export import bench_file_content
-from trainbench.exchange.foreign_files import BenchFileError, BenchmarkPyFile, parse_bench_file
+from trainbench.exchange.result_files import BenchFileError, BenchmarkPyFile, parse_bench_file, row_of_epochs
 
 OLD: dict[str, Any] = {
     "metadata": {

@@ -44,6 +44,24 @@ def template(tmp_path: Path) -> Template:
     return settings
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)), "10,000 values"),
+        ("a: &a [*a]\n", "10,000 values"),
+        ("a: " + "[" * 5_000, "recursion"),
+        ("x" * 1_000_001, "larger than the 1,000,000 bytes"),
+    ],
+    ids=["aliases of aliases", "an alias of itself", "deep", "long"],
+)
+def test_a_yaml_bomb_is_one_sentence(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(text)
+    with pytest.raises(PodTemplateError, match=reason) as error:
+        read_template(path)
+    assert len(str(error.value)) < 1_000
+
+
 def base(**fields: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "base", **fields}]}}
 

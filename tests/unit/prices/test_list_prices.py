@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainbench.prices.list_prices import LIST_PRICES, list_price
+from trainbench.prices.price_tables import LIST_PRICES, list_price
 
 DOC = Path(__file__).parents[3] / "docs" / "internals" / "cost.md"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench_image.contract.options import Strategy
 from tests.builders import campaigns, make_cpu_result, make_result, verdicts
-from trainbench.reporting import curve_plots, plots
+from trainbench.reporting import plots
 from trainbench.reporting.pictures import PALETTE, drawing, png, svg, tell
 from trainbench.results.readings import is_measured
 
@@ -78,16 +78,16 @@ def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
     assert list(drawn) == [*plots.NAMES[1:], plots.SECONDS]
     assert size(png(drawn["tokens_per_sec_vs_gpu"]))[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
     assert size(png(drawn["gbps_vs_gpu"]))[0] == 825
-    assert set(curve_plots.STYLES) == set(Strategy)
-    for look in zip(*curve_plots.STYLES.values(), strict=True):
+    assert set(plots.STYLES) == set(Strategy)
+    for look in zip(*plots.STYLES.values(), strict=True):
         assert len(set(look)) > 1
-    assert len({(marker, line) for marker, line, _, _ in curve_plots.STYLES.values()}) == len(Strategy)
+    assert len({(marker, line) for marker, line, _, _ in plots.STYLES.values()}) == len(Strategy)
 
 
 def test_a_curve_of_the_scaling_starts_at_its_base() -> None:
     """ddp: 8,400 / 2 over 4,600 is 91.3 %, 12,200 / 4 is 66.3 %."""
     results = campaigns.strategy_results(("full",))
-    (axes,) = curve_plots.scaling_efficiency(results).axes
+    (axes,) = plots.scaling_efficiency(results).axes
     line = line_of(axes, "ddp")
     # beside the other three at each size, so that none is hidden
     assert [round(float(x)) for x in line.get_xdata()] == [1, 2, 4]
@@ -100,7 +100,7 @@ def test_bars_show_the_noise_and_points_stand_apart() -> None:
         *(make_result(f"node-{i}", rate, strategy="ddp", gpus_per_node=4) for i, rate in enumerate((9.0, 10.0, 11.0))),
         make_result("node-0", 10.0, strategy="fsdp", gpus_per_node=4), make_result("node-0", 3.0),
     ]  # fmt: skip
-    figure = curve_plots.curves(runs, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
+    figure = plots.curves(runs, plots.CURVES["tokens_per_sec_vs_gpu"])
     (axes,) = figure.axes
     bars = {container.get_label(): container for container in axes.containers}
     ((_, low), (_, high)) = bars["ddp"].lines[2][0].get_segments()[0]
@@ -112,7 +112,7 @@ def test_bars_show_the_noise_and_points_stand_apart() -> None:
 
 
 def test_a_probe_has_no_bars() -> None:
-    figure = curve_plots.curves(campaigns.strategy_results(("full",)), curve_plots.CURVES["gbps_vs_gpu"])
+    figure = plots.curves(campaigns.strategy_results(("full",)), plots.CURVES["gbps_vs_gpu"])
     assert figure.get_suptitle() == "Host-to-device copy (median of the runs)"
 
 
@@ -123,18 +123,18 @@ def line_of(axes: Any, strategy: str) -> Any:
 def test_more_works_than_fit_are_counted() -> None:
     results = [
         make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
-        for i in range(1, curve_plots.MAX_FACETS + 3)
+        for i in range(1, plots.MAX_FACETS + 3)
         for gpus in (2, 4)
     ]
-    figure = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
-    assert len(figure.axes) == curve_plots.MAX_FACETS
+    figure = plots.curves(results, plots.CURVES["tokens_per_sec_vs_gpu"])
+    assert len(figure.axes) == plots.MAX_FACETS
     assert "2 more in metrics.csv" in figure.get_suptitle()
 
 
 def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
     lone = make_result("node-1", 10.0, strategy="fsdp", gpus_per_node=4, seq_length=8)
     results = [*campaigns.strategy_results(("full",)), lone]
-    all_axes = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"]).axes
+    all_axes = plots.curves(results, plots.CURVES["tokens_per_sec_vs_gpu"]).axes
     assert len(all_axes) == 2
     assert {tuple(axes.get_xticks()) for axes in all_axes} == {(1, 2, 4)}
     assert len({axes.get_xlim() for axes in all_axes}) == 1
@@ -146,7 +146,7 @@ def test_four_works_stand_two_by_two() -> None:
         for i in range(1, 5)
         for gpus in (2, 4)
     ]
-    grid = curve_plots.curves(results, curve_plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
+    grid = plots.curves(results, plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
     assert grid is not None
     assert (grid.nrows, grid.ncols) == (2, 2)
 
@@ -159,21 +159,21 @@ def test_works_of_one_node_each_have_no_node_plot() -> None:
 
 def test_the_throughput_plot_shows_linear_scaling() -> None:
     """The best on 1 GPU does 10 tokens/s: 40 on 4 GPUs. On 2 GPUs the best per GPU is 18 / 2: 36 on 4 GPUs."""
-    point = curve_plots.CurvePoint
+    point = plots.CurvePoint
     single, ddp = {1: point(value=10.0)}, {2: point(value=18.0), 4: point(value=30.0)}
     fsdp = {2: point(value=16.0)}
-    assert curve_plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
-    assert curve_plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
-    assert curve_plots.linear({"fsdp": fsdp}) == {}
+    assert plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
+    assert plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
+    assert plots.linear({"fsdp": fsdp}) == {}
 
 
 def test_only_a_figure_that_grows_with_the_gpus_has_a_line_of_linear_scaling() -> None:
     def labels(name: str) -> set[str]:
-        figure = curve_plots.curves(tuple(filter(is_measured, campaigns.scaling().results)), curve_plots.CURVES[name])
+        figure = plots.curves(tuple(filter(is_measured, campaigns.scaling().results)), plots.CURVES[name])
         return {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
 
-    assert curve_plots.IDEAL in labels("tokens_per_sec_vs_gpu")
-    assert curve_plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
+    assert plots.IDEAL in labels("tokens_per_sec_vs_gpu")
+    assert plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
 
 
 def test_the_seconds_of_a_run_add_up_to_its_total() -> None:

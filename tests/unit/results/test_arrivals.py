@@ -144,8 +144,8 @@ def test_what_the_judgement_wrote_for_a_silent_pod_is_no_arrival(store: Store) -
 
 
 def at(minute: int, text: Any) -> Any:
-    """The same result, begun at this minute and half a minute long."""
-    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:30Z"}
+    """The same result, begun at this minute and 55 seconds long."""
+    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:55Z"}
     return text | times
 
 

@@ -11,8 +11,7 @@ from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE
 from bench_image.contract.options import Recipe
 from sizing_doc import ROOT, SIZED, beyond, by_todays_means, document, least, measured_rows, smallest_table
 from tests.unit.published.measured import run
-from trainbench.cost.job_estimates import EstimateRequest, by_formula
-from trainbench.cost.job_memory import MemoryFit
+from trainbench.cost.job_estimates import EstimateRequest, MemoryFit, by_formula
 from trainbench.prices.quote import Pricing
 
 

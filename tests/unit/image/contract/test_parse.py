@@ -145,8 +145,32 @@ def test_a_truncated_result_is_refused(kept: int) -> None:
 
 
 def test_an_oversized_result_is_refused_before_it_is_parsed() -> None:
-    with pytest.raises(ContractError, match="result of 4000001 bytes is larger than the 4000000 allowed"):
+    with pytest.raises(ContractError, match="result of 16000001 bytes is larger than the 16000000 allowed"):
         parse_result(b" " * (MAX_RESULT_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ('"ranks":[', "[],"),
+        ('"ranks":[', "{},"),
+        ('"step_times_s":[', "0.000000000001,"),
+        ('"windows":[', '{"started_s": 1.0},'),
+        ("{", '"a": 0.000000000000,'),
+    ],
+)
+def test_a_hostile_result_costs_little_more_than_its_size(place: str, value: str) -> None:
+    """Each item once became some faults, and a dictionary of each: 2,800 times the bytes of the document."""
+    repeated = value * (1_000_000 // len(value))
+    raw = make_result().model_dump_json().replace(place, place + repeated, 1).encode()
+    tracemalloc.start()
+    with pytest.raises(ContractError) as error:
+        parse_result(raw)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < 10 * len(raw)
+    assert len(str(error.value)) < 2000
 
 
 def test_nesting_without_end_is_refused() -> None:

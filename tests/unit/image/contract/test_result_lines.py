@@ -67,7 +67,7 @@ def test_lines_of_it_are_told_from_the_log_s_own() -> None:
         (PARTS[:1], f"parts 2, 3, 4, 5, 6 and {len(PARTS) - 6} more of {len(PARTS)} are missing"),
         ([line[:-8] for line in PARTS], "the result in the log is damaged: its checksum differs"),
         ([line[:-1] for line in PARTS[-1:]] + PARTS[:-1], "the result in the log is damaged: Incorrect padding"),
-        ([f"{MARK} 1/{MAX_PARTS + 1} 00000000 AAAA"], "the result in the log is larger than the 4,000,000 bytes"),
+        ([f"{MARK} 1/{MAX_PARTS + 1} 00000000 AAAA"], "the result in the log is larger than the 16,000,000 bytes"),
     ],
     ids=["none", "one lost", "two lost", "many lost", "lines were cut", "not base64", "too many lines"],
 )
@@ -93,8 +93,8 @@ def test_the_last_complete_result_counts() -> None:
 
 
 def test_a_result_that_grows_beyond_the_limit_is_refused_before_it_is_unpacked() -> None:
-    """1 GB of one letter would be 1 MB compressed; the first 4 MB and a byte tell."""
-    with pytest.raises(ResultLinesError, match="larger than the 4,000,000 bytes"):
+    """1 GB of one letter would be 1 MB compressed; the first 16 MB and a byte tell."""
+    with pytest.raises(ResultLinesError, match="larger than the 16,000,000 bytes"):
         ResultReader(result_lines("a" * (MAX_RESULT_BYTES + 1))).text()
     assert ResultReader(result_lines("a" * MAX_RESULT_BYTES)).is_complete
 
