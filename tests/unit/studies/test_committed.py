@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import committed
+from bench_image.contract.parse import parse_result
 from tests.builders.commands import trainbench
 from trainbench.cli.base import ExitCode
 
@@ -29,6 +32,23 @@ def test_packed_files_are_unpacked_as_they_were(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in packed.read_text().splitlines()]
     assert {line["path"]: line["document"] for line in lines} == documents
     assert all(committed.LINE.fullmatch(line) for line in packed.read_text().splitlines())
+
+
+def results_in(document: Any) -> Iterator[Any]:
+    if isinstance(document, dict) and {"schema_version", "ranks", "performance"} <= document.keys():
+        yield document
+    elif isinstance(document, dict | list):
+        for part in document.values() if isinstance(document, dict) else document:
+            yield from results_in(part)
+
+
+def test_every_measured_result_keeps_within_the_bounds_and_agrees_with_itself() -> None:
+    """A bound that refuses what a real GPU did is too tight."""
+    results = [result for text in committed.committed("*.json").values() for result in results_in(json.loads(text))]
+
+    assert len(results) > 100
+    for result in results:
+        parse_result(json.dumps(result))
 
 
 def test_an_unpacked_campaign_is_a_store_that_can_be_judged_again(tmp_path: Path) -> None:
