@@ -305,16 +305,20 @@ def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights()
     assert VALUES["volumeMounts"][0]["mountPath"] == HELM_ENV["TRAINBENCH_STORE"]
 
 
-def test_only_the_api_server_has_the_password_and_every_component_has_a_memory_limit() -> None:
+def test_a_component_has_the_secrets_that_it_needs_and_a_memory_limit() -> None:
+    components = ("scheduler", "triggerer", "dagProcessor", "apiServer", "workers", "migrateDatabaseJob")
+    secrets = {name: [row["name"] for row in VALUES[name].get("env", ())] for name in components}
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
-    components = {name: VALUES[name] for name in ("scheduler", "triggerer", "dagProcessor", "apiServer")}
+    history, password = "TRAINBENCH_HISTORY_URL", "AIRFLOW_ADMIN_PASSWORD"
 
-    assert "PASSWORD" not in VALUES["extraEnv"]
-    with_env = {name: [row["name"] for row in of_it["env"]] for name, of_it in components.items() if "env" in of_it}
-    assert with_env == {"apiServer": ["AIRFLOW_ADMIN_PASSWORD"]}
-    of_compose = {name for name, service in services.items() if "AIRFLOW_ADMIN_PASSWORD" in service["environment"]}
-    assert of_compose == {"api-server"}
-    assert all("memory" in of_it["resources"]["limits"] for of_it in components.values())
+    assert "extraEnv" not in VALUES  # every component would have it
+    assert {name: names for name, names in secrets.items() if names} == {
+        "scheduler": [history],
+        "apiServer": [history, password],
+        "workers": [history],
+    }
+    assert [name for name, service in services.items() if password in service["environment"]] == ["api-server"]
+    assert all("memory" in VALUES[name]["resources"]["limits"] for name in components)
     assert all("mem_limit" in service for service in services.values())
 
 

@@ -15,6 +15,7 @@ from bench_image.contract.work import Device
 from trainbench import __version__
 from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
+    App,
     AsJson,
     ExitCode,
     JsonContractGroup,
@@ -56,7 +57,7 @@ stored result is broken; or `doctor` reports a failure.
 
 130: stopped by Ctrl-C."""
 
-app = typer.Typer(
+app = App(
     name="trainbench",
     cls=JsonContractGroup,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",

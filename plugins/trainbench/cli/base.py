@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic_core import to_json
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import CommandFunctionType
 
 from trainbench.core.formats import one_line, visible
 from trainbench.core.user_error import UserError
@@ -44,6 +45,36 @@ class Output:
 
 
 CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)
+
+
+class OnceCommand(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class OnceGroup(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def _refuse_repeated(command: OnceCommand | OnceGroup, ctx: Any, args: list[str]) -> None:
+    """Refuse an option that is given twice: click would silently drop the first value."""
+    _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+    for option in given:
+        has_one_value = isinstance(option, TyperOption) and not option.multiple and not option.is_flag
+        if has_one_value and given.count(option) > 1:
+            raise typer.BadParameter("it is given twice: give it once", ctx=ctx, param_hint=f"'{option.opts[0]}'")
+
+
+class App(typer.Typer):
+    """Commands of the command line."""
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        return super().command(name, cls=cls, **more)
 
 
 class JsonContractGroup(TyperGroup):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, Who, console, print_json, user_errors, user_name
+from trainbench.cli.base import App, AsJson, ExitCode, StoreUrl, Who, console, print_json, user_errors, user_name
 from trainbench.core.baselines import Baseline, BaselineError
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
 
-app = typer.Typer(help="After an intended change, compare a node with its present level instead of its past.")
+app = App(help="After an intended change, compare a node with its present level instead of its past.")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainbench.cli.base import (
+    App,
     AsJson,
     ExitCode,
     StoreUrl,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from trainbench.settings.environment import Settings
 
 
-app = typer.Typer()
+app = App()
 
 Kubeconfig = Annotated[
     str | None, typer.Option(help="A kubeconfig file to use instead of the Airflow connection.", metavar="FILE")
@@ -332,7 +333,7 @@ def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
     return Group(*parts)
 
 
-nodes_app = typer.Typer(help="Nodes that trainbench marked because they are red, so that other work keeps away.")
+nodes_app = App(help="Nodes that trainbench marked because they are red, so that other work keeps away.")
 
 
 @nodes_app.command("list")

@@ -12,8 +12,10 @@ import typer
 
 from bench_image.contract.options import Strategy
 from trainbench.cli.base import (
+    App,
     AsJson,
     ExitCode,
+    OnceGroup,
     StoreUrl,
     console,
     named_values,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from trainbench.exchange.result_files import ComparisonRow
 
 
-app = typer.Typer()
+app = App()
 Gpu = Annotated[str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")]
 
 
@@ -158,7 +160,7 @@ def cost(
         typer.echo(address)
 
 
-prices_app = typer.Typer(invoke_without_command=True)
+prices_app = App(cls=OnceGroup, invoke_without_command=True)
 app.add_typer(prices_app, name="prices")
 
 

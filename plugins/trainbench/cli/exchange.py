@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from trainbench.cli.base import (
+    App,
     AsJson,
     ExitCode,
+    OnceCommand,
     StoreUrl,
     console,
     print_broken,
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
 
-app = typer.Typer()
+app = App()
 
 
-class _PricesInARow(TyperCommand):
+class _PricesInARow(OnceCommand):
     """Accept `--cost 3.00 5.50 8.00`, as the encoder-decoder's own tool does, besides one --cost for each price."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from trainbench import __version__
 from trainbench.cli.base import (
+    App,
     AsJson,
     ExitCode,
     StoreUrl,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_LEVELS_BYTES = 4_000_000
 
-app = typer.Typer(
+app = App(
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
     no_args_is_help=False,

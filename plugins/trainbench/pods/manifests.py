@@ -7,13 +7,14 @@ stands in the namespace all the time, so that no run needs the right to make one
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, POD_ENV, SPEC_ENV, TEMPLATE_ENV
@@ -58,16 +59,36 @@ CONTAINER_SECURITY = {
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ServiceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 SUBDOMAIN_PART = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-DnsSubdomain = Annotated[str, StringConstraints(max_length=253, pattern=rf"^{SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*$")]
+SUBDOMAIN = rf"^{SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*$"
+DnsSubdomain = Annotated[str, StringConstraints(max_length=253, pattern=SUBDOMAIN)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+LABEL_KEY = rf"({SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?"
+REQUIREMENT = (
+    rf" *(!? *{LABEL_KEY}|{LABEL_KEY} *(=|==|!=) *{LABEL_VALUE}"
+    rf"|{LABEL_KEY} +(in|notin) *\( *{LABEL_VALUE}( *, *{LABEL_VALUE})* *\)) *"
+)
+LabelSelector = Annotated[str, StringConstraints(max_length=1000, pattern=rf"^{REQUIREMENT}(,{REQUIREMENT})*$")]
 ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+
+
+def _check_source(source: dict[str, Any]) -> dict[str, Any]:
+    """The names of objects in a volume's source follow Kubernetes' rule for them."""
+    for kind, key in (("persistentVolumeClaim", "claimName"), ("secret", "secretName"), ("configMap", "name")):
+        of_kind = source.get(kind)
+        if isinstance(of_kind, dict) and not re.fullmatch(SUBDOMAIN, str(of_kind.get(key, ""))[:254]):
+            raise ValueError(f"{kind}.{key} is {of_kind.get(key)!r:.100}: Kubernetes refuses it")
+    return source
+
+
+VolumeSource = Annotated[dict[str, Any], AfterValidator(_check_source)]
 
 
 class PodVolume(Frozen):
     """A volume of the cluster for weights or data: where the pod sees it, and its source as a manifest has it."""
 
     mount_path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/-]+$")]
-    source: dict[str, Any]
+    source: VolumeSource
 
 
 class PodSettings(Frozen):
@@ -95,7 +116,7 @@ class PodSettings(Frozen):
         description="JSON: volumes for weights or data, "
         '`[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]`',
     )
-    compile_cache: dict[str, Any] | None = Field(
+    compile_cache: VolumeSource | None = Field(
         None,
         description="JSON: a volume that keeps compiled kernels from pod to pod, "
         '`{"persistentVolumeClaim": {"claimName": "kernels"}}`; else each pod compiles anew '
@@ -106,7 +127,7 @@ class PodSettings(Frozen):
         description="extended resources that count as GPUs, the preferred first, with commas: `nvidia.com/gpu`, "
         "`nvidia.com/mig-*`, `amd.com/gpu`",
     )
-    node_selector: str | None = Field(
+    node_selector: LabelSelector | None = Field(
         None, description="label selector of the nodes that are benchmarked, such as `pool=gpu,tier!=dev`; else all"
     )
     pod_template: Path | None = Field(

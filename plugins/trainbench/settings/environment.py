@@ -37,6 +37,7 @@ KUBERNETES_NAMES = {
     "namespace": LABEL_RULE,
     "service": f"{LABEL_RULE}, first a letter",
     "instance": "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    "node_selector": "a label selector is such as pool=gpu,tier!=dev",
     "image": "a reference such as registry.example/ml/bench:0.1.0, without spaces",
     **dict.fromkeys(("image_pull_secret", "service_account", "priority_class"), SUBDOMAIN_RULE),
     **dict.fromkeys(("local_nodes", "quarantine"), SUBDOMAIN_RULE),
@@ -321,7 +322,7 @@ def _allowed(field: str, problem: ErrorDetails) -> str:
             least = next(limit.ge for limit in limits if isinstance(limit, Ge))
             return f"give a whole number, {least} to {next(limit.le for limit in limits if isinstance(limit, Le))}"
         case "string_pattern_mismatch" if field not in JSON_EXAMPLES:
-            return f"Kubernetes takes no such name: {KUBERNETES_NAMES[field]}"
+            return f"Kubernetes refuses it: {KUBERNETES_NAMES[field]}"
     if field not in JSON_EXAMPLES:
         return message
     place = "".join(f"{part}: " for part in problem["loc"][1:])

@@ -150,6 +150,7 @@ def test_plan_says_what_does_not_fit_the_gpu() -> None:
         (["--suite", "strategy_scalin"], "did you mean 'strategy_scaling'?"),
         (["--suite", "strategy_scaling", "--nodes", "a,b"], "name one node"),
         (["--gpu", "H200", "--device", "cpu"], "--gpu 'H200' is planned on --device cuda, not cpu"),
+        (["--nodes", "a", "--nodes", "b"], "Invalid value for '--nodes': it is given twice"),
         (["--set", "nodes=a,b", "--nodes", "c"], "--nodes and --set nodes=... give two values"),
         (["--set", "device=cpu", "--device", "cuda"], "--device and --set device=... give two values"),
         (["--set", "rounds=2", "--set", "rounds=3"], "--set gives 'rounds' twice"),

@@ -64,6 +64,10 @@ def test_with_the_local_launcher_nothing_starts_by_itself_unless_a_schedule_says
     assert settings.cron("housekeeping", "0 6 * * *") is None
 
 
+def claim(name: str) -> str:
+    return json.dumps({"persistentVolumeClaim": {"claimName": name}})
+
+
 def volumes(*mount_paths: str) -> str:
     return json.dumps([{"mount_path": path, "source": {"emptyDir": {}}} for path in mount_paths])
 
@@ -89,15 +93,19 @@ def volumes(*mount_paths: str) -> str:
         ("TRAINBENCH_GPU_RESOURCES", "nvidia", "'nvidia' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*"),
         ("TRAINBENCH_GPU_RESOURCES", ",", "give at least one resource such as nvidia.com/gpu"),
         ("TRAINBENCH_GPU_RESOURCES", "nvidia.com/gpu.shared", "a share of a GPU that others use at the same time"),
-        ("TRAINBENCH_NAMESPACE", "A B", "is 'A B': Kubernetes takes no such name: at most 63 lower-case letters"),
-        ("TRAINBENCH_SERVICE", "ü", "Kubernetes takes no such name: at most 63 .* first a letter"),
-        ("TRAINBENCH_SERVICE", "1a", "Kubernetes takes no such name"),
-        ("TRAINBENCH_INSTANCE", "a/b", "Kubernetes takes no such name: at most 63 letters"),
-        ("TRAINBENCH_SERVICE_ACCOUNT", "a_b", "Kubernetes takes no such name: lower-case letters"),
-        ("TRAINBENCH_PRIORITY_CLASS", "a..b", "Kubernetes takes no such name: lower-case letters"),
-        ("TRAINBENCH_IMAGE_PULL_SECRET", "Secret", "Kubernetes takes no such name: lower-case letters"),
-        ("TRAINBENCH_IMAGE", "bench: latest", "Kubernetes takes no such name: a reference such as"),
-        ("TRAINBENCH_QUARANTINE", "gpu-1,GPU 2", "Kubernetes takes no such name: lower-case letters"),
+        ("TRAINBENCH_NAMESPACE", "A B", "is 'A B': Kubernetes refuses it: at most 63 lower-case letters"),
+        ("TRAINBENCH_SERVICE", "ü", "Kubernetes refuses it: at most 63 .* first a letter"),
+        ("TRAINBENCH_SERVICE", "1a", "Kubernetes refuses it"),
+        ("TRAINBENCH_INSTANCE", "a/b", "Kubernetes refuses it: at most 63 letters"),
+        ("TRAINBENCH_SERVICE_ACCOUNT", "a_b", "Kubernetes refuses it: lower-case letters"),
+        ("TRAINBENCH_PRIORITY_CLASS", "a..b", "Kubernetes refuses it: lower-case letters"),
+        ("TRAINBENCH_IMAGE_PULL_SECRET", "Secret", "Kubernetes refuses it: lower-case letters"),
+        ("TRAINBENCH_IMAGE", "bench: latest", "Kubernetes refuses it: a reference such as"),
+        ("TRAINBENCH_NODE_SELECTOR", "a b=c", "Kubernetes refuses it: a label selector is such as pool=gpu"),
+        ("TRAINBENCH_NODE_SELECTOR", "pool=gpu,,", "a label selector is such as pool=gpu,tier!=dev"),
+        ("TRAINBENCH_COMPILE_CACHE", claim("A B"), "persistentVolumeClaim.claimName is 'A B': Kubernetes refuses it"),
+        ("TRAINBENCH_VOLUMES", f'[{{"mount_path": "/data", "source": {claim("ü")}}}]', "claimName is 'ü': Kubernetes"),
+        ("TRAINBENCH_QUARANTINE", "gpu-1,GPU 2", "Kubernetes refuses it: lower-case letters"),
         ("TRAINBENCH_PRICES_FILE", "/x", r"is no setting \(did you mean 'TRAINBENCH_PRICES'\?\): correct its name"),
         ("TRAINBENCH_VOLUMES_OF_THE_TEAM", "/x", r"is no setting \(did you mean 'TRAINBENCH_VOLUMES'\?\)"),
         ("TRAINBENCH_QUARANTEEN", "gpu-1", r"is no setting \(did you mean 'TRAINBENCH_QUARANTINE'\?\)"),
@@ -149,3 +157,8 @@ def test_variables_of_other_programs_are_no_misspelt_settings() -> None:
     of_others = ("TRAINBENCH_LOCAL_IMAGE", "TRAINBENCH_STORE_SERVICE_HOST", "TRAINBENCH_IMAGE_PORT_80_TCP_ADDR", "X")
 
     assert read_settings(dict.fromkeys(of_others, "x")) == read_settings({})
+
+
+@pytest.mark.parametrize("selector", ["pool=gpu,tier!=dev", "a.b/c in (x, y),!old", "gpu", "a==b, c notin (d)"])
+def test_label_selectors_of_kubernetes_are_taken(selector: str) -> None:
+    assert read_settings({"TRAINBENCH_NODE_SELECTOR": selector}).node_selector == selector
