@@ -24,7 +24,7 @@ from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import EncoderDecoderShape, shape_of
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import Lora, Quantisation, Work
+from bench_image.contract.work import AUTO, Lora, Quantisation, Work
 
 WIDE = EncoderDecoderShape(
     family="encoder-decoder", hidden_size=512, intermediate_size=2048, num_encoder_layers=6, num_decoder_layers=6,
@@ -44,7 +44,10 @@ JOBS: Mapping[str, tuple[str, int, int, int, bool]] = {
 }
 LARGE = {"lora-8x2048": ("mistral-7b-lora", 8, 2048), "qlora-8x512": ("mistral-7b-qlora", 8, 512)}
 # Runs as on a smaller GPU: torch may take so many GiB.
-LIMITED = {"lora-8x2048-of-80-gib": ("lora-8x2048", 80), "qlora-8x512-of-24-gib": ("qlora-8x512", 24)}
+LIMITED = {
+    "lora-8x2048-of-80-gib": ("lora-8x2048", 80), "lora-8x2048-of-48-gib": ("lora-8x2048", 48),
+    "qlora-8x512-of-24-gib": ("qlora-8x512", 24),
+}  # fmt: skip
 WARM_UP, PROFILED = 10, 2
 LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # a GPU cannot hold all jobs at once: these come first
 
@@ -180,7 +183,7 @@ def planned() -> Iterator[RunSpec]:
     for name, job in LARGE.items():
         yield spec_of(*job, name, **window)
     for name, (job_name, _) in LIMITED.items():
-        yield spec_of(*LARGE[job_name], name, **window)
+        yield spec_of(*LARGE[job_name], name, **window).changed(work={"gradient_checkpointing": AUTO})
 
 
 def limited(folder: Path) -> None:
@@ -198,9 +201,11 @@ def limited(folder: Path) -> None:
     (folder / "result.json").write_text(result.model_dump_json(indent=1))
 
 
-def whole_runs(output: Path) -> None:
+def whole_runs(output: Path, names: Sequence[str] = ()) -> None:
     previous: subprocess.Popen[bytes] | None = None
     for spec in planned():
+        if names and spec.identity.run_id not in names:
+            continue
         folder = output / "runs" / spec.identity.run_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(spec.model_dump_json(indent=1))
@@ -222,6 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("--only", choices=("turns", "runs"))
+    parser.add_argument("--runs", nargs="*", default=(), metavar="RUN", help="these runs alone")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "PROGRAM"), help=argparse.SUPPRESS)
     parser.add_argument("--limited", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -235,7 +241,7 @@ def main() -> None:
     if arguments.only != "runs":
         turns(arguments.output)
     if arguments.only != "turns":
-        whole_runs(arguments.output)
+        whole_runs(arguments.output, arguments.runs)
 
 
 if __name__ == "__main__":
