@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench_image.contract.flops import (
@@ -28,6 +30,8 @@ from bench_image.contract.work import AUTO, Lora, Preset
 GPU_MEMORY_GIB: dict[str, int] = {name: spec.memory_gib for name, spec in GPU_SPECS.items()}
 # The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
 USABLE_SHARE = 0.9
+# Where some layers are checkpointed: torch reserved 1.15 times what it allocated, since layers free unequal blocks.
+PARTLY_USABLE_SHARE = 0.85
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
@@ -70,19 +74,21 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
 
 
-def partly_checkpointed(spec: RunSpec, gpu_memory_bytes: int) -> tuple[int, int] | None:
-    """The fewest layers that must be checkpointed for the run to fit, and the bytes that it needs then.
+def partly_checkpointed(spec: RunSpec, gpu_memory_bytes: int) -> Iterator[tuple[int, int]]:
+    """Numbers of layers that are checkpointed for the run to fit, and the bytes that it needs then.
 
-    None: checkpointing all of them is no more than that, or the model's layers are not checkpointed one by one. Only
-    `tuned` does so: users' programs checkpoint all or none. `spec` has checkpointing off and no other 'auto'.
+    The fewest that fit, and an eighth of all layers more, in case that is too few. None where all must be, or
+    the model's layers are not checkpointed one by one. Only `tuned` does so: users' programs checkpoint all or none.
+    `spec` has checkpointing off and no other 'auto'.
     """
     if not compiles_as_tuned(spec) or isinstance(spec.work.shape, EncoderDecoderShape):
-        return None
-    for layers in range(1, num_layers(spec.work.shape)):
-        need = _need(spec, gpu_memory_bytes, keeps=False, checkpointed=layers).total
-        if need <= USABLE_SHARE * gpu_memory_bytes:
-            return layers, need
-    return None
+        return
+    all_layers = num_layers(spec.work.shape)
+    needs = {n: _need(spec, gpu_memory_bytes, keeps=False, checkpointed=n).total for n in range(1, all_layers)}
+    fewest = next((n for n, need in needs.items() if need <= PARTLY_USABLE_SHARE * gpu_memory_bytes), all_layers)
+    for layers in (fewest, fewest + math.ceil(all_layers / 8)):
+        if layers in needs:
+            yield layers, needs[layers]
 
 
 def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:

@@ -148,9 +148,9 @@ def _candidates(spec: RunSpec, memory: int) -> Iterator[Candidate]:
         for size in sizes:
             whole = spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
             yield Candidate(whole, memory_need_bytes(whole, memory).total)
-        if len(checkpointing) > 1 and not checkpoints and len(sizes) == 1 and (some := partly_checkpointed(whole, memory)):
-            layers, need = some
-            yield Candidate(whole.changed(work={"gradient_checkpointing": True}), need, layers)
+        if len(checkpointing) > 1 and not checkpoints and len(sizes) == 1:
+            for layers, need in partly_checkpointed(whole, memory):
+                yield Candidate(whole.changed(work={"gradient_checkpointing": True}), need, layers)
 
 
 def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:

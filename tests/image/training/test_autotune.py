@@ -90,9 +90,9 @@ def of_a_gpu(memory_gib: int) -> Choice:
 
 
 def test_a_given_micro_batch_checkpoints_as_few_layers_as_fit() -> None:
-    """74.8 GB without checkpointing, 1.7 less for each layer; 90 % of 80, 72, 48 and 24 GiB are 77.3, 69.6, 46.4, 23.2."""
-    assert [of_a_gpu(gib).checkpointed_layers for gib in (141, 80, 72, 48, 24)] == [0, 0, 4, 17, 31]
-    assert "checkpointing in 4 of 32 layers" in of_a_gpu(72).why
+    """74.8 GB without checkpointing, 1.7 less for each layer; 90 % of 80 GiB are 77.3; 85 % of 72, 65.7."""
+    assert [of_a_gpu(gib).checkpointed_layers for gib in (141, 80, 72, 48, 24)] == [0, 0, 6, 19, 31]
+    assert "checkpointing in 6 of 32 layers" in of_a_gpu(72).why
     assert of_a_gpu(72).spec.work.gradient_checkpointing is True
 
 
@@ -112,7 +112,7 @@ def test_some_layers_are_tried_between_none_and_all() -> None:
     given = spec(micro_batch_size=8, preset="tuned", optimizer="adamw_torch", device="cuda")
     by_trial(given, 72 * 2**30, out_of_memory)
 
-    assert tried == [False, 4, True]
+    assert tried == [False, 6, 10, True]
 
 
 def test_checkpointed_layers_are_the_first_ones_and_change_no_gradient() -> None:
