@@ -113,7 +113,10 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
     waiting, at_the_end = _gradients_per_gpu(spec, trainable)
     optimizer = _optimizer_per_gpu(spec, trainable)
     # Activations: of all layers, or with checkpointing the input of each layer and one layer computed again.
-    one_layer, one_input = tokens * _layer_activation_bytes(spec, shape), tokens * shape.hidden_size * _stream_width(spec)
+    one_layer, one_input = (
+        tokens * _layer_activation_bytes(spec, shape),
+        tokens * shape.hidden_size * _stream_width(spec),
+    )
     if spec.work.gradient_checkpointing:
         saved = num_layers(shape) * one_input
         activations, recomputed = saved + one_layer, one_layer

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
-from bench_image.contract.memory_estimate import num_layers
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.memory_estimate import num_layers
 from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolve_spec
 from bench_image.contract.result_sections import (
     Clock,

@@ -92,6 +92,6 @@ def _graph(step: TrainStep) -> str:
 def _optimizer(spec: RunSpec, device: torch.device) -> str:
     if spec.work.optimizer is Optimizer.ADAMW_TORCH:
         if clips_within_update(spec):
-            return "AdamW as torch's fused one; large tensors are clipped and updated in one pass"
+            return "AdamW as torch's fused one; all tensors are clipped and updated in one pass"
         return "torch AdamW, fused" if device.type == "cuda" else "torch AdamW"
     return "bitsandbytes AdamW" + (", paged" if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")
