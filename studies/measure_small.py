@@ -52,7 +52,7 @@ LIMITED = {
     "qlora-8x512-of-24-gib": ("qlora-8x512", 24),
 }  # fmt: skip
 WARM_UP, PROFILED = 10, 2
-LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # a GPU cannot hold all jobs at once: each of these comes first
+LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # turns of their own: a GPU cannot hold all jobs at once
 
 
 def spec_of(kind: str, batch: int, tokens: int, run: str, **measurement: Any) -> RunSpec:
@@ -147,16 +147,18 @@ def told(process: subprocess.Popen[str], word: str) -> dict[str, Any]:
 
 def turns(output: Path) -> None:
     """Measures all JOBS by turns, and writes turns.json."""
-    groups = [*([name] for name in LARGEST), [name for name in JOBS if name not in LARGEST]]
-    rows = [row for names in groups for row in turns_of(names, output)]
-    (output / "turns.json").write_text(json.dumps(rows, indent=1))
+    rows: list[dict[str, Any]] = []
+    for names in ([name for name in JOBS if name not in LARGEST], *([name] for name in LARGEST)):
+        rows += turns_of(names, output)
+        (output / "turns.json").write_text(json.dumps(rows, indent=1))
     for row in rows:
         print(row["job"], row["program"], [round(rate) for rate in row["tokens_per_s"]], round(row["peak_gb"], 2))
 
 
 def turns_of(names: Sequence[str], output: Path) -> list[dict[str, Any]]:
     """The reports of these jobs' programs, all of which are in the GPU's memory at once."""
-    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "3", "OMP_NUM_THREADS": "2"}
+    threads = max(1, (os.cpu_count() or 1) // (2 * len(names)))
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2"}
     processes = {
         (name, program): subprocess.Popen(
             [sys.executable, __file__, str(output), "--serve", name, program], env=environment, text=True,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.unit.published import start, zero
+from tests.unit.published import small, start, zero
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
@@ -48,6 +48,7 @@ def tries() -> Iterator[str]:
     yield from graphs_of_large_models()
     yield from zero.tried()
     yield from start.in_tries()
+    yield from small.tries()
 
 
 def first(name: str) -> Any:

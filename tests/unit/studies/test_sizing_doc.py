@@ -26,7 +26,7 @@ def test_the_formula_is_within_10_pct_of_every_measured_peak() -> None:
 def test_a_run_with_another_execution_says_nothing_about_todays() -> None:
     """QLoRA packed its weights again, and head and loss were two operations: the same fingerprint, other memory."""
     old = ROOT / "docs/results/after-h200-2026-11-21/results"
-    today = ROOT / "docs/results/small-h200-2026-11-23/runs"
+    today = ROOT / "docs/results/small-h200-2026-11-25/runs"
     folders = (old / "tuned-qlora-8x512-r1", today / "qlora-8x512", today / "lora-8x2048")
     results = [parse_result((folder / "result.json").read_bytes()) for folder in folders]
 
