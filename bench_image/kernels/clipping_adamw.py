@@ -147,6 +147,6 @@ class ClippingAdamW(torch.optim.AdamW):
         firsts = (blocks.cumsum(0) - blocks).int()
         return Table(
             parameters, torch.zeros(len(parameters), dtype=torch.int64, pin_memory=True),
-            *(tensor.to(device) for tensor in (addresses, sizes, owners, firsts)),
+            addresses.to(device), sizes.to(device), owners.to(device), firsts.to(device),
             torch.empty(len(owners), device=device, dtype=torch.float32),
         )  # fmt: skip

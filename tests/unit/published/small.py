@@ -63,6 +63,7 @@ def page() -> Iterator[str]:
         yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[25 November](results/{SMALL}/README.md)")
     yield f"{tokens_per_s(run('gpt2-full-8x1024')):,.0f} tokens/s with GPT-2, full, 8 x 1024"
     yield f"{MODELS['gpt2'].vocab_size:,} columns"
+    yield f"{peak_gb(run('lora-8x2048')):.1f} and {peak_gb(run('qlora-8x512')):.1f} GB"
     yield from smaller_gpus()
 
 

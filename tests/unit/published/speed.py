@@ -127,7 +127,8 @@ def other_jobs() -> Iterator[str]:
     four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
     yield f"reaches {mfu_pct(small.run('full-8x2048')):.1f} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
     attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
-    yield f"reaches {mfu_pct(small.run('lora-8x2048')):.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
+    lora = mfu_pct(small.run("lora-8x2048"))
+    yield f"reaches {lora:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
 
 
 ON_FOUR = {
