@@ -73,6 +73,13 @@ class Chosen(Frozen):
         max_length=1000, description="dtypes, kernels, compilation: what differs between presets; name -> value"
     )
 
+    @property
+    def checkpointing(self) -> str:
+        """Of which layers: "on", "off", "in 20 layers"."""
+        if self.checkpointed_layers:
+            return f"in {self.checkpointed_layers} layers"
+        return "on" if self.gradient_checkpointing else "off"
+
 
 @slotted
 class RankSummary(Slotted):
