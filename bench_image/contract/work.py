@@ -172,7 +172,7 @@ class WorkSettings(Frozen):
         None,
         "Work",
         "Gradient checkpointing",
-        "Less memory, more computing. `auto`: only if it does not fit without; under `tuned`, with a given micro-batch, "
+        "Less memory, more computing. `auto`: only if it does not fit without; under `tuned` and a given micro-batch "
         f"in as few layers as fit. {_by_preset('gradient_checkpointing')}",
     )
     compile: bool | None = setting(
