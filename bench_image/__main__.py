@@ -10,15 +10,17 @@ from pathlib import Path
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, POD_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from bench_image.process.exit_codes import BAD_SPEC, EXIT_CODES
 from bench_image.process.supervisor import publish, supervise
 
 HELP = f"""\
 Runs one training benchmark on this machine and writes what it measured to {RESULT_FILE}.
-The same JSON is the last line on stdout; progress and the libraries' output go to stderr."""
+The same JSON is the last line on stdout; progress and the libraries' output go to stderr. In a pod, where {POD_ENV} is
+set, it leaves as numbered lines instead, which `trainbench result` reads."""
 EXITS = "exit status: " + ", ".join(f"{code} {status.value}" for status, code in EXIT_CODES.items())
 
 
@@ -48,7 +50,10 @@ def main() -> int:
         return BAD_SPEC
     result, published = _run(spec, arguments.output)
     # The result goes to stdout also when no file can be written.
-    sys.stdout.write(result.model_dump_json() + "\n")
+    text = result.model_dump_json()
+    for line in result_lines(text) if POD_ENV in os.environ else (text,):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()  # each line in one piece: other processes of the pod write there too
     return EXIT_CODES[result.status] if published else EXIT_CODES[Status.ERROR]
 
 
@@ -57,7 +62,7 @@ def _run(spec: RunSpec, output: Path) -> tuple[RunResult, bool]:
     result = None
     try:
         result = supervise(spec, output, os.environ)
-        publish(result, output, os.environ)
+        publish(result, output)
     except OSError as error:
         message = f"the result cannot be written: {error}"
         sys.stderr.write(f"bench_image: {message}\n")

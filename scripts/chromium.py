@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
 
-from debian import NoPackage, install
-
 NAMED_BY = "TRAINBENCH_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_MS = 300_000  # the machine may be busy
@@ -31,21 +29,14 @@ class NoChromium(RuntimeError):
 
 
 def find_chromium() -> str:
-    """Its path; as root on Debian it is installed if need be. Raises NoChromium."""
+    """Its path. Raises NoChromium."""
     if named := os.environ.get(NAMED_BY):
         if path := shutil.which(named):
             return path
         raise NoChromium(f"{NAMED_BY} is '{named}', which is no program: name one, or unset it")
-    path = _on_path()
-    if not path:
-        try:
-            install("chromium")
-        except NoPackage as error:
-            raise NoChromium(f"no Chromium here: {error}, or name one with {NAMED_BY}=/path/to/it") from None
-        path = _on_path()
-    if not path:
-        raise NoChromium(f"the package chromium brought no program: name one with {NAMED_BY}=/path/to/it")
-    return path
+    if path := next(filter(None, map(shutil.which, NAMES)), None):
+        return path
+    raise NoChromium(f"no Chromium here: install the package chromium, or name one with {NAMED_BY}=/path/to/it")
 
 
 @contextmanager
@@ -58,7 +49,3 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
-
-
-def _on_path() -> str | None:
-    return next(filter(None, map(shutil.which, NAMES)), None)

@@ -52,25 +52,14 @@ def main() -> int:
 
 
 def _pods() -> list[dict[str, Any]]:
-    """One pod as it is sent to the cluster, with the sidecar that the Helm values' connection describes."""
-    from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import add_xcom_sidecar
-    from kubernetes.client import ApiClient, V1Pod  # type: ignore[import-untyped]
-
+    """One pod, by the Helm values' settings."""
     from tests.builders import make_spec
     from trainbench.pods.manifests import manifest
     from trainbench.settings.environment import read_settings
 
     values = yaml.safe_load((ROOT / "docker" / "helm" / "values.yaml").read_text(encoding="utf-8"))
     environ = {variable["name"]: variable["value"] for variable in values["env"]}
-    extra = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])["extra"]
-    client = ApiClient()
-    pod = client._ApiClient__deserialize_model(manifest(make_spec(), read_settings(environ)), V1Pod)
-    sent = add_xcom_sidecar(
-        pod,
-        sidecar_container_image=extra["xcom_sidecar_container_image"],
-        sidecar_container_security_context=json.loads(extra["xcom_sidecar_container_security_context"]),
-    )
-    return [client.sanitize_for_serialization(sent)]
+    return [manifest(make_spec(), read_settings(environ))]
 
 
 def _installed(folder: Path) -> str:

@@ -13,6 +13,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST, NEWEST = (3, 11), (3, 13)
+PROGRESS_S = 10
 NEEDED_GB = 9  # 6.5 GB with the PyTorch of PyPI, which brings CUDA, and what pip unpacks them from
 CUDA_REQUIREMENTS = "requirements/image-cuda.txt"
 SOURCE_REQUIREMENTS = "requirements/image-source.txt"
@@ -52,7 +53,7 @@ def make(name):
         return
     check_disk()
     started = time.time()
-    print("setup: %s (%s), this takes a few minutes ..." % (name, what), flush=True)
+    print("setup: %s (%s) ..." % (name, what), flush=True)
     install(name, requirements)
     if not sys.dont_write_bytecode:
         compile_imports(name)
@@ -65,18 +66,43 @@ def install(name, requirements):
     folder = os.path.join(ROOT, name)
     run([sys.executable, "-m", "venv", "--clear", folder])
     python = os.path.join(folder, "bin", "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", "install", "--no-color", "--disable-pip-version-check"]
     if not sys.dont_write_bytecode:
         pip.append("--no-compile")  # half of the time it takes; a module is compiled at its first import
     hashed = [*pip, "--require-hashes", "--no-deps", "--requirement"]  # the files name every need
-    run([*hashed, os.path.join(ROOT, requirements)])
+    run_pip(name, [*hashed, os.path.join(ROOT, requirements)])
     if name == ".venv":
         return
     # The index's CPU build where it has one: its hash is not that of PyPI's build, so none is required.
-    run([*pip, torch_version()])
+    run_pip(name, [*pip, torch_version()])
     # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
     os.environ["DS_BUILD_OPS"] = "0"
-    run([*hashed, os.path.join(ROOT, SOURCE_REQUIREMENTS), "--no-build-isolation"])
+    run_pip(name, [*hashed, os.path.join(ROOT, SOURCE_REQUIREMENTS), "--no-build-isolation"])
+
+
+def run_pip(name, command):
+    """Run it with its output in the environment's install.log, and say every PROGRESS_S how far it is."""
+    path, started = os.path.join(ROOT, name, "install.log"), time.time()
+    with open(path, "w") as log:
+        pip = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    while True:
+        try:
+            code = pip.wait(PROGRESS_S)
+            break
+        except subprocess.TimeoutExpired:
+            print("setup: %s: %s, %.0f s" % (name, stage(read(path) or ""), time.time() - started), flush=True)
+    if code != 0:
+        print("".join((read(path) or "").splitlines(True)[-20:]), file=sys.stderr)
+        check_disk()
+        stop("pip failed with exit code %d; the lines above and %s say why." % (code, path))
+
+
+def stage(output):
+    """What pip does now, by its output so far."""
+    packages = [line.split()[1] for line in output.splitlines() if line.startswith("Collecting ")]
+    if "Installing collected packages" in output:
+        return "unpacking what was downloaded"
+    return "downloading package %d, %s" % (len(packages), packages[-1]) if packages else "looking for packages"
 
 
 def compile_imports(name):

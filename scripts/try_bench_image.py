@@ -19,8 +19,6 @@ from typing import Any
 import yaml
 
 RESULTS = "results"  # the volume that the pod writes result.json to
-# KubernetesPodOperator adds this volume, for the sidecar that hands the result on.
-XCOM = {"name": "xcom", "mountPath": "/airflow/xcom"}
 
 
 def container_arguments(pod: dict[str, Any], folders: Path) -> list[str]:
@@ -58,7 +56,7 @@ def _mounts(pod: dict[str, Any], folders: Path) -> list[str]:
         if volume.get("emptyDir", {}).get("medium") == "Memory"
     }
     arguments = []
-    for mount in [*pod["spec"]["containers"][0]["volumeMounts"], XCOM]:
+    for mount in pod["spec"]["containers"][0]["volumeMounts"]:
         if mount["name"] in in_memory:
             arguments.append(f"--shm-size={in_memory[mount['name']]}")
             continue

@@ -1,7 +1,7 @@
 """Simulated nights of a fleet, judged by the real rules: slow nodes found, good nodes blamed, messages sent.
 
 python studies/detection.py [--nights 400]     # simulates, and writes docs/results/detection-2026-11-23/nights.json
-python studies/detection.py --page             # writes its table into docs/detection.md
+python studies/detection.py --page             # writes its table into docs/internals/detection.md
 
 **Model.** log samples/s of window w of a run = node + round + run + window_w, and the run's rate is exp of the
 mean over its three windows. With the noise s of a run and the share f = 0.3 that its windows show:
@@ -44,7 +44,7 @@ from trainbench.results.setups import setup_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CAMPAIGN = DOCS / "results" / "campaigns" / "h200-aa-2026-11-21"
-FILE, PAGE = DOCS / "results" / "detection-2026-11-23" / "nights.json", DOCS / "detection.md"
+FILE, PAGE = DOCS / "results" / "detection-2026-11-23" / "nights.json", DOCS / "internals" / "detection.md"
 BEGIN, END = "<!-- nights -->", "<!-- end of nights -->"
 LARGE = 32  # nodes; larger fleets get half of the nights
 FIRST = 20  # nights that a test simulates again
@@ -178,7 +178,7 @@ def _window(samples_per_s: float) -> Window:
     return template().performance.windows[0].model_copy(update={"samples_per_second": samples_per_s})
 
 
-# The rows of ../docs/detection.md: what is asked -> the fleets.
+# The rows of ../docs/internals/detection.md: what is asked -> the fleets.
 CASES: dict[str, Sequence[Fleet]] = {
     "healthy, 1 % of the runs disturbed": [
         Fleet(nodes=256, noise_pct=2, disturbed_pct=1), Fleet(nodes=32, noise_pct=2, disturbed_pct=1),

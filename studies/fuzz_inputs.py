@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result, parse_spec
+from bench_image.contract.result_lines import ResultLinesError, ResultReader, result_lines
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from studies.argument_types import output_file
 from tests.builders.nights import night
 from tests.builders.results import make_result
-from trainbench.exchange.seq2seq_files import BenchFileError, parse_bench_file
-from trainbench.exchange.submission import SubmissionError, parse_submission, submission
+from trainbench.exchange.export import SubmissionError, parse_submission, submission
+from trainbench.exchange.result_files import BenchFileError, parse_bench_file
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters
@@ -38,7 +39,6 @@ from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
-from trainbench.pods.result_text import ResultTextError, decode_result
 from trainbench.prices.price_import import as_toml, import_prices
 from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
@@ -242,7 +242,11 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         "result": Reader(text, parse_result, (ContractError,)),
         "payload": Reader(text, parse_payload, (ContractError,)),
         "spec": Reader(result.spec.model_dump_json().encode(), parse_spec, (ContractError,)),
-        "text of a pod": Reader(text, lambda raw: decode_result(raw.decode(errors="replace")), (ResultTextError,)),
+        "log of a pod": Reader(
+            "\n".join(result_lines(text.decode())).encode(),
+            lambda raw: ResultReader(raw.decode(errors="replace").split("\n")).text(),
+            (ResultLinesError,),
+        ),
         "submission": Reader(published, parse_submission, (SubmissionError,)),
         "bench file": Reader((GOLDEN / "bench-encoder-decoder.json").read_bytes(), parse_bench_file, (BenchFileError,)),
         "verdict": Reader(

@@ -1,4 +1,4 @@
-"""Measures what a pod costs besides its program, and lists its requests; the figures of docs/kubernetes.md:
+"""Measures what a pod costs besides its program, and lists its requests; the figures of docs/internals/kubernetes.md:
 
     PYTHONPATH=.:plugins:scripts python studies/measure_overhead.py
 

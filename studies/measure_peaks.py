@@ -1,7 +1,7 @@
 """Trains a few steps of many configurations on this machine's GPU and writes down the peak memory of each.
 
-The evidence behind `bench_image.contract.memory_estimate`; `docs/sizing.md` compares. Needs the training stack and one
-NVIDIA GPU:
+The evidence behind `bench_image.contract.memory_estimate`; `docs/internals/sizing.md` compares. Needs the training
+stack and one NVIDIA GPU:
 
     python3 studies/measure_peaks.py OUTPUT.json             all of them
     python3 studies/measure_peaks.py OUTPUT.json 1 4         every fourth, beginning with number 1: one GPU's share of 4

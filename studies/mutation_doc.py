@@ -1,4 +1,4 @@
-"""Writes the tables of docs/mutation.md from the outcomes of the mutation study (studies/mutation_study.py).
+"""Writes the tables of docs/internals/mutation.md from the outcomes of the mutation study (studies/mutation_study.py).
 
 PYTHONPATH=.:plugins python studies/mutation_doc.py
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mutation_study import PARTS, RESULTS, ROOT, rows_of
 
-PAGE = ROOT / "docs" / "mutation.md"
+PAGE = ROOT / "docs" / "internals" / "mutation.md"
 EQUIVALENT = RESULTS / "equivalent.toml"
 ALIVE = "survived"
 

@@ -4,7 +4,7 @@
     python studies/mutation_study.py c                    # a fresh sample named c
     python studies/mutation_study.py b judging listed     # some parts of sample b
     python studies/mutation_study.py b --again            # those of b that were alive, after new tests
-    python studies/mutation_doc.py                        # writes the tables of docs/mutation.md
+    python studies/mutation_doc.py                        # writes the tables of docs/internals/mutation.md
 
 A sample's name is its seed. It draws nothing that an earlier sample drew, so its first outcomes are of mutants that
 nobody has looked at. Outcomes go to docs/results/mutation-2026-11-22/SAMPLE/PART.jsonl; those that are there are not

@@ -1,4 +1,4 @@
-"""Writes docs/sizing.md: the memory formula against measured peaks, and the smallest GPU for each model and recipe."""
+"""Writes docs/internals/sizing.md: the memory formula against measured peaks, and the smallest GPU for each model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.preset_switches import fuses_head, makes_product_anew, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora
+from committed import committed
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "docs" / "results"
 # When memory_estimate.py was last brought into agreement with measurements; what came later tests it.
 FITTED_UNTIL = datetime(2026, 11, 21, 12, 40, tzinfo=UTC)
 MAX_ERROR_PCT = 10.0
@@ -111,7 +111,7 @@ def measured_rows() -> list[Row]:
 
 
 def _whole_runs() -> Iterator[Row]:
-    results = [parse_result(path.read_bytes()) for path in sorted(RESULTS.rglob("result.json"))]
+    results = [parse_result(text.encode()) for text in committed("*/result.json").values()]
     for result in sorted(results, key=lambda result: result.started_at):
         if (
             result.memory.peak_allocated_bytes
@@ -152,18 +152,18 @@ def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
 
 
 def _profiled_steps() -> Iterator[Row]:
-    for path in sorted(RESULTS.rglob("profiles/*.json")):
-        profile = json.loads(path.read_text())
+    for path, text in committed("*/profiles/*.json").items():
+        profile = json.loads(text)
         spec = parse_spec(json.dumps(profile["spec"]))
         # Others were profiled with a part of the preset left out.
-        if path.stem == spec.identity.run_id and by_todays_means(spec, profile.get("execution")):
+        if Path(path).stem == spec.identity.run_id and by_todays_means(spec, profile.get("execution")):
             yield Row(spec, round(profile["peak_allocated_gb"] * 1e9), fitted=True)
 
 
 def _peaks() -> Iterator[Row]:
     """The peaks that `measure_peaks.py` wrote."""
-    for path in sorted(RESULTS.rglob("peaks.json")):
-        for row in json.loads(path.read_text())["rows"]:
+    for text in committed("*/peaks.json").values():
+        for row in json.loads(text)["rows"]:
             spec = parse_spec(json.dumps(row["spec"]))
             if row["peak_allocated_bytes"] and by_todays_means(spec, row.get("execution")):
                 yield Row(spec, row["peak_allocated_bytes"], fitted=False)
@@ -266,4 +266,4 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "sizing.md").write_text(document())
+    (ROOT / "docs" / "internals" / "sizing.md").write_text(document())

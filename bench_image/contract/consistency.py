@@ -1,12 +1,16 @@
-"""Checks that the figures of one measurement agree with each other, e.g. a rate with its own windows."""
+"""Checks that the figures of one result agree with each other, e.g. a rate with its own windows."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from bench_image.contract.result_sections import Performance
+from bench_image.contract.result_sections import Gpu, Memory, Performance
+
+if TYPE_CHECKING:
+    from bench_image.contract.result import RunResult
 
 TOLERANCE = 0.01  # the figures come from the same seconds, up to rounding and slow clocks
 
@@ -15,6 +19,8 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
     """Yields a sentence for each contradiction. `samples_per_step`: over the ranks of these figures; None: unknown."""
     windows = performance.windows
     if not windows:
+        if performance.samples_per_second is not None:
+            yield f"performance.samples_per_second is {performance.samples_per_second:g}, of no window"
         return
     # Steps and wall time are the sums over the windows.
     steps, wall_s = sum(window.num_steps for window in windows), sum(window.wall_s for window in windows)
@@ -23,7 +29,7 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
     if not _agree(performance.measured_wall_s, wall_s):
         yield f"performance.measured_wall_s is {performance.measured_wall_s:g} s, its windows took {wall_s:g} s"
     counted = _window_seconds(performance)
-    if counted is None:
+    if counted is None or len(performance.step_times_s) not in (0, steps):  # 0: see `without_steps` in trainbench
         yield f"performance.step_times_s holds {len(performance.step_times_s)} steps, its windows have {steps}"
         return
     # The rate of the run is that of all windows together.
@@ -43,6 +49,52 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
                 f"performance.windows.{index}.samples_per_second is {window.samples_per_second:g}, but "
                 f"{window.num_steps} steps of {samples_per_step} samples in {seconds:g} s are {done:g}/s"
             )
+
+
+def impossible(result: RunResult) -> Iterator[str]:
+    """Yields a sentence for each figure that another figure of the result, or physics, makes impossible."""
+    startup, spec = result.startup, result.spec
+    wall_s = (result.finished_at - result.started_at).total_seconds()
+    if startup.total_s is not None and startup.total_s > wall_s * (1 + TOLERANCE) + 1:
+        yield f"startup.total_s is {startup.total_s:g} s, but the run took {wall_s:g} s from started_at to finished_at"
+    num_gpus = spec.placement.world_size
+    gpus = result.context.gpus if result.context else ()
+    for name, parts in (("context.gpus", gpus), ("telemetry.gpus", result.telemetry.gpus), ("ranks", result.ranks)):
+        if len(parts) > num_gpus:
+            yield f"{name} has {len(parts)}, of a run that was planned with {num_gpus}"
+    nodes = (spec.identity.node, *spec.identity.peers)
+    if result.context and result.context.node not in nodes:
+        yield f"context.node is {result.context.node!r:.100}, but the run was planned for {', '.join(nodes):.200}"
+    if result.error is None and (failed := [rank for rank in result.ranks if rank.status != result.status]):
+        yield f"status is '{result.status}', but ranks.{failed[0].rank}.status is '{failed[0].status}'"
+    if result.memory.kind == "cuda_allocated":
+        yield from _beyond_the_gpu(result.memory, gpus)
+    yield from _out_of_order("communication", result.communication, "exposed_pct", "total_pct")
+    for index, gpu in enumerate(result.telemetry.gpus):
+        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "sm_clock_min_mhz", "sm_clock_mean_mhz")
+        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "temperature_mean_c", "temperature_max_c")
+    of_ranks = [(f"ranks.{rank.rank}.performance", rank.performance) for rank in result.ranks]
+    for where, performance in (("performance", result.performance), *of_ranks):
+        if performance and performance.step_time:
+            at = f"{where}.step_time"
+            yield from _out_of_order(at, performance.step_time, "min_s", "p5_s", "median_s", "p95_s", "max_s")
+            yield from _out_of_order(at, performance.step_time, "min_s", "mean_s", "max_s")
+
+
+def _beyond_the_gpu(memory: Memory, gpus: Sequence[Gpu]) -> Iterator[str]:
+    most_gb = max((gpu.memory_total_bytes or 0 for gpu in gpus), default=0) / 1e9
+    for name in ("peak_during_training", "peak_allocated_bytes", "peak_reserved_bytes") if most_gb else ():
+        peak_gb = (getattr(memory, name) or 0) / (1 if name == "peak_during_training" else 1e9)
+        if peak_gb > most_gb * (1 + TOLERANCE):
+            yield f"memory.{name} is {peak_gb:g} GB, but the largest GPU has {most_gb:g} GB"
+
+
+def _out_of_order(where: str, section: object, *names: str) -> Iterator[str]:
+    """Yields a sentence for two neighbours in `names`, which rise, of which the first is larger."""
+    for lower, upper in itertools.pairwise(names):
+        low, high = getattr(section, lower), getattr(section, upper)
+        if low is not None and high is not None and low > high + TOLERANCE * abs(high):
+            yield f"{where}.{lower} is {low:g}, above {upper}, which is {high:g}"
 
 
 def sum_of(performance: Performance, ranks: Sequence[Performance]) -> Iterator[str]:

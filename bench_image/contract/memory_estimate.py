@@ -68,8 +68,8 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     of the backward pass. `weights` includes autocast's narrow copies and, of a sharded model, what is gathered at the
     time. States of the paged optimizer are apart, in `paged`: torch does not count them.
     `gpu_memory_bytes` decides whether fsdp keeps weights whole and fused 4-bit weights stay unpacked; None: they do.
-    'auto' counts as what needs least: a micro-batch of 1, with checkpointing. docs/sizing.md compares the estimates
-    with measured peaks. Raises ContractError for an unknown model without dimensions.
+    'auto' counts as what needs least: a micro-batch of 1, with checkpointing. docs/internals/sizing.md compares the
+    estimates with measured peaks. Raises ContractError for an unknown model without dimensions.
     """
     return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
 

@@ -24,6 +24,9 @@ def parse_spec(text: str | bytes) -> RunSpec:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
 
 
+# Hostile values of two bytes each would cost a hundred times their size; ours have 15 bytes and more.
+SMALL_BYTES, LEAST_BYTES_PER_VALUE = 100_000, 10
+MAX_EXPLAINED = 1000  # faults: pydantic makes a dictionary of each
 _THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
 
 
@@ -32,9 +35,15 @@ def parse_result(text: str | bytes) -> RunResult:
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     if len(raw) > MAX_RESULT_BYTES:
         raise ContractError(f"result of {len(raw)} bytes is larger than the {MAX_RESULT_BYTES} allowed")
+    if len(raw) > SMALL_BYTES and (values := sum(map(raw.count, b"[{,"))) * LEAST_BYTES_PER_VALUE > len(raw):
+        raise ContractError(f"result has {values} values in {len(raw)} bytes: no run has so many in so few")
     if _THIS_VERSION.match(raw):  # nearly all of them: read once; the errors of the others are reported below
-        with suppress(ValidationError, RecursionError):
-            return RunResult.model_validate_json(text)
+        with suppress(RecursionError):
+            try:
+                return RunResult.model_validate_json(text)
+            except ValidationError as error:
+                if error.error_count() > MAX_EXPLAINED:  # not parsed again, which would take its memory twice
+                    raise ContractError(f"result breaks the contract: {explain(error)}") from None
     try:
         data = strict_json(text)
     except (ValueError, RecursionError) as error:
@@ -64,13 +73,15 @@ def strict_json(text: str | bytes, **hooks: Any) -> Any:
 
 def explain(error: ValidationError) -> str:
     """One line: which field, which value, what is wrong; at most five fields."""
+    if error.error_count() > MAX_EXPLAINED:
+        return f"{error.error_count()} of its fields are wrong or unknown"
     problems = error.errors(include_url=False)
     parts = []
     for problem in problems[:5]:
-        where = ".".join(str(part) for part in problem["loc"]) or error.title
+        where = ".".join(str(part) for part in problem["loc"])[:300] or error.title
         value = problem["input"]
         shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {_shown(value)})"
-        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, '):.1000}{shown}")
     more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
     return "; ".join(parts) + more
 

@@ -1,13 +1,11 @@
-"""Environment variables and files through which a pod receives its spec and returns its result."""
+"""Environment variables through which a pod receives its spec, and the file in which the program leaves its result."""
 
 from __future__ import annotations
 
-MAX_RESULT_BYTES = 4_000_000
+MAX_RESULT_BYTES = 16_000_000  # 1,000 nodes of 8 GPUs need 11 MB
 RESULT_FILE = "result.json"
 SPEC_ENV = "TRAINBENCH_SPEC"
 OUTPUT_DIR_ENV = "TRAINBENCH_OUTPUT_DIR"
-# The folder in which Airflow's XCom sidecar looks for the result, under the name that it expects.
-XCOM_DIR_ENV = "TRAINBENCH_XCOM_DIR"
-XCOM_FILE = "return.json"
+POD_ENV = "TRAINBENCH_POD"  # the pod's name: where it is set, the result leaves as lines of the log (`result_lines`)
 TEMPLATE_ENV = "TRAINBENCH_TEMPLATE_DIGEST"
 NO_TEMPLATE = "none"

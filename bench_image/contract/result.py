@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
-from bench_image.contract.consistency import contradictions, sum_of
+from bench_image.contract.consistency import contradictions, impossible, sum_of
 from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
@@ -117,7 +117,7 @@ class RunResult(Frozen):
     communication: Communication
     parameters: ParameterCount
     cost: Cost
-    ranks: tuple[RankSummary, ...] = Field(max_length=MAX_RANKS)
+    ranks: Annotated[tuple[RankSummary, ...], FailFast()] = Field(max_length=MAX_RANKS)
     missing: dict[Text, Text] = Field(
         max_length=MAX_REASONS,
         description="dotted path of a null field, or of a section, -> why it is null; * stands for any index",
@@ -143,7 +143,9 @@ class RunResult(Frozen):
 
     @model_validator(mode="after")
     def _figures_agree(self) -> RunResult:
-        """Refuse a rate that disagrees with its own windows."""
+        """Refuse figures that contradict each other, such as a rate and its windows."""
+        for contradiction in impossible(self):
+            raise ValueError(contradiction)
         spec = self.effective_spec
         samples_per_step = None if spec.work.micro_batch_size == AUTO else spec.of_one_rank.samples_per_step
         own = [rank.performance for rank in self.ranks if rank.performance]

@@ -47,10 +47,11 @@ Flops = Annotated[float, Field(ge=0, le=1e18)]
 Share = Annotated[float, Field(ge=0, le=101)]  # percent; coarse clocks can make it slightly more than 100
 Percent = Annotated[float, Field(ge=0, le=1e6)]  # of something that it may exceed: a spread, another rate
 Celsius = Annotated[float, Field(ge=-60, le=250)]
-Watts = Annotated[float, Field(ge=0, le=1e5)]
+PeakShare = Annotated[float, Field(ge=0, le=200)]  # percent of a data sheet's peak; a clock may be above the sheet's
+Watts = Annotated[float, Field(ge=0, le=1e4)]
 Megahertz = Annotated[float, Field(ge=0, le=1e5)]
-Joules = Annotated[float, Field(ge=0, le=1e12)]  # 1e5 W for 115 days
-Loss = Annotated[float, Field(ge=-1e12, le=1e12)]
+Joules = Annotated[float, Field(ge=0, le=1e11)]  # 1e4 W for 115 days
+Loss = Annotated[float, Field(ge=-1e6, le=1e6)]  # of a token; one drawn from 1e6 words by chance has 14
 Usd = Annotated[float, Field(ge=0, le=1e12)]
 
 

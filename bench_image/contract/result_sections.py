@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.pod_io import NO_TEMPLATE
@@ -22,6 +22,7 @@ from bench_image.contract.result_bounds import (
     Loss,
     MegabytesPerSecond,
     Megahertz,
+    PeakShare,
     Percent,
     PositiveSeconds,
     SamplesPerSecond,
@@ -69,7 +70,7 @@ class Context(Slotted):
     pod: Text | None
     hostname: Text
     image: Text | None
-    gpus: Annotated[tuple[Gpu, ...], Field(max_length=MAX_RANKS)]
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=MAX_RANKS), FailFast()]
     driver: Text | None
     cuda: Text | None
     python: Text
@@ -151,16 +152,16 @@ class Performance(Slotted):
     measured_steps: Count
     measured_wall_s: PositiveSeconds | None
     step_time: StepTime | None
-    windows: tuple[Window, ...]
-    step_times_s: Annotated[tuple[PositiveSeconds, ...], Field(description="by `clock`")]
+    windows: Annotated[tuple[Window, ...], FailFast()]
+    step_times_s: Annotated[tuple[PositiveSeconds, ...], Field(description="by `clock`"), FailFast()]
     mean_loss: Loss | None
     first_loss: Loss | None
     last_loss: Loss | None
     flops_per_token: Annotated[
         Flops | None, Field(description="model FLOPs per token, recipe-aware, causality not halved")
     ]
-    mfu_pct: Percent | None
-    hfu_pct: Percent | None
+    mfu_pct: PeakShare | None
+    hfu_pct: PeakShare | None
     matmul_share_pct: Annotated[
         Percent | None, Field(description="model FLOP rate / matmul rate measured on the same GPU")
     ]
@@ -253,7 +254,7 @@ class HostTelemetry(Slotted):
 
 @slotted
 class Telemetry(Slotted):
-    gpus: Annotated[tuple[GpuTelemetry, ...], Field(max_length=MAX_RANKS)]
+    gpus: Annotated[tuple[GpuTelemetry, ...], Field(max_length=MAX_RANKS), FailFast()]
     host: HostTelemetry
     energy_per_sample_j: Joules | None
     energy_per_token_j: Joules | None

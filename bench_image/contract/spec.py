@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import FailFast, Field, StringConstraints, model_validator
 
 from bench_image.contract.fingerprint import Part, fingerprint
 from bench_image.contract.frozen import Frozen
@@ -36,7 +36,9 @@ class Identity(Frozen):
     run_id: Identifier = Field(description="group + node + round; readable and unique within the campaign")
     group_id: Identifier = Field(description="equal for all runs that may be compared; ends in the fingerprint")
     node: NodeName
-    peers: tuple[NodeName, ...] = Field((), description="the other nodes of a gang, in the order of their ranks")
+    peers: Annotated[tuple[NodeName, ...], FailFast()] = Field(
+        (), description="the other nodes of a gang, in the order of their ranks"
+    )
     round: int = Field(1, ge=1, le=100, description="which pass over the nodes: rounds are minutes apart")
 
 

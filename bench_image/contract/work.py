@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    FailFast,
     Field,
     StringConstraints,
     ValidationInfo,
@@ -79,7 +80,7 @@ class Lora(Frozen):
     rank: int = setting(16, "Work", "LoRA rank", "Ignored for full fine-tuning.", ge=1, le=1024)
     alpha: int = setting(32, "Work", "LoRA alpha", "Ignored for full fine-tuning.", ge=1, le=4096)
     dropout: float = setting(0.0, "Work", "LoRA dropout", "Ignored for full fine-tuning.", ge=0, lt=1)
-    targets: tuple[str, ...] = Field(("k_proj", "o_proj", "q_proj", "v_proj"), min_length=1)
+    targets: Annotated[tuple[str, ...], FailFast()] = Field(("k_proj", "o_proj", "q_proj", "v_proj"), min_length=1)
 
     @field_validator("targets")
     @classmethod

@@ -1,6 +1,6 @@
 """Applies a preset to a model on a GPU: compiled layers and loss; `tuned` also fused adapters and no attention masks.
 
-None of it changes what is computed or which parameters exist. docs/performance-tries.md states what each part gained.
+None of it changes what is computed or which parameters exist. docs/internals/performance-tries.md has what each gained.
 """
 
 from __future__ import annotations

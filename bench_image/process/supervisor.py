@@ -18,7 +18,7 @@ from bench_image.contract.flops import num_lora_parameters
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.options import DEEPSPEED, SINGLE_GPU, Strategy
 from bench_image.contract.parse import explain
-from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
@@ -75,12 +75,10 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
         )
 
 
-def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:
-    """Writes the result to the output folder and for Airflow's XCom sidecar, and a failure's cause for Kubernetes."""
+def publish(result: RunResult, output: Path) -> None:
+    """Writes the result to the output folder, and a failure's cause for Kubernetes."""
     write_termination_message(result, TERMINATION_LOG)
     write_atomic(output / RESULT_FILE, result.model_dump_json())
-    if XCOM_DIR_ENV in environ:
-        write_atomic(Path(environ[XCOM_DIR_ENV]) / XCOM_FILE, result.model_dump_json())
 
 
 def children_of(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> list[Child]:

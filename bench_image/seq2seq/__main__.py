@@ -79,7 +79,7 @@ def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None
 
 def finish(planned: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:
     """Writes the bench file and prints its table and path, or the error. Returns the exit status."""
-    publish(result, folder, os.environ)
+    publish(result, folder)
     if result.status is not Status.OK:
         assert result.error is not None
         phase = result.error.phase.value

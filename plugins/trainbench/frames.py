@@ -20,14 +20,13 @@ from sqlalchemy import select
 
 from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
-from trainbench.cost.monthly_cost import by_month
-from trainbench.cost.paid_runs import paid_runs
+from trainbench.cost.monthly_cost import by_month, paid_runs
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
 from trainbench.history import run_tables
 from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import months_until, start_of
-from trainbench.reporting.metrics_csv import metric_rows
+from trainbench.reporting.data_files import metric_rows
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import IMPORTED
 from trainbench.settings.environment import read_settings

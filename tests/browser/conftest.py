@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from chromium import NoChromium, chromium, find_chromium
 from tests.browser.site import NODES, PATIENCE_S, Site
+from tests.builders.needed import missing
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -25,13 +25,11 @@ Visit = Callable[..., Page]
 
 @pytest.fixture(scope="session")
 def is_there() -> None:
-    """Before anything else is started. Where the tests count (CI), they are never left out."""
+    """Before anything else is started."""
     try:
         find_chromium()
     except NoChromium as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        missing(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 // What a screen reader and a keyboard need, checked without the network: returns what is wrong, in words.
 () => {
   const wrong = [];
-  const inCharts = (element) => element.closest(".chart, #js-plotly-tester") !== null;
+  const inCharts = (element) => element.closest(".chart") !== null;
   const all = (what) => [...document.querySelectorAll(what)].filter((element) => !inCharts(element));
   const tell = (element, problem) => wrong.push(`${problem}: ${element.outerHTML.slice(0, 120)}`);
 

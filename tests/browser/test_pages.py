@@ -152,7 +152,6 @@ def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hos
 
 
 def open_ours(page: Page, site: Site, path: str) -> None:
-    """As a page of its own, with its charts drawn."""
+    """As a page of its own."""
     page.goto(f"{site.base}/trainbench/{path}")
     page.locator("main").wait_for()
-    expect(page.locator(".chart:first-of-type .waiting")).to_have_count(0)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.process.parent_death import die_with_parent
-from debian import NoPackage, install
 
 NAMED_BY = "TRAINBENCH_TEST_POSTGRES_URL"
 DEBIAN = Path("/usr/lib/postgresql")
@@ -65,22 +64,12 @@ def start_debian() -> Debian:
 
 
 def _programs() -> Path:
-    """The folder of the newest server's programs; as root on Debian they are installed if need be."""
-    if not (initdb := _initdb()):
-        try:
-            install("postgresql")
-        except NoPackage as error:
-            raise NoPostgres(f"no PostgreSQL here: {error}, or name a server with {NAMED_BY}") from None
-        initdb = _initdb()
-    if not initdb:
-        raise NoPostgres(f"the package postgresql brought no initdb: name a server with {NAMED_BY}")
-    return initdb.resolve().parent
-
-
-def _initdb() -> Path | None:
+    """The folder of the newest server's programs."""
     on_path = shutil.which("initdb")
     newest = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))[-1:]
-    return Path(on_path) if on_path else next(iter(newest), None)
+    if not on_path and not newest:
+        raise NoPostgres(f"no PostgreSQL here: install the package postgresql, or name a server with {NAMED_BY}")
+    return (Path(on_path) if on_path else newest[0]).resolve().parent
 
 
 class Debian:

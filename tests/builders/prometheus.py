@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from urllib.request import urlopen
 import yaml
 
 from bench_image.process.parent_death import die_with_parent
-from debian import install
+from tests.builders.needed import program
 from tests.builders.ports import free_port
 
 WAIT_S = 600
@@ -46,13 +45,6 @@ class Prometheus:
             return json.load(answer)["data"]
 
 
-def program(name: str) -> str:
-    """Path of prometheus or promtool, which one package holds. Raises NoPackage."""
-    if not shutil.which(name):
-        install("prometheus")
-    return shutil.which(name) or name
-
-
 @contextmanager
 def prometheus(folder: Path, target: str, rules: Sequence[Path]) -> Iterator[Prometheus]:
     """It evaluates the rules every second, and scrapes the target, as host:port, every ten: a scrape that takes longer,
@@ -65,7 +57,7 @@ def prometheus(folder: Path, target: str, rules: Sequence[Path]) -> Iterator[Pro
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
     command = [
-        program("prometheus"),
+        program("prometheus", "prometheus"),
         "--config.file=prometheus.yml",
         "--storage.tsdb.path=data",
         f"--web.listen-address={address}",

@@ -83,7 +83,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:
     """Task and map index of each run, as a run's page finds them; None: not found."""
-    from trainbench.pages.web.task_lookup import task_of
+    from trainbench.pages.web.run_routes import task_of
 
     return {
         task_of(dag_run.dag_id, dag_run.run_id, result.spec, campaign.labels.get(result.spec.identity.group_id))
@@ -99,4 +99,4 @@ def operator(airflow_db: None) -> Any:
     from trainbench.pods.manifests import PodSettings, manifest
 
     ours = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
-    return BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=True, in_cluster=False)
+    return BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=False, in_cluster=False)

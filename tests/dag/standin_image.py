@@ -20,9 +20,10 @@ from typing import Any
 
 from bench_image.contract.options import SINGLE_GPU
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV
 from bench_image.contract.result import Phase, Status
 from bench_image.contract.result import failed_result as fail
+from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 
@@ -53,7 +54,7 @@ def main() -> int:
     if kind == "killed":
         return 137
     text = BREAKS.get(kind, str)(_oom(spec) if kind == "oom" else _healthy(spec, kind))
-    Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
+    print(*result_lines(text), sep="\n", flush=True)
     return 3 if kind == "oom" else 0
 
 

@@ -21,7 +21,7 @@ from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.pages.banners import banners
-from trainbench.pages.banners.cache import BannerCache
+from trainbench.pages.banners.banners import BannerCache
 from trainbench.settings.channels import Mail
 
 DAG = "node_consistency"

@@ -1,4 +1,4 @@
-"""Pods on silent or dead nodes end in bounded time, and no more of a result is read than is allowed."""
+"""Pods on silent or dead nodes end in bounded time."""
 
 from __future__ import annotations
 
@@ -8,73 +8,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-
-
-def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sidecar itself cuts the file: the worker's memory never holds what a pod made too large."""
-    from trainbench.orchestration import bounded_pod_manager
-
-    exec_ = Mock(return_value=Mock(read_all=lambda: '{"status": "ok"}', is_open=lambda: False))
-    monkeypatch.setattr(bounded_pod_manager, "stream", exec_)
-    manager = bounded_pod_manager.BoundedPodManager(kube_client=Mock())
-
-    assert manager.extract_xcom_json(Mock()) == '{"status": "ok"}'
-    shell, option, command = exec_.call_args.kwargs["command"]
-    assert (shell, option) == ("/bin/sh", "-c")
-    assert "head -c 4000001 /airflow/xcom/return.json" in command
-
-
-def test_a_result_that_is_still_on_its_way_when_time_is_up_is_not_taken_for_a_broken_one(
-    airflow_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half a result is no JSON, and would be the run's failure: it is asked for again instead."""
-    from kubernetes.client import ApiException
-
-    from trainbench.orchestration import bounded_pod_manager
-
-    half = Mock(read_all=lambda: '{"status": ', is_open=lambda: True)
-    monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=half))
-    with pytest.raises(ApiException, match="did not carry the command out within 60 s"):
-        bounded_pod_manager.BoundedPodManager(kube_client=Mock()).extract_xcom_json(Mock())
-    half.close.assert_called_once()
-
-
-def test_a_connection_that_breaks_while_the_result_is_read_is_made_anew(
-    airflow_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The caller repeats requests that ended with an ApiException, as the pod keeps its result."""
-    from kubernetes.client import ApiException
-    from websocket import WebSocketConnectionClosedException
-
-    from trainbench.orchestration import bounded_pod_manager
-
-    for error in (WebSocketConnectionClosedException("gone"), ConnectionResetError("gone"), TimeoutError("gone")):
-        broken = Mock(run_forever=Mock(side_effect=error))
-        monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=broken))
-        with pytest.raises(ApiException, match="the connection to the node broke: gone"):
-            bounded_pod_manager.BoundedPodManager(kube_client=Mock()).extract_xcom_json(Mock())
-        broken.close.assert_called_once()
-
-
-def test_a_node_that_accepts_a_command_and_never_answers_is_given_up_after_a_limit(
-    airflow_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The Kubernetes client's own websocket waits for ever: the library's default timeout does not hold for it."""
-    from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
-
-    from trainbench.orchestration import bounded_pod_manager
-    from trainbench.orchestration.api_errors import UNREACHABLE, handshake_status
-
-    monkeypatch.setattr(bounded_pod_manager, "CONNECT_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        host = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        manager = bounded_pod_manager.BoundedPodManager(kube_client=CoreV1Api(ApiClient(Configuration(host=host))))
-        pod = Mock(metadata=Mock(namespace="trainbench"))
-        pod.metadata.name = "pod-1"
-        with pytest.raises((ApiException, AttributeError)) as refused:  # the client stumbles over its own error
-            manager._run_in_sidecar(pod, "true")
-    assert "timed out" in str(refused.value.__context__)
-    assert handshake_status(refused.value) == UNREACHABLE
 
 
 @pytest.mark.parametrize(("silent_s", "made"), [(200, True), (400, False)])
@@ -110,13 +43,12 @@ def test_a_result_on_a_dead_node_is_not_requested_beyond_the_pod_s_own_time(
 
     over = {"startTime": "2026-11-22T02:00:00Z", "containerStatuses": [{"name": "base", "state": {"terminated": {}}}]}
     seen = {"spec": {"activeDeadlineSeconds": 100}, "status": over}
-    operator.__dict__["pod_manager"] = Mock(extract_xcom=unreachable)
-    monkeypatch.setattr(operator, "_last_line", lambda _: None)
+    operator.__dict__["client"] = Mock(read_namespaced_pod_log=unreachable)
     monkeypatch.setattr(operator, "_look", lambda *_: seen)
     monkeypatch.setattr(kubernetes_operator.time, "sleep", lambda _: pytest.fail("it is asked again"))
 
-    with pytest.raises(ApiException, match="the pod's result may not be read"):
-        operator.extract_xcom(running_pod())
+    with pytest.raises(ApiException, match="no route to host"):
+        operator._keep_what_it_left(running_pod())
 
 
 def running_pod(**metadata: Any) -> Any:

@@ -1,8 +1,8 @@
 """`make demo` as a user runs it: real Airflow processes, the real benchmark program, nothing left behind.
 
 CPU time still differs from run to run on a machine that others use, so the drill's verdict is not asserted here, only
-what must hold with any noise: the drilled node is by far the slowest, it is never called ok, and the exit status is the
-DAG run's colour. How often the verdict is the right one is measured by studies/repeat_demo.py.
+what must hold with any noise: the drilled node is by far the slowest, it is never called ok, and the exit status is 0
+where the drill alone made the DAG run red. studies/repeat_demo.py measures how often the verdict is right.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     rates = {node: float(rate) for node, rate in re.findall(r"^ (node-\d) +([\d.]+) ", done.stdout, re.MULTILINE)}
     (state,) = re.findall(r"DAG run ended as (\w+)", done.stdout)
 
-    assert (state, done.returncode) in {("failed", 1), ("success", 0)}, done.stdout + done.stderr
+    is_found = "node-3 was found, as it should" in done.stdout
+    assert (state, done.returncode) == ("failed", 0 if is_found else 1), done.stdout + done.stderr
     assert set(rates) == {"node-1", "node-2", "node-3", "node-4"}
     assert min(rates, key=lambda node: rates[node]) == "node-3"
     assert "Drill: trainbench slowed node-3 by 75 % on purpose" in done.stdout
@@ -55,9 +56,9 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     reports = re.findall(r"^  (/\S+\.(?:html|md|csv))$", done.stdout, re.MULTILINE)
     assert {Path(report).name for report in reports} >= {"report.html", "BENCHMARK_REPORT.md"}
     assert all(Path(report).is_file() for report in reports)
-    # red if and only if a node is red or a drill was found: the exit status says no more and no less than the table
-    rows = re.findall(r"^ node-\d .*$", done.stdout, re.MULTILINE)
-    assert any("red" in row or "drill: slow" in row for row in rows) == (done.returncode == 1)
+    # the exit status says no more and no less than the table
+    states = dict(re.findall(r"^ (node-\d) .* (\w+(?:: \w+)?) *$", done.stdout, re.MULTILINE))
+    assert is_found == (states["node-3"] == "drill: slow" and not any("red" in state for state in states.values()))
     # the real scheduler put the verdict on top of the run's page
     run_id, note = last_run_and_note()
     assert note.startswith("**Benchmark.** Drill detected: node-3 (")

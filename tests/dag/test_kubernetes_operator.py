@@ -1,6 +1,6 @@
 """The cluster's operator, without a cluster: it sends our manifest as it is, and never takes silence for success.
 
-What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not simulated here.
+What only a cluster can show (scheduling, logs) is not simulated here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV
 from bench_image.contract.result import Status
-from tests.builders import STARTED_AT, make_spec
+from bench_image.contract.result_lines import result_lines
+from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
@@ -32,15 +34,11 @@ def test_the_manifest_reaches_the_api_server_unharmed(operator: Any) -> None:
     ours = deepcopy(operator.pod_template_dict)
     (container,) = ours["spec"]["containers"]
     pod = ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(None, dry_run=True))
-    base, sidecar = pod["spec"]["containers"]
+    (base,) = pod["spec"]["containers"]
 
-    assert sidecar["name"] == "airflow-xcom-sidecar"
     for field in ("image", "command", "env", "resources", "securityContext"):
         assert base[field] == container[field], field
-    assert {mount["mountPath"] for mount in base["volumeMounts"]} == {
-        *(mount["mountPath"] for mount in container["volumeMounts"]),
-        "/airflow/xcom",
-    }
+    assert base["volumeMounts"] == container["volumeMounts"]
     for field in ("affinity", "tolerations", "securityContext", "activeDeadlineSeconds", "priorityClassName"):
         assert pod["spec"][field] == ours["spec"][field], field
     assert pod["spec"]["automountServiceAccountToken"] is False
@@ -55,10 +53,10 @@ def test_what_a_template_adds_reaches_the_api_server_too(example: Path, airflow_
     from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
     ours = manifest(make_spec(node="gpu-7"), PodSettings(pod_template=example))
-    operator = BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=True, in_cluster=False)
+    operator = BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=False, in_cluster=False)
     sent = ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(None, dry_run=True))
 
-    added = {"containers", "volumes", "terminationGracePeriodSeconds"}  # the sidecar, its volume, the operator's own
+    added = {"containers", "terminationGracePeriodSeconds"}  # the operator's own
     assert {name: sent["spec"][name] for name in ours["spec"] if name not in added} == {
         name: value for name, value in ours["spec"].items() if name not in added
     }
@@ -91,41 +89,155 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
     assert ti.xcom_push.call_args.kwargs["value"]["kind"] == "vanished"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("x" * (MAX_RESULT_BYTES + 1), "larger than the 4,000,000 bytes allowed"),
-        ('{"schema_version": 2, "status": ', "is not JSON"),
-    ],
-)
-def test_an_oversized_or_broken_answer_is_a_failed_sample_and_never_an_xcom(
-    operator: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str, words: str
-) -> None:
+def ended(exit_code: int = 0) -> Any:
+    """As the client shows a pod whose program has ended."""
+    from kubernetes import client
+
+    state = client.V1ContainerState(terminated=client.V1ContainerStateTerminated(exit_code=exit_code))
+    base = client.V1ContainerStatus(name="base", image="x", image_id="", ready=False, restart_count=0, state=state)
+    status = client.V1PodStatus(phase="Failed" if exit_code else "Succeeded", container_statuses=[base])
+    spec = client.V1PodSpec(containers=[])
+    return client.V1Pod(metadata=client.V1ObjectMeta(name="pod-1", namespace="trainbench"), spec=spec, status=status)
+
+
+@pytest.fixture
+def left(operator: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the operator for a pod that has ended, with this log; what it returned or raised, and the store."""
     from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+    from kubernetes.client import ApiClient
+
+    api = Mock()
+    api.api_client.sanitize_for_serialization = ApiClient().sanitize_for_serialization
+    operator.__dict__["client"] = api
+    monkeypatch.setattr(operator, "_node", lambda: None)
+    monkeypatch.setattr(operator, "_events", tuple)
+    ti = Mock(try_number=1, max_tries=0)
+
+    def run(log: Any, exit_code: int = 0) -> Any:
+        api.read_namespaced_pod.return_value = ended(exit_code)
+        served = log if isinstance(log, Exception) else "\n".join(log).encode()
+        reply = Mock(stream=lambda _: iter([served]))
+        api.read_namespaced_pod_log = Mock(side_effect=log) if isinstance(log, Exception) else lambda *_, **__: reply
+
+        def completed(self: Any, context: Any) -> None:
+            self._pod_name = "pod-1"
+            self.cleanup(ended(exit_code), ended(exit_code), context=context)
+
+        monkeypatch.setattr(KubernetesPodOperator, "execute", completed)
+        return operator.execute({"ti": ti})
+
+    return SimpleNamespace(run=run, api=api, ti=ti, store=store, operator=operator)
+
+
+def lines(**changes: Any) -> list[str]:
+    """The log of a program that printed the result of the operator's run."""
+    result = make_result("gpu-7", gpus_per_node=1)
+    return [*result_lines(result.model_copy(update=changes).model_dump_json()), "a thread ended late"]
+
+
+def pushed(left: Any) -> dict[str, Any]:
+    return {call.kwargs["key"]: call.kwargs["value"] for call in left.ti.xcom_push.call_args_list}
+
+
+def test_a_result_is_stored_before_its_pod_goes_and_airflow_gets_its_address(left: Any) -> None:
+    stored_before: list[int] = []
+    left.api.delete_namespaced_pod.side_effect = lambda *_, **__: stored_before.append(len(results_of(left)))
+    left.run(lines())
+    handed_over = pushed(left)["return_value"]
+
+    assert handed_over.keys() == {"address", "bytes"}
+    assert handed_over["address"].endswith("/result.json")
+    assert stored_before == [1]
+    assert results_of(left)[0].spec.identity.node == "gpu-7"
+
+
+def results_of(left: Any) -> Any:
+    (campaign_id,) = left.store.campaign_ids()
+    return left.store.read_results(campaign_id).results
+
+
+def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(left: Any) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    operator.__dict__["pod_manager"] = Mock(extract_xcom=lambda *_, **__: text)
-    monkeypatch.setattr(KubernetesPodOperator, "execute", lambda self, context: self.extract_xcom(Mock()))
-    monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
-    monkeypatch.setattr(operator, "_node", lambda: None)
-    ti = Mock()
+    failed = make_failed("gpu-7", gpus_per_node=1)
+    with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory"):
+        left.run([*result_lines(failed.model_dump_json())], exit_code=3)
+
+    assert pushed(left).keys() == {"return_value"}
+    assert results_of(left)[0].error == failed.error
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ([*result_lines("x" * (MAX_RESULT_BYTES + 1))], f"larger than the {MAX_RESULT_BYTES:,} bytes allowed"),
+        ([line[:-8] for line in lines()], "its checksum differs"),
+    ],
+    ids=["oversized", "damaged"],
+)
+def test_an_oversized_or_damaged_result_is_a_failed_sample(left: Any, log: list[str], words: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match=words):
-        operator.execute({"ti": ti})
-    (pushed,) = [call.kwargs for call in ti.xcom_push.call_args_list]
-    assert (pushed["key"], pushed["value"]["kind"]) == ("pod_end", "invalid_result")
-    (result,) = collect([make_spec()], [None], STARTED_AT, ["failed"], [PodEnd.model_validate(pushed["value"])])
+        left.run(log)
+    end = PodEnd.model_validate(pushed(left)["pod_end"])
+    (result,) = collect([make_spec()], [None], STARTED_AT, ["failed"], [end])
+
+    assert (end.kind, end.pod) == ("invalid_result", "pod-1")
     assert result.error is not None
     assert (result.status, result.error.kind) == (Status.ERROR, "invalid_result")
     assert words in result.error.message
-    assert text[:20] not in caplog.text
 
 
-def test_the_sidecar_leaves_at_once_when_the_pod_is_displaced(operator: Any) -> None:
-    """As PID 1 it ignores SIGTERM unless it traps it: the pod would hold its node for the whole grace period."""
-    sidecar = operator.build_pod_request_obj(None, dry_run=True).spec.containers[1]
+@pytest.mark.parametrize("fault", ["the store is away", "the log may not be read"])
+def test_a_pod_whose_result_is_not_stored_stays(left: Any, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """For the next try, and at last for `release`."""
+    from airflow.sdk.exceptions import AirflowException
 
-    assert sidecar.command[-1].startswith('trap "exit 0" INT TERM;')
+    from trainbench.results.artefacts import Store
+    from trainbench.results.store_files import StoreError
+
+    def away(*_: object) -> str:
+        raise StoreError("the object store is away")
+
+    log = lines() if fault == "the store is away" else refusal(403, "Forbidden", "pods/log is forbidden")
+    monkeypatch.setattr(Store, "write_result", away)
+    with pytest.raises(AirflowException, match=r"object store is away|pods/log is forbidden"):
+        left.run(log)
+
+    left.api.delete_namespaced_pod.assert_not_called()
+    assert pushed(left)["pod_end"]["kind"] == ("not_stored" if fault == "the store is away" else "refused")
+
+
+def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(store: Any, airflow_db: None) -> None:
+    """Of two pods one cannot be read yet: it stays, and release is tried again."""
+    from kubernetes import client
+    from kubernetes.client import ApiClient, ApiException
+
+    from trainbench.orchestration.pod_deletion import delete_pods
+    from trainbench.orchestration.rescue import rescue
+
+    result = make_result("gpu-7", gpus_per_node=1)
+    pods = [ended(), ended()]
+    for name, pod in zip(("pod-1", "pod-2"), pods, strict=True):
+        pod.metadata.name = name
+        env = [client.V1EnvVar(name=SPEC_ENV, value=result.spec.model_dump_json())]
+        pod.spec.containers = [client.V1Container(name="base", env=env)]
+    api = Mock()
+    api.api_client.sanitize_for_serialization = ApiClient().sanitize_for_serialization
+    api.list_namespaced_pod.return_value.items = pods
+
+    def log(name: str, *_: Any, **__: Any) -> Any:
+        if name == "pod-2":
+            raise ApiException(status=500, reason="no route to host")
+        return Mock(stream=lambda _: iter(["\n".join(lines()).encode()]))
+
+    api.read_namespaced_pod_log = log
+    with pytest.raises(ApiException, match=r"could not be deleted: pod-2 \(no route to host\)"):
+        delete_pods(api, "trainbench", {"x": "y"}, before=lambda pod: rescue(api, store, pod))
+
+    assert [call.args[0] for call in api.delete_namespaced_pod.call_args_list] == ["pod-1"]
+    assert store.read_results(result.spec.identity.campaign_id).results == (result,)
 
 
 def refusal(status: int, reason: str, message: str) -> Any:
@@ -160,7 +272,7 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
     from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
     spec = make_spec(node="gpu-0", peers=("gpu-1",), nodes=2, gpus_per_node=1, strategy="ddp")
-    rank = BenchPodOperator(task_id="rank", pod_template_dict=manifest(spec, PodSettings()), do_xcom_push=True)
+    rank = BenchPodOperator(task_id="rank", pod_template_dict=manifest(spec, PodSettings()), do_xcom_push=False)
     ended: list[float] = []
     monkeypatch.setattr(rank, "_end_gang", lambda wait_s: ended.append(wait_s))
     monkeypatch.setattr(rank, "_events", tuple)

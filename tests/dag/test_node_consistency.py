@@ -64,7 +64,7 @@ def test_its_shape(dagbag: Any) -> None:
 
     assert dagbag.import_errors == {}
     assert [task.task_id for task in dag.topological_sort()] == [
-        "ready", "plan", "divide", "benchmark", "judge", "confirm", "publish", "release", "alert", "gate",
+        "ready", "plan", "divide", "benchmark", "judge", "confirm", "release", "publish", "alert", "gate",
     ]  # fmt: skip
     assert [task.task_id for task in dag.leaves] == ["gate"]
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
@@ -203,7 +203,7 @@ def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> Non
     assert {name for name, node in by_node.items() if node.why is Why.WELL} == set(HEALTHY)
     assert {name for name, node in by_node.items() if node.why is Why.FAILED} == set(broken)
     assert "schema_version 0" in by_node["gpu-old-schema"].reason
-    assert "larger than the 4,000,000 bytes allowed, so it was not stored" in by_node["gpu-oversized"].reason
+    assert "larger than the 16,000,000 bytes allowed" in by_node["gpu-oversized"].reason
     assert "the pod's result is not JSON" in by_node["gpu-truncated"].reason
     assert {f"gpu-{kind}" for kind in ("truncated", "nan", "oversized", "silent")} == without_a_stored_result(dag_run)
     summary = store.root / "campaigns" / campaign.campaign_id / "summary"

@@ -15,7 +15,7 @@ from tests.standin import Handle, Object, StandinCluster, python_image, roles, s
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes" / "base"
-SHELL = E2E.image  # has sh and pgrep
+SHELL = E2E.image  # has sh
 SLOW = SHELL if IS_REAL else "test/slow:1"  # the same, but it takes its time to be pulled
 
 
@@ -49,15 +49,12 @@ def start_standin(folder: Path, images: Mapping[str, Object] = IMAGES) -> Standi
     return cluster
 
 
-def connection(cluster: Handle, sidecar_image: str = SHELL, kubeconfig_path: Path | None = None) -> str:
-    """The value of an AIRFLOW_CONN_... variable; the sidecar that it asks for passes restricted pod security."""
-    sidecar_security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+def connection(cluster: Handle, kubeconfig_path: Path | None = None) -> str:
+    """The value of an AIRFLOW_CONN_... variable."""
     extra = {
         "in_cluster": False,
         "kube_config_path": str(kubeconfig_path or cluster.kubeconfig),
         "namespace": cluster.namespace,
-        "xcom_sidecar_container_image": sidecar_image,
-        "xcom_sidecar_container_security_context": json.dumps(sidecar_security),
     }
     return json.dumps({"conn_type": "kubernetes", "extra": extra})
 

@@ -74,7 +74,7 @@ def inject(cluster: Any, fault: Fault) -> None:
 
 
 def table(rows: tuple[Fault, ...]) -> str:
-    """The table of docs/kubernetes.md."""
+    """The table of docs/internals/kubernetes.md."""
     titles = ("fault", "Airflow shows", "the report says", "left", "run as", "does not apply", "tests")
     lines = [_line(titles), _line(["---"] * len(titles)).replace(" ", "")]
     lines += [_line((row.fault, row.shows, row.says, row.left, row.at, _not_applied(row), _tests(row))) for row in rows]

@@ -14,16 +14,22 @@ import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from bench_image.contract.parse import parse_result
+from bench_image.contract.pod_io import SPEC_ENV
+from bench_image.contract.result_lines import result_lines
+from bench_image.contract.spec import RunSpec
+from tests.builders import make_cpu_result
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager, pod_reads
+from trainbench.orchestration import bounded_pod_manager
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.pods import time_limits
 
 BUNDLE = "dags-folder"
-RESULT = '{"samples_per_s": 9.5}'
-WRITE = f"echo '{RESULT}' > /airflow/xcom/return.json"
+RESULT = "whole"  # an `Outcome.result`
+LINES = "LINES_OF_THE_RESULT"
+WRITE = f"printf '%s\\n' {LINES}"
 FAST = {
     "poll_interval": 0.5,
     "startup_check_interval_seconds": 1,
@@ -65,8 +71,14 @@ class Outcome(NamedTuple):
     pods_left: list[dict[str, Any]]
 
     @property
-    def result(self) -> Any:
-        return self.xcoms.get("return_value")
+    def result(self) -> str | None:
+        """RESULT where the task handed over the address of a result of its run that is in the store."""
+        handed_over = self.xcoms.get("return_value")
+        if not handed_over:
+            return None
+        assert handed_over.keys() == {"address", "bytes"}
+        stored = parse_result(Path(handed_over["address"]).read_bytes())
+        return RESULT if stored.error is None else stored.error.kind
 
     @property
     def end(self) -> dict[str, str]:
@@ -100,11 +112,11 @@ class KilledByAirflow:
         self.is_first = context["ti"].try_number == 1
         return super().trigger_reentry(context, event)  # type: ignore[misc]
 
-    def extract_xcom(self, pod: Any, **options: Any) -> Any:
+    def cleanup(self, *arguments: Any, **options: Any) -> None:
         if self.is_first:
             self.on_kill()  # type: ignore[attr-defined]
             raise AirflowException("this process was ended")
-        return super().extract_xcom(pod, **options)  # type: ignore[misc]
+        super().cleanup(*arguments, **options)  # type: ignore[misc]
 
 
 class BenchKilled(KilledByAirflow, BenchPodOperator):
@@ -126,7 +138,6 @@ class BenchHurried(BenchPodOperator):
         self._patch.setattr(time_limits, "LATE_S", 2)
         self._patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
         self._patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
-        self._patch.setattr(pod_reads, "TAIL_TIMEOUT_S", (3, 3))
         return self._until_the_end(super().execute, context)
 
     def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
@@ -170,11 +181,23 @@ def _task(cluster: Any, case: Case) -> None:
         name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
     )
     manifest["metadata"]["namespace"] = cluster.namespace
-    manifest["spec"]["containers"][0]["image"] = case.image
+    base = manifest["spec"]["containers"][0]
+    base["image"] = case.image
+    give_a_run(base, case.name)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
     case.operator(
-        task_id=case.name, pod_template_dict=manifest, do_xcom_push=True, deferrable=case.deferrable, **options
+        task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, deferrable=case.deferrable, **options
     )
+
+
+def give_a_run(base: dict[str, Any], name: str) -> RunSpec:
+    """Let the container be that of a run of this name; its script prints the run's result where it has `WRITE`."""
+    result = make_cpu_result()
+    spec = result.spec.changed(identity={"run_id": f"run-{name}"})
+    lines = result_lines(result.model_copy(update={"spec": spec}).model_dump_json())
+    base["command"][-1] = base["command"][-1].replace(LINES, " ".join(f"'{line}'" for line in lines))
+    base["env"] = [{"name": SPEC_ENV, "value": spec.model_dump_json()}, *base.get("env", ())]
+    return spec
 
 
 def _named(value: Any, name: str) -> Any:

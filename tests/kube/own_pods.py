@@ -15,5 +15,5 @@ def names_of_ours(cluster: Any) -> list[str]:
 
 
 def wait_until_ours_are_gone(cluster: Any) -> None:
-    """A pod that is deleted keeps its grace period: its sidecar does not listen to SIGTERM."""
+    """A pod that is deleted keeps its grace period: its program may not listen to SIGTERM."""
     cluster.wait_for_pods(lambda pods: not any(map(is_ours, pods)))

@@ -6,7 +6,6 @@ tests are looked at or deleted.
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -74,7 +73,7 @@ class RealCluster(Handle):
             what = f"{count} nodes" + (f" with {gpus} GPUs each" if gpus else "")
             pytest.skip(f"needs {what}: this cluster has {len(able)} that take our pods")
         if holds is not None:
-            stored = self._api.dry_run(_with_sidecar(holds))
+            stored = self._api.dry_run({**holds, "metadata": {**holds["metadata"], "name": f"{INSTANCE}-fits"}})
             short = {_name(node): never_fits(stored, node) for node in able if node.get("status")}
             able = [node for node in able if not short.get(_name(node))]
             if len(able) < count:
@@ -175,15 +174,6 @@ def e2e_settings(e2e: E2e = E2E, **environ: str) -> Settings:
             **environ,
         }
     )
-
-
-def _with_sidecar(manifest: Mapping[str, Any]) -> Object:
-    """As Airflow sends it: the sidecar's own requests are those of the provider's default."""
-    sent = copy.deepcopy(dict(manifest))
-    sidecar = container("true", "airflow-xcom-sidecar", resources={"requests": {"cpu": "1m", "memory": "10Mi"}})
-    sent["metadata"]["name"] = f"{INSTANCE}-fits"
-    sent["spec"]["containers"] = [*sent["spec"]["containers"], sidecar]
-    return sent
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_cpu_result, make_spec
 from tests.builders.commands import document
@@ -16,15 +17,15 @@ from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
 from trainbench.cli.app import app
 from trainbench.cluster.kubernetes_api import open_cluster
-from trainbench.pods.manifests import Owner, for_kubectl, manifests
+from trainbench.pods.manifests import Owner, manifests
 from trainbench.results.artefacts import open_store
 
-GOOD = "echo warm-up; sleep 1; printf '%s\\n' '{result}'"
+GOOD = "echo warm-up; sleep 1; printf '%s\\n' {lines}; echo a thread ended late >&2"
 
 
 def script_of(spec: RunSpec) -> str:
     result = make_cpu_result().model_copy(update={"spec": spec})
-    return GOOD.format(result=result.model_dump_json().replace("'", "'\\''"))
+    return GOOD.format(lines=" ".join(f"'{line}'" for line in result_lines(result.model_dump_json())))
 
 
 def test_results_and_logs_of_pods_that_kubectl_made(
@@ -37,7 +38,7 @@ def test_results_and_logs_of_pods_that_kubectl_made(
 
     def apply(round_: int, script: str | None = None, owner: Owner | None = None) -> RunSpec:
         spec = make_spec(node=node, device="cpu", round=round_, run_id=f"run-{round_}", campaign_id="by-hand-1")
-        (pod,) = map(for_kubectl, manifests(spec, settings, owner))
+        (pod,) = manifests(spec, settings, owner)
         pod["spec"]["containers"][0] |= {"command": ["sh", "-c", script or script_of(spec)], "resources": SMALL}
         api.create_pod(pod)
         return spec
@@ -62,7 +63,7 @@ def test_results_and_logs_of_pods_that_kubectl_made(
     results = {result.spec.identity.run_id: result for result in store.read_results("by-hand-1").results}
     assert results[good.identity.run_id].spec == good
     assert results[silent.identity.run_id].error is not None
-    assert b"warm-up\nresult of " in store.read_log("by-hand-1", "run-1", "pod.log")
+    assert store.read_log("by-hand-1", "run-1", "pod.log") == b"warm-up\na thread ended late\n"
     assert store.read_log("by-hand-1", "run-2", "pod.log") == b"CUDA error\n"
     of_another = CliRunner().invoke(app, [*command, "another-campaign"])
     assert of_another.exit_code == 2

@@ -5,7 +5,6 @@ The tasks run as the service account of the shipped manifests, in a namespace wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from tests.kube.operator_runs import (
     run_cases,
 )
 from trainbench.core.verdicts import State
-from trainbench.orchestration import bounded_pod_manager, pod_trigger
+from trainbench.orchestration import kubernetes_operator, pod_trigger
 from trainbench.pods.manifests import GANG, RENDEZVOUS, PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 
@@ -58,19 +57,20 @@ NO_RUNTIME_CLASS = {"runtimeClassName": "no-such-class"}
 NO_CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}]}
 OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
-NO_EXEC = ({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)
+MAY_NOT_READ = ({"path": "NAME-[^/]*/log", "code": 403, "n": 0},)
 NO_LOG = (
     {
         "path": "NAME-[^/]*/log",
         "code": 500,
-        "n": 0,
+        "n": 4,
         "message": 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout',
     },
 )
-HANGS = ({"path": "NAME-[^/]*/log", "delay_s": 900, "n": 0}, {"path": "NAME-[^/]*/exec", "delay_s": 900, "n": 1})
-# Neither logs nor exec, as of a kubelet that restarts; both from the seventh request on.
-NO_KUBELET = ({"path": "NAME-[^/]*/(log|exec)", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
-PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
+HANGS = ({"path": "NAME-[^/]*/log", "delay_s": 900, "n": 3},)
+# As of a kubelet that restarts: the log from the seventh request on.
+NO_KUBELET = ({"path": "NAME-[^/]*/log", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
+CUT_OFF = f"{WRITE} | cut -c-56"
+TALKS_ON = f"{WRITE}; echo terminate called without an active exception >&2; head -c 40000 /dev/zero | tr '\\\\0' x"
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
     Case("deferred-ok", f"echo hello; sleep 1; {WRITE}", deferrable=True, image=SLOW),
@@ -78,8 +78,10 @@ ANYWHERE = (
     Case("deferred-empty", "true", deferrable=True),
     Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3"),
     Case("deferred-failed-with-result", f"{WRITE}; exit 3", deferrable=True),
-    Case("cut-off", f"{WRITE}; truncate -s 20 /airflow/xcom/return.json"),
-    Case("deferred-cut-off", f"{WRITE}; truncate -s 20 /airflow/xcom/return.json", deferrable=True),
+    Case("cut-off", CUT_OFF),
+    Case("deferred-cut-off", CUT_OFF, deferrable=True),
+    Case("talks-on", TALKS_ON),
+    Case("deferred-talks-on", TALKS_ON, deferrable=True),
     Case("silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", deferrable=True),
     Case("no-node", spec=NO_NODE, options=IN_VAIN),
     Case("deferred-no-node", spec=NO_NODE, deferrable=True, options=IN_VAIN),
@@ -122,9 +124,6 @@ ONLY_STANDIN = (
     *DOOMED,
     Case("oom", SLEEP, faults=({"action": "oom", "moment": "running"},)),
     Case("deferred-oom", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
-    Case("no-sidecar", options={"kubernetes_conn_id": "no_sidecar"} | IN_VAIN),
-    Case("deferred-no-sidecar", deferrable=True, options={"kubernetes_conn_id": "no_sidecar"} | IN_VAIN),
-    Case("late-sidecar", deferrable=True, operator=BenchTerminal, options={"kubernetes_conn_id": "late_sidecar"}),
     Case("vanished", SLEEP, faults=({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("deferred-vanished", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
@@ -141,22 +140,22 @@ ONLY_STANDIN = (
     Case("deferred-lost", deferrable=True, faults=(LOST,)),
     Case("no-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
     Case("deferred-no-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
-    Case("refused-exec", faults=NO_EXEC),
-    Case("deferred-refused-exec", deferrable=True, faults=NO_EXEC),
+    Case("refused-log", faults=MAY_NOT_READ),
+    Case("deferred-refused-log", deferrable=True, faults=MAY_NOT_READ),
     Case("no-log", f"echo hello; sleep 2; {WRITE}", faults=NO_LOG),
     Case("deferred-no-log", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_LOG),
     Case("hangs", f"echo hello; sleep 2; {WRITE}", faults=HANGS, operator=BenchHurried),
     Case("deferred-hangs", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=HANGS, operator=BenchHurried),
     Case("no-kubelet", f"echo hello; sleep 2; {WRITE}", faults=NO_KUBELET),
     Case("deferred-no-kubelet", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_KUBELET),
-    Case("printed", PRINT, faults=NO_EXEC),
-    Case("deferred-printed", PRINT, deferrable=True, faults=NO_EXEC),
     Case("no-create", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
 )
 
 
 @pytest.fixture(scope="module")
-def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Outcome]]:
+def outcomes(
+    standin: Any, airflow_db: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Outcome]]:
     """The cases of the selected tests in one DAG run, one after another."""
     standin.reset()
     standin.nodes(1)
@@ -173,10 +172,9 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
             standin.add_node(f"node-of-{case.name}", gpus=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
-        patch.setattr(bounded_pod_manager, "SIDECAR_START_S", 600.0)  # on a busy machine it may start late
+        patch.setattr(kubernetes_operator, "RESULT_PAUSE_S", 0.2)
+        patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
-        patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
-        patch.setenv("AIRFLOW_CONN_LATE_SIDECAR", connection(standin, SLOW, path))
         selected = _selected(request.session)
         yield run_cases(standin, [case for case in cases if case.name in selected])
 
@@ -207,12 +205,22 @@ def of(*names: str) -> Any:
     return pytest.mark.parametrize("outcome", names, indirect=True)
 
 
-@of("ok", "deferred-ok", "terminal", "late-sidecar", "no-events", "deferred-no-events", "lost", "deferred-lost")
+@of(
+    "ok",
+    "deferred-ok",
+    "terminal",
+    "talks-on",
+    "deferred-talks-on",
+    "no-events",
+    "deferred-no-events",
+    "lost",
+    "deferred-lost",
+)
 def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
-    """`terminal`: over before the task deferred; `late-sidecar`: before the container that keeps its result has run.
-    `lost`: the pod was made, but the reply said 503."""
+    """`terminal`: over before the task deferred. `talks-on`: a line of stderr and one of 40,000 characters come after
+    the result. `lost`: the pod was made, but the reply said 503."""
     assert outcome.state == "success", outcome.end
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.pods_left == []
 
 
@@ -226,7 +234,7 @@ def test_silence_is_no_success(outcome: Outcome) -> None:
 @of("failed-with-result", "deferred-failed-with-result")
 def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
     assert outcome.state == "failed"
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.end == {}  # the result itself says why
     assert outcome.pods_left == []
 
@@ -235,7 +243,7 @@ def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
 def test_a_result_that_was_cut_off_is_not_repeated(outcome: Outcome) -> None:
     assert (outcome.state, outcome.tries) == ("failed", 1)
     assert outcome.end["kind"] == "invalid_result"
-    assert "is not JSON" in outcome.end["message"]
+    assert "the result in the log is damaged" in outcome.end["message"]
     assert outcome.pods_left == []
 
 
@@ -299,15 +307,6 @@ def test_an_image_that_is_not_there_is_named(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("no-sidecar", "deferred-no-sidecar")
-def test_a_sidecar_without_an_image_is_named(outcome: Outcome) -> None:
-    """The pod is Pending for as long as one of its containers has not started, though the program has ended."""
-    assert outcome.state == "failed"
-    assert outcome.end["kind"] == "no_image"
-    assert "'no/such:1' of container 'airflow-xcom-sidecar'" in outcome.end["message"]
-    assert outcome.pods_left == []
-
-
 @of("gone", "vanished", "deferred-vanished")
 def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
     """`gone`: after its end, before its result was read."""
@@ -319,7 +318,7 @@ def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
 def test_a_task_that_airflow_ends_while_it_resumes_finds_its_pod_and_result_again(outcome: Outcome) -> None:
     """Its end deleted the pod, and with a rank's pod the whole gang, which cannot be made anew."""
     assert (outcome.state, outcome.tries) == ("success", 2)
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.pods_left == []
     made = [e for e in outcome.requests if e["verb"] == "create" and e["uri"].split("?")[0].endswith("/pods")]
     assert len(made) == 1 or not outcome.requests
@@ -376,7 +375,7 @@ def test_a_dead_node_ends_its_task_once_with_the_cause_and_names_the_pod_that_st
 @of("repeated")
 def test_a_preempted_pod_is_repeated(outcome: Outcome) -> None:
     assert (outcome.state, outcome.tries) == ("success", 2)
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
 
 
 @of("no-create")
@@ -386,44 +385,34 @@ def test_a_missing_right_is_named(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("printed", "deferred-printed")
-def test_without_the_right_to_exec_the_result_is_read_from_the_log(outcome: Outcome) -> None:
-    assert outcome.state == "success"
-    assert outcome.result == json.loads(RESULT)
-    assert outcome.pods_left == []
-
-
 @of("no-log", "deferred-no-log")
 def test_a_kubelet_that_serves_no_log_costs_neither_pod_nor_result(outcome: Outcome) -> None:
     """Sync mode deleted the healthy pod after four failed reads of its log, 16 s after its start."""
     assert (outcome.state, outcome.tries) == ("success", 1)
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.pods_left == []
 
 
 @of("hangs", "deferred-hangs")
 def test_a_kubelet_that_never_answers_costs_neither_pod_nor_result(outcome: Outcome) -> None:
-    """Log and exec were waited for without a limit: the command that gets no answer is sent anew, and the third exec
-    ends the sidecar."""
+    """The log was waited for without a limit."""
     assert (outcome.state, outcome.tries) == ("success", 1)
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.pods_left == []
-    assert sum("/exec?" in entry["uri"] for entry in outcome.requests) >= 3 or not outcome.requests
 
 
 @of("no-kubelet", "deferred-no-kubelet")
 def test_a_kubelet_that_is_away_when_the_program_ends_costs_no_result(outcome: Outcome) -> None:
-    """The file's first refusal was the end of the pod: exec is a websocket, whose errors the provider retries never."""
     assert (outcome.state, outcome.tries) == ("success", 1)
-    assert outcome.result == json.loads(RESULT)
+    assert outcome.result == RESULT
     assert outcome.pods_left == []
 
 
-@of("refused-exec", "deferred-refused-exec")
+@of("refused-log", "deferred-refused-log")
 def test_a_result_that_may_not_be_read_is_no_fault_of_the_program(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "refused"
-    assert outcome.pods_left == []
+    assert len(outcome.pods_left) == 1, "what it left may be read once the right is there: `release` decides"
 
 
 @pytest.mark.parametrize(
@@ -443,7 +432,7 @@ def test_after_each_fault_no_result_is_lost_or_counts_twice_no_pod_stays_and_a_s
     after_night(fault.name, planned=[*HEALTHY, SICK], campaign=night, is_green=is_green(night))
 
     assert len(made) <= outcome.tries
-    assert outcome.result == json.loads(RESULT) or outcome.state != "success"
+    assert outcome.result == RESULT or outcome.state != "success"
     assert (outcome.state == "success") == all(node.state is State.WELL for node in night.nodes), night.nodes
 
 
@@ -458,8 +447,8 @@ def payload_of(outcome: Outcome) -> str | None:
 
 # The requests that the operator made of a real API server for one pod, without the reads of the pod itself, and of its
 # events: where the machine is busy, the pod has started before the operator waits for that.
-SYNC = ["list pods", "create pods", "list pods", "get log", "get exec", "get exec", "patch pods", "delete pods"]
-DEFERRED = ["list pods", "create pods", "get log", "get exec", "get exec", "patch pods", "delete pods"]
+SYNC = ["list pods", "create pods", "list pods", "get log", "delete pods"]
+DEFERRED = ["list pods", "create pods", "get log", "delete pods"]
 
 
 @pytest.mark.parametrize(("outcome", "recorded"), [("ok", SYNC), ("deferred-ok", DEFERRED)], indirect=["outcome"])
@@ -469,7 +458,7 @@ def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome, recor
     made = []
     for entry in outcome.requests:
         path = entry["uri"].split("?")[0].split("/")
-        what = path[-1] if path[-1] in ("log", "exec", "events") else "pods"
+        what = path[-1] if path[-1] in ("log", "events") else "pods"
         request = f"{entry['verb']} {what}"
         if what != "events" and request != "get pods" and not (request == "get log" and request in made):
             made.append(request)

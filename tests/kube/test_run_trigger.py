@@ -5,7 +5,6 @@ with the pod as it is. It runs here by itself, against the stand-in, as the trig
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,21 +14,22 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from bench_image.contract.pod_io import SPEC_ENV
-from tests.builders import make_result
+from bench_image.contract.parse import parse_result
+from bench_image.contract.spec import RunSpec
 from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
-from tests.kube.operator_runs import FAST, IN_VAIN, RESULT, WRITE
+from tests.kube.operator_runs import FAST, IN_VAIN, WRITE, give_a_run
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager, pod_listing, pod_reads, pod_trigger, run_trigger
+from trainbench.orchestration import bounded_pod_manager, pod_listing, pod_trigger, run_trigger
 from trainbench.orchestration.run_operator import NOT_MADE
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods.manifests import CAMPAIGN
+from trainbench.results.artefacts import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_REAL, reason="its faults need the stand-in")]
 OPTIONS = {
     "kubernetes_conn_id": "kubernetes_default",
-    "do_xcom_push": True,
+    "do_xcom_push": False,
     "get_logs": True,
     "on_finish_action": "delete_pod",
     **{name: FAST[name] for name in ("schedule_timeout_seconds", "startup_timeout_seconds")},
@@ -41,10 +41,11 @@ SLOW = f"echo hello; sleep 2; {WRITE}"
 class Triggers:
     """Makes triggers, and keeps what they push."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Any, store: str) -> None:
         self.cluster = cluster
         self.results: dict[str, Any] = {}
-        self.store = "/nowhere"
+        self.runs: dict[str, RunSpec] = {}
+        self.store = store
         self.limits: dict[str, Any] = {}
 
     def trigger(
@@ -53,7 +54,9 @@ class Triggers:
         made = pod(f"case-{name}", script, labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: "c1"}, **spec)
         made["metadata"]["namespace"] = self.cluster.namespace
         made["spec"].setdefault("activeDeadlineSeconds", 600)
-        made["spec"]["containers"][0]["env"] = list(env)
+        base = made["spec"]["containers"][0]
+        base["env"] = list(env)
+        self.runs[name] = give_a_run(base, name)
         trigger = RunTrigger(made, OPTIONS | self.limits, self.store, time.time() + 600)
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number
@@ -79,7 +82,7 @@ class Triggers:
 
 
 @pytest.fixture
-def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Triggers:
+def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triggers:
     cluster.nodes(1)
     rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
@@ -88,9 +91,8 @@ def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 0.0)  # each test has rights of its own
-    monkeypatch.setattr(pod_reads, "TAIL_TIMEOUT_S", (600, 600))
-    monkeypatch.setattr(bounded_pod_manager, "SIDECAR_START_S", 600.0)
-    made = Triggers(cluster)
+    monkeypatch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 600.0)
+    made = Triggers(cluster, str(tmp_path / "store"))
 
     def push(**xcom: Any) -> None:
         made.results[xcom["task_id"]] = xcom["value"]
@@ -105,14 +107,16 @@ def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
     triggers.cluster.fault(**refused)
     triggers.cluster.fault(action="evict", pod="^case-evicted-", moment="running", delay_s=1)
     scripts = {"good": SLOW, "also-good": SLOW, "failed": f"{WRITE}; exit 3", "silent": "true", "refused": SLOW,
-               "evicted": "exec sleep 100", "cut": f"{WRITE}; truncate -s 20 /airflow/xcom/return.json"}  # fmt: skip
+               "evicted": "exec sleep 100", "cut": f"{WRITE} | cut -c-60"}  # fmt: skip
     events = dict(zip(scripts, triggers.run(*(triggers.trigger(*case) for case in scripts.items())), strict=True))
 
     assert {name for name, event in events.items() if type(event).__name__ == "TaskSuccessEvent"} == {
         "good",
         "also-good",
     }
-    assert triggers.results == {"good": json.loads(RESULT), "also-good": json.loads(RESULT)}
+    assert triggers.results.keys() == {"good", "also-good"}
+    for name, handed_over in triggers.results.items():
+        assert parse_result(Path(handed_over["address"]).read_bytes()).spec == triggers.runs[name]
     assert events["refused"].payload == {"status": NOT_MADE}
     assert {name: events[name].payload["status"] for name in ("failed", "silent", "cut", "evicted")} == {
         "failed": "failed", "silent": "success", "cut": "success", "evicted": "failed",
@@ -186,32 +190,33 @@ def test_without_the_right_to_list_each_pod_is_looked_at_by_itself(triggers: Tri
 def test_a_result_that_airflow_did_not_take_is_read_from_the_store(
     triggers: Triggers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_gone: bool
 ) -> None:
-    """The trigger stored it, then Airflow's API failed: the sidecar has ended and the log is cut, or all is gone."""
+    """The trigger stored it, then Airflow's API failed."""
 
     def refuse(**_: Any) -> None:
         raise RuntimeError("Airflow's API does not answer")
 
     monkeypatch.setattr(run_trigger, "XCom", SimpleNamespace(set=refuse))
-    triggers.store = str(tmp_path / "store")
-    result = make_result("node-1")
-    assert result.context is not None
-    of_pod = result.model_copy(update={"context": result.context.model_copy(update={"pod": "$TRAINBENCH_POD"})})
-    text = of_pod.model_dump_json().replace('"', '\\"')
-    env = [
-        {"name": SPEC_ENV, "value": result.spec.model_dump_json()},
-        {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
-    trigger = triggers.trigger("stored", f'sleep 1; echo "{text}" > /airflow/xcom/return.json', env=env)
+    trigger = triggers.trigger("stored", f"sleep 1; {WRITE}")
 
     (event,) = triggers.run(trigger)
     worker = trigger._operator
+    name_the_pod(triggers, "stored", trigger.pod_name)
     if is_gone:
         worker.client.delete_namespaced_pod(trigger.pod_name, trigger.pod_namespace, grace_period_seconds=0)
-    collected = worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
+    pushed: dict[str, Any] = {}
+    trigger.task_instance.xcom_push = lambda key, value: pushed.update({key: value})  # type: ignore[union-attr]
+    worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
 
     assert event.payload["status"] == "success"
-    assert collected["context"]["pod"] == trigger.pod_name
-    assert collected["performance"] == json.loads(result.model_dump_json())["performance"]
+    assert parse_result(Path(pushed["return_value"]["address"]).read_bytes()).spec == triggers.runs["stored"]
+
+
+def name_the_pod(triggers: Triggers, run: str, pod_name: str) -> None:
+    """As the benchmark program would have: the scripts of these pods print what was made before they had a name."""
+    store, identity = open_store(triggers.store), triggers.runs[run].identity
+    stored = parse_result(store.read_result_file(identity.campaign_id, identity.run_id))
+    assert stored.context is not None
+    store.write_result(stored.model_copy(update={"context": stored.context.model_copy(update={"pod": pod_name})}))
 
 
 FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
@@ -226,9 +231,8 @@ def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
     triggers: Triggers, tmp_path: Path, script: str, logged: str
 ) -> None:
     """Of a pod that failed it is what says why. Control characters do not get into the file."""
-    spec = make_result("node-1").spec
-    triggers.store = str(tmp_path / "store")
-    trigger = triggers.trigger("kept", script, env=[{"name": SPEC_ENV, "value": spec.model_dump_json()}])
+    trigger = triggers.trigger("kept", script)
+    spec = triggers.runs["kept"]
 
     (event,) = triggers.run(trigger)
     if type(event).__name__ != "TaskSuccessEvent":

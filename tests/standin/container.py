@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 MAX_TERMINATION_MESSAGE = 4096
+PIECE_BYTES = 16_384  # containerd writes a longer line in several pieces, each an entry of its log
 
 
 class Line(NamedTuple):
+    """An entry of the log: a line, or a piece of a long one."""
+
     at_ns: int
-    text: bytes  # with its newline, unless the container ended within it
+    text: bytes  # with its newline, unless the line goes on or the container ended within it
 
     @property
     def stamp(self) -> bytes:
@@ -115,13 +118,19 @@ class Container:
         while chunk := await self.process.stdout.read(65_536):
             *complete, pending = (pending + chunk).split(b"\n")
             for text in complete:
-                self.lines.append(Line(time.time_ns(), text + b"\n"))
+                self._add(text + b"\n")
             self._notify()
         if pending:
-            self.lines.append(Line(time.time_ns(), pending))
+            self._add(pending)
         self.exit_code = self._exit_code(await self.process.wait())
         self._ended.set()
         self._notify()
+
+    def _add(self, text: bytes) -> None:
+        at_ns, body = time.time_ns(), text.removesuffix(b"\n")
+        firsts = range(0, max(len(body), 1), PIECE_BYTES)
+        ends = [*firsts[1:], len(text)]
+        self.lines += [Line(at_ns, text[first:end]) for first, end in zip(firsts, ends, strict=True)]
 
     def _exit_code(self, code: int) -> int:
         """The exit code of the container's process 1; its helpers print a message where they cannot pass it on."""

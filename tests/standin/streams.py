@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -70,12 +71,14 @@ async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.Stre
     await response.prepare(request)
     stamped = _is_true(request.query.get("timestamps"))
     sent, bytes_left = _first_line(container, request), int(request.query.get("limitBytes") or 10**12)
+    goes_on = False  # the last entry was a piece of a line
     with suppress(ConnectionResetError):
         while True:
             changed = container.changed
             batch, sent = container.lines[sent:], len(container.lines)
             if batch:
-                text = b"".join(_rendered(line, stamped) for line in batch)[:bytes_left]
+                text = b"".join(_rendered(batch, stamped, goes_on))[:bytes_left]
+                goes_on = not batch[-1].text.endswith(b"\n")
                 bytes_left -= len(text)
                 await response.write(text)
             if not kubelets.answers(pod) and request.transport is not None:
@@ -100,8 +103,11 @@ def _first_line(container: Container, request: web.Request) -> int:
     return first
 
 
-def _rendered(line: Line, stamped: bool) -> bytes:
-    return line.stamp + line.text if stamped else line.text
+def _rendered(entries: list[Line], stamped: bool, goes_on: bool) -> Iterator[bytes]:
+    """As a kubelet writes them: a time at the start of each line, none within it."""
+    for entry in entries:
+        yield entry.stamp + entry.text if stamped and not goes_on else entry.text
+        goes_on = not entry.text.endswith(b"\n")
 
 
 async def execute(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:

@@ -11,14 +11,13 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
 from tests.builders import make_spec
 from trainbench import __version__
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK
 from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, installation_labels, manifests
+from trainbench.pods.manifests import RENDEZVOUS, USER_ID, PodSettings, installation_labels, manifests
 from trainbench.settings.environment import Launcher, read_settings
 from try_bench_image import container_arguments
 
@@ -77,23 +76,11 @@ def helm_template() -> tuple[str, str]:
 
 
 def sent_pods(environ: dict[str, str]) -> list[Document]:
-    """A single pod and a gang's as Airflow sends them under these settings, with the sidecar of its connection."""
+    """A single pod and a gang's as Airflow sends them under these settings."""
     environ = {name: value for name, value in environ.items() if name != "TRAINBENCH_POD_TEMPLATE"}
-    extra = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])["extra"]
-    sidecar = {
-        "name": PodDefaults.SIDECAR_CONTAINER_NAME,
-        "image": extra["xcom_sidecar_container_image"],
-        "command": PodDefaults.SIDECAR_CONTAINER.command,
-        "securityContext": json.loads(extra["xcom_sidecar_container_security_context"]),
-        "volumeMounts": [{"name": "xcom", "mountPath": XCOM_DIR}],
-    }
     settings = read_settings(environ)
     gang = make_spec(strategy="ddp", nodes=2, peers=("node-2",))
-    pods = [*manifests(make_spec(), settings), *manifests(gang, settings)]
-    for pod in pods:
-        pod["spec"]["containers"].append(sidecar)
-        pod["spec"]["volumes"].append({"name": "xcom", "emptyDir": {}})
-    return pods
+    return [*manifests(make_spec(), settings), *manifests(gang, settings)]
 
 
 PODS = [(name, pod) for name, environ in ENVIRONMENTS.items() for pod in sent_pods(environ)]
@@ -281,7 +268,6 @@ def test_the_settings_are_valid_and_name_what_the_manifests_make(environ: dict[s
     assert settings.namespace == connection["extra"]["namespace"] == "trainbench"
     assert one("ServiceAccount", settings.service_account or "")
     assert connection["conn_type"] == "kubernetes"
-    assert connection["extra"]["xcom_sidecar_container_image"] == settings.image
     # Together with the connection it makes deferred tasks fail: "mutually exclusive".
     assert "KUBECONFIG" not in environ
 
@@ -317,6 +303,19 @@ def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights()
     (claim,) = (d for d in documents(KUBERNETES / "airflow") if d["kind"] == "PersistentVolumeClaim")
     assert VALUES["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert VALUES["volumeMounts"][0]["mountPath"] == HELM_ENV["TRAINBENCH_STORE"]
+
+
+def test_only_the_api_server_has_the_password_and_every_component_has_a_memory_limit() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    components = {name: VALUES[name] for name in ("scheduler", "triggerer", "dagProcessor", "apiServer")}
+
+    assert "PASSWORD" not in VALUES["extraEnv"]
+    with_env = {name: [row["name"] for row in of_it["env"]] for name, of_it in components.items() if "env" in of_it}
+    assert with_env == {"apiServer": ["AIRFLOW_ADMIN_PASSWORD"]}
+    of_compose = {name for name, service in services.items() if "AIRFLOW_ADMIN_PASSWORD" in service["environment"]}
+    assert of_compose == {"api-server"}
+    assert all("memory" in of_it["resources"]["limits"] for of_it in components.values())
+    assert all("mem_limit" in service for service in services.values())
 
 
 def test_images_carry_the_project_s_version() -> None:
@@ -409,7 +408,6 @@ def test_the_bench_image_is_what_pods_and_setup_expect() -> None:
     setup = (ROOT / "scripts" / "setup.py").read_text()
 
     assert f"USER {USER_ID}:{USER_ID}" in text
-    assert "procps" in text, "Airflow ends its sidecar, this image, with pgrep"
     for words in ("--no-deps", "--no-build-isolation", "DS_BUILD_OPS", "image-source.txt"):
         assert words in text
         assert words in setup

@@ -18,7 +18,7 @@ from trainbench.cli.app import exit_code
 from trainbench.cli.base import ExitCode
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
-from trainbench.pages.banners.banner_rows import open_banners
+from trainbench.pages.banners.banners import open_banners
 from trainbench.reporting import verdict_text
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report

@@ -1,5 +1,5 @@
 """tests/kube/faults.toml: each row is run somewhere, its tests show all invariants that apply to it, and
-docs/kubernetes.md has the table that is made from it.
+docs/internals/kubernetes.md has the table that is made from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.conftest import Golden
 from tests.kube.faults import INVARIANTS, PLACES, Fault, faults, table
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "kubernetes.md"
+PAGE = ROOT / "docs" / "internals" / "kubernetes.md"
 TABLE = re.compile(r"^\| fault \|.*?\n(?=\n)", re.MULTILINE | re.DOTALL)
 OPERATOR = ROOT / "tests" / "kube" / "test_operator.py"
 # `after_fault` shows those that it is called with.

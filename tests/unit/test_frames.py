@@ -17,7 +17,7 @@ from trainbench import frames
 from trainbench.cli.app import app
 from trainbench.core.user_error import UserError
 from trainbench.history.history import open_history
-from trainbench.reporting.metrics_csv import metrics_csv
+from trainbench.reporting.data_files import metrics_csv
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import StoreError
 

@@ -16,9 +16,9 @@ from urllib.request import urlopen
 import pytest
 
 from bench_image.process.parent_death import die_with_parent
-from debian import NoPackage
+from tests.builders.needed import program
 from tests.builders.ports import free_port
-from tests.builders.prometheus import Prometheus, program, prometheus, wait_until
+from tests.builders.prometheus import Prometheus, prometheus, wait_until
 from tests.unit.test_prometheus import ALERTS, METRICS, PANELS, RULES, expression, record_nights, send
 
 EXPORTER = shutil.which("statsd_exporter") or shutil.which("prometheus-statsd-exporter")
@@ -37,10 +37,7 @@ class Fed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
-    try:
-        program("prometheus")
-    except NoPackage as error:
-        pytest.skip(str(error))
+    program("prometheus", "prometheus")
     folder, web, udp = tmp_path_factory.mktemp("statsd"), f"127.0.0.1:{free_port()}", free_port()
     record_nights(folder)
     command = [

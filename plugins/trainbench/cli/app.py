@@ -13,23 +13,11 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    baseline,
-    cluster,
-    collect,
-    cost,
-    estimates,
-    exchange,
-    gpus,
-    levels,
-    nodes,
-    planned,
-    table,
-    watch,
-)
+from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
 from trainbench.cli.base import (
     AsJson,
     ExitCode,
+    JsonContractGroup,
     StoreUrl,
     console,
     print_broken,
@@ -38,7 +26,6 @@ from trainbench.cli.base import (
     progress,
     user_errors,
 )
-from trainbench.cli.json_output import JsonContractGroup
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -79,15 +66,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app)
 app.add_typer(exchange.app)
-app.add_typer(watch.app)
 app.add_typer(estimates.app)
-app.add_typer(cost.app)
-app.add_typer(table.app)
-app.add_typer(gpus.app)
-app.add_typer(collect.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
-app.add_typer(nodes.app, name="nodes")
+app.add_typer(cluster.nodes_app, name="nodes")
 
 Nodes = Annotated[
     str | None,
@@ -96,7 +78,8 @@ Nodes = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Device, typer.Option(help="cuda: the nightly check's configuration; cpu: a trial with a tiny model.")
+    Device | None,
+    typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
 Set = Annotated[
@@ -129,7 +112,7 @@ def trainbench(
 def plan(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     gpu: Annotated[
         str | None,
@@ -144,22 +127,25 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
-    from trainbench.pods.manifests import for_kubectl, manifests
+    from trainbench.pods.manifests import manifests
     from trainbench.settings.environment import read_settings
 
     with user_errors():
         settings = read_settings()
         if gpus is not None and gpu is None:
             raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+        if gpu and device is Device.CPU:
+            raise UserError(
+                f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out"
+            )
         assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
         device = Device.CUDA if gpu else device
         name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
         made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
         estimate = planned.estimate_of(made, settings)
-        pods = [for_kubectl(pod) for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
+        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
-        more = {"estimate": estimate.model_dump(mode="json"), "manifests": pods if with_manifests else None}
-        print_json(made.model_dump(mode="json") | more)
+        print_json({**dict(made), "estimate": estimate, "manifests": pods if with_manifests else None})
     elif with_manifests:
         import yaml
 
@@ -172,7 +158,7 @@ def plan(
 def run(
     suite: Suite = "node_consistency",
     nodes: Nodes = None,
-    device: DeviceName = Device.CPU,
+    device: DeviceName = None,
     set_: Set = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
@@ -248,20 +234,15 @@ def report(
             files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
     print_broken(broken)
     if as_json:
-        print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+        print_json({"campaign_id": campaign.campaign_id, "files": files})
     else:
-        _print_answer(campaign)
+        from trainbench.reporting import verdict_text
+        from trainbench.reporting.terminal import plain
+
+        for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
+            console(stderr=True).print(plain(line))
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
-
-
-def _print_answer(campaign: Campaign) -> None:
-    """Print the campaign's verdict and recommendations on standard error; the addresses go to standard output."""
-    from trainbench.reporting import verdict_text
-    from trainbench.reporting.terminal import plain
-
-    for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
-        console(stderr=True).print(plain(line))
 
 
 def _judged_again(
@@ -302,10 +283,8 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
         from trainbench.reporting.verdict_text import node_rows
 
         # The results themselves are in their files: thousands of step times would bury the verdict.
-        dumped = campaign.model_dump(mode="json", exclude={"results", "costs"})
-        known = dumped | {"costs": campaign.costs}  # one for each run, made JSON one at a time
-        document = {name: known[name] for name in type(campaign).model_fields if name in known}
-        print_json(document | {"nodes": node_rows(campaign), "files": dict(files)})
+        verdict = {name: value for name, value in campaign if name != "results"}
+        print_json(verdict | {"nodes": node_rows(campaign), "files": files})
     else:
         from trainbench.reporting.terminal import verdict_table
 

@@ -53,7 +53,7 @@ def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
     with user_errors():
         known = _history(store_url).baselines()
     if as_json:
-        print_json({"baselines": [each.model_dump(mode="json") for each in known]})
+        print_json({"baselines": known})
     else:
         for each in known or ():
             _print(each)
@@ -100,7 +100,7 @@ def _line(baseline: Baseline) -> str:
 
 def _show(baseline: Baseline, as_json: bool) -> None:
     if as_json:
-        print_json(baseline.model_dump(mode="json"))
+        print_json(baseline)
     else:
         _print(baseline)
     raise typer.Exit(ExitCode.OK)

@@ -1,9 +1,10 @@
-"""Commands about prices and estimated costs: `prices`, `prices import`, `estimate`."""
+"""Commands about prices, costs and tables: `prices`, `prices import`, `estimate`, `cost`, `gpus`, `table`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -21,13 +22,142 @@ from trainbench.cli.base import (
     print_json,
     user_errors,
 )
+from trainbench.core.formats import count, listing
 
 if TYPE_CHECKING:
-    from trainbench.cost.estimate import Estimate
-    from trainbench.exchange.comparison_rows import ComparisonRow
-    from trainbench.prices.price_import import ImportedPrices
+    pass
+    from trainbench.cost.job_estimates import Estimate
+    from trainbench.exchange.result_files import ComparisonRow
+
 
 app = typer.Typer()
+Gpu = Annotated[str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")]
+
+
+@app.command()
+def gpus(gpu: Gpu = None, as_json: AsJson = False) -> None:
+    """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
+    from trainbench.core.tables import Table
+    from trainbench.cost import gpu_fit
+    from trainbench.reporting.terminal import plain, titled
+
+    with user_errors():
+        known = gpu_fit.known_gpu(gpu) if gpu else None
+    tables: tuple[Table, ...] = (gpu_fit.facts_table(), gpu_fit.fits_table())
+    if known:
+        tables = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known))
+    sentence = gpu_fit.sentence(known) if known else None
+    if as_json:
+        rows = [
+            [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows]
+            for made in tables
+        ]
+        print_json({"gpus": rows[0], "fits": rows[1], "sentence": sentence})
+    else:
+        shown = console()
+        for made in tables:
+            shown.print(titled(made))
+        if sentence:
+            shown.print(plain(sentence))
+    raise typer.Exit(ExitCode.OK)
+
+
+class Content(StrEnum):
+    RUNS = "runs"
+    MONTHS = "months"
+    NODES = "nodes"
+
+
+What = Annotated[
+    Content,
+    typer.Argument(help="runs: figures of each run; months: cost by month and DAG; nodes: recorded runs by node."),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
+]
+Output = Annotated[
+    Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
+]
+
+
+@app.command()
+def table(
+    what: What, names: Names = None, output: Output = None, store_url: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """Write runs, months or node histories as one table: the DataFrames of `trainbench.frames`."""
+    from trainbench import frames
+    from trainbench.core.user_error import UserError
+
+    with user_errors():
+        if what is Content.MONTHS and names:
+            raise UserError("months are not chosen by name: leave the names out")
+        if what is Content.MONTHS:
+            frame = frames.months(store=store_url)
+        else:
+            frame = (frames.runs if what is Content.RUNS else frames.node_history)(*(names or ()), store=store_url)
+        if output:
+            frames.write(frame, output)
+    if as_json:
+        rows = {"file": str(output.absolute()) if output else None, "rows": None if output else frames.records(frame)}
+        print_json({"num_rows": len(frame), "columns": list(frame.columns)} | rows)
+    elif output:
+        typer.echo(str(output.absolute()))
+    else:
+        typer.echo(frames.csv_text(frame), nl=False)
+    raise typer.Exit(ExitCode.OK)
+
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the DAG's form; may be repeated."),
+]
+
+
+@app.command()
+def cost(
+    month: Annotated[str | None, typer.Option(help="Month, as 2026-11, in UTC. Default: this month.")] = None,
+    set_: Set = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show every table of the report.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cost of benchmarking, of the measured work over time, and at other prices."""
+    from trainbench.cost.monthly_report import publish, report_on
+    from trainbench.history.history import open_history
+    from trainbench.params.cost_params import parse_spend_params
+    from trainbench.results.artefacts import open_store
+    from trainbench.settings.environment import read_settings
+
+    with user_errors():
+        changes = named_values(set_, example="usd_per_kwh=0.2")
+        params = parse_spend_params(changes | ({"month": month} if month else {}))
+        settings, now = read_settings(), datetime.now(UTC)
+        store = open_store(store_url or settings.store)
+        history = open_history(settings.history_url, store)
+        report = report_on(params, history, f"by-hand-{params.month or f'{now:%Y-%m}'}", now)
+        files = publish(report, store) if write else {}
+    if as_json:
+        print_json({**dict(report), "files": files})
+        raise typer.Exit(ExitCode.OK)
+
+    # Print the answer, then a table that fits a screen, or all tables.
+    from trainbench.cost.monthly_report import screen_table, spend_tables
+    from trainbench.reporting.terminal import plain, titled
+
+    shown = console()
+    shown.print(*map(plain, report.summary), sep="\n")
+    every = spend_tables(report)
+    first = screen_table(report)
+    for content in every if all_ else (first,) if first.rows else ():
+        shown.print(titled(content))
+    if every and not all_:
+        shown.print(plain(f"--all shows {count(len(every), 'table')}: {listing((t.title for t in every), most=9)}."))
+    for address in files.values():
+        typer.echo(address)
+
+
 prices_app = typer.Typer(invoke_without_command=True)
 app.add_typer(prices_app, name="prices")
 
@@ -44,7 +174,7 @@ def prices(
     """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return
-    from trainbench.cost.estimate_tables import price_row, prices_table
+    from trainbench.cost.job_estimates import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, name_parts
     from trainbench.reporting.terminal import titled
     from trainbench.settings.environment import read_settings
@@ -88,10 +218,18 @@ def import_(
         if output and imported.prices:
             _write_new(output, as_toml(imported.prices))
     if as_json:
-        print_json(imported.model_dump(mode="json"))
+        print_json(imported)
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
-    _print_imported(imported)
+    # Print on standard error: standard output may be the table itself.
+    from trainbench.cost.job_estimates import skipped_table
+    from trainbench.prices.price_import import import_summary
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console(stderr=True)
+    if imported.skipped:
+        shown.print(rich_table(skipped_table(imported)))
+    shown.print(plain(f"{import_summary(imported)}."))
     raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
 
 
@@ -186,7 +324,7 @@ def estimate(
 def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
     """Print the estimates, say on standard error what they lack, and exit."""
     if as_json:
-        print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in estimates]})
+        print_json({"currency": "USD", "estimates": estimates})
     else:
         _print_estimates(estimates)
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
@@ -196,7 +334,7 @@ def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
 
 
 def _print_estimates(estimates: Sequence[Estimate]) -> None:
-    from trainbench.cost.estimate_tables import estimate_table, headline
+    from trainbench.cost.job_estimates import estimate_table, headline
     from trainbench.reporting.terminal import plain, rich_table
 
     shown = console()
@@ -219,18 +357,6 @@ def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[Co
     if not gathered.rows:
         raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
     return gathered.rows
-
-
-def _print_imported(imported: ImportedPrices) -> None:
-    """Print on standard error: standard output may be the table itself."""
-    from trainbench.cost.estimate_tables import skipped_table
-    from trainbench.prices.price_import import import_summary
-    from trainbench.reporting.terminal import plain, rich_table
-
-    shown = console(stderr=True)
-    if imported.skipped:
-        shown.print(rich_table(skipped_table(imported)))
-    shown.print(plain(f"{import_summary(imported)}."))
 
 
 def _write_new(path: Path, text: str) -> None:

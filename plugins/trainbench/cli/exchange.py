@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,12 +86,12 @@ def compare(
             gathered = read_result_files(files, advance)
         jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
         if html:
-            from trainbench.exchange.compare_page import comparison_html
+            from trainbench.exchange.compare import comparison_html
 
             _write(html, comparison_html(jobs, gathered, html.absolute().parent))
     print_broken(gathered.broken)
     if as_json:
-        print_json(comparing.document(jobs, gathered.notes, [asdict(file) for file in gathered.broken]))
+        print_json(comparing.document(jobs, gathered.notes, gathered.broken))
     else:
         _print_comparison(jobs, gathered.notes)
         if html:
@@ -179,8 +178,8 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from upath import UPath
 
-    from trainbench.exchange.imported import imported_campaign
-    from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
+    from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
+    from trainbench.exchange.reindex import imported_campaign
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile
@@ -202,8 +201,7 @@ def import_(
     _record(campaigns, store)
     print_broken(broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in broken]
-        print_json({"campaigns": taken, "left_out": left_out})
+        print_json({"campaigns": taken, "left_out": broken})
     else:
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
@@ -241,9 +239,8 @@ def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
             report = rebuild(store, history, advance)
     print_broken(report.broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in report.broken]
         skipped = {"unpublished": report.unpublished, "imported": report.imported}
-        print_json({"recorded": report.recorded, **skipped, "left_out": left_out})
+        print_json({"recorded": report.recorded, **skipped, "left_out": report.broken})
     else:
         others = (
             (report.unpublished, "without a verdict"),

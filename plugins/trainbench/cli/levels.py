@@ -172,7 +172,7 @@ def _show(known: Sequence[KnownLevel], as_json: bool) -> None:
     from trainbench.reporting.terminal import plain
 
     if as_json:
-        print_json({"levels": [each.model_dump(mode="json") for each in known]})
+        print_json({"levels": known})
     else:
         for each in known:
             line = f"{each.work}  {each.origin}  {each.description}, {each.num_runs} runs on {each.num_gpus} GPUs, "

@@ -38,7 +38,7 @@ def make_plan(
     suite: str,
     settings: Settings,
     nodes: str | None,
-    device: Device,
+    device: Device | None,
     set_: Sequence[str] | None,
     campaign_id: str,
     gpus: LocalGpus | None = None,
@@ -52,7 +52,11 @@ def make_plan(
     if suite not in SUITES:
         raise ParamsError(f"--suite is '{suite}'{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
-    values: dict[str, Any] = {"device": device} | changes(set_)
+    set_values = changes(set_)
+    for option, is_twice in (("nodes", nodes is not None), ("device", device is not None)):
+        if is_twice and option in set_values:
+            raise ParamsError(f"--{option} and --set {option}=... give two values: leave one of them out")
+    values: dict[str, Any] = {"device": device or Device.CPU} | set_values
     refuse_other_names(values, SUITES[suite])
     if nodes is not None:
         values["nodes"] = names(nodes)
@@ -95,7 +99,7 @@ def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
     """
     from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
     from trainbench.cost.gpu_fit import names_for_plans
-    from trainbench.cost.job_memory import gpu_memory_bytes
+    from trainbench.cost.job_estimates import gpu_memory_bytes
     from trainbench.prices.price_tables import name_parts
 
     if num_gpus is None:

@@ -97,7 +97,7 @@ def run_pods(
             for run, made, outcome in ended:
                 with suppress(StoreError):  # the result says what is wrong with the store
                     store_log(store, made, outcome.log)
-                state = outcome.ended_by or f"exit code {outcome.exit_code}"
+                state = f"{outcome.ended_by or f'exit code {outcome.exit_code}'}: {outcome.missing}"
                 (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), [state])
                 store.write_result(result)
                 results[run.name] = result
@@ -161,7 +161,7 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, st
 
 
 def _progress(line: str) -> str:
-    return "result received" if line.startswith('{"schema_version"') else line[:100]
+    return line[:100]
 
 
 def _outcome(result: RunResult) -> str:

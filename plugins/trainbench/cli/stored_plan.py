@@ -86,7 +86,10 @@ def open_stored(
     parameters to judge by instead; `on_progress` gets (files read, files). Whoever writes no results needs no
     `with_steps`: the times of single steps. Raises StoreError and ParamsError.
     """
-    _only_judging(changes)
+    allowed = [name for name, field in form().items() if field["section"] in JUDGING_SECTIONS]
+    for name in changes:
+        if name not in allowed:
+            raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
     if is_folder(source):
         return _of_folder(Path(source).resolve(), changes, on_progress, with_steps)
     if source not in store.campaign_ids():
@@ -252,13 +255,6 @@ def _settings_of(spec: RunSpec) -> Iterator[tuple[str, Any]]:
             value = getattr(value, part, None)
         if value is not None:
             yield name, value
-
-
-def _only_judging(changes: Mapping[str, str]) -> None:
-    allowed = [name for name, field in form().items() if field["section"] in JUDGING_SECTIONS]
-    for name in changes:
-        if name not in allowed:
-            raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
 
 
 def _distinct(values: Iterable[T]) -> tuple[T, ...]:

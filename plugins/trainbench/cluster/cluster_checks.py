@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from trainbench.cluster.cluster_facts import SIDECAR, Admission, ClusterFacts, Refusal, ServiceFacts
+from trainbench.cluster.cluster_facts import Admission, ClusterFacts, Refusal, ServiceFacts
 from trainbench.cluster.doctor_check import Check, fail, ok, unknown, warn
 from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import Unknown
@@ -22,17 +22,11 @@ from trainbench.pods.pod_requests import MAKE_IT_FIT
 
 GPUS = "GPUs"
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
-EXEC_CREATE_SINCE = (1, 35)  # earlier versions need only `get` of pods/exec
 MIN_PEERS = 3  # with fewer nodes of one kind the wrong one cannot be identified
 
 # (pattern of the API server's refusal, the check that it fails, the remedy)
 REFUSALS: tuple[tuple[str, str, str], ...] = (
     (r"namespaces? \S+ not found", "namespace", f"{APPLY}, or set TRAINBENCH_NAMESPACE to one that exists"),
-    (
-        rf"violates PodSecurity.*{SIDECAR}",
-        "pod security",
-        "remove xcom_sidecar_container_security_context from the connection's extras: without it, it is the pod's own",
-    ),
     (
         r"violates PodSecurity",
         "pod security",
@@ -114,7 +108,7 @@ def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Chec
 def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
     if isinstance(cluster.missing, Refusal):
         return unknown("permissions", f"the API server does not say: {cluster.missing.message}")
-    needed = [p for p in cluster.missing if _is_needed(p, cluster.version, facts.has_plan)]
+    needed = [p for p in cluster.missing if _is_needed(p, facts.has_plan)]
     grant = f"grant it to {cluster.identity or 'the account of the Airflow workers'}: {APPLY}"
     if needed:
         return fail("permissions", f"not allowed: {_purposes(needed)}", grant)
@@ -123,17 +117,10 @@ def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
     return ok("permissions", "all required verbs are allowed")
 
 
-def _is_needed(permission: Permission, version: str, has_plan: bool) -> bool:
+def _is_needed(permission: Permission, has_plan: bool) -> bool:
     if permission.resource == "nodes":
         return not has_plan
-    if permission.subresource == "exec" and permission.verb == "create":
-        return _number(version) >= EXEC_CREATE_SINCE
     return permission.is_required
-
-
-def _number(version: str) -> tuple[int, int]:
-    match = re.match(r"v?(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else EXEC_CREATE_SINCE
 
 
 def _purposes(permissions: list[Permission] | tuple[Permission, ...]) -> str:
@@ -169,9 +156,7 @@ def _room(cluster: ClusterFacts) -> Iterator[Check]:
         yield (warn if len(admission.misfits) < num_nodes else fail)("room", problem, advice)
         return
     kinds = " and ".join(admission.pod for admission in cluster.admissions)
-    yield ok(
-        "room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty, including the result's sidecar"
-    )
+    yield ok("room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty")
 
 
 def _refused(admission: Admission) -> Check:

@@ -13,13 +13,12 @@ from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
 from trainbench.cluster.mark_checks import MarkFacts, mark_facts
 from trainbench.planning.nodes import HOSTNAME, Fleet, fleet_of, is_gpu_resource
-from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
+from trainbench.pods.manifests import RENDEZVOUS, node_of
 from trainbench.pods.node_rules import refused_by
 from trainbench.pods.pod_requests import never_fits
 from trainbench.settings.environment import Settings
 
 Node = Mapping[str, Any]  # as the API's JSON
-SIDECAR = "airflow-xcom-sidecar"
 NUM_QUESTIONS_AT_ONCE = 8
 
 
@@ -71,22 +70,15 @@ class ClusterFacts(Frozen):
     marks: MarkFacts | Refusal | None = None  # None: the nodes could not be listed
 
 
-class Sidecar(Frozen):
-    """The container that Airflow adds to every pod to fetch its result, as the API writes it."""
-
-    image: str
-    container: dict[str, Any]
-
-
 def gather_cluster(
-    cluster: Cluster, settings: Settings, manifests: Callable[[Fleet], Sequence[Mapping[str, Any]]], sidecar: Sidecar
+    cluster: Cluster, settings: Settings, manifests: Callable[[Fleet], Sequence[Mapping[str, Any]]]
 ) -> ClusterFacts:
     """The cluster's facts. `manifests`: makes the pods to try for the ready GPU nodes. Raises Unreachable."""
     version = cluster.version()  # first, to stop early where no server answers
     nodes = _or_refusal(cluster.nodes)
     gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet_of(nodes, settings.quarantine, settings.gpu_resources)
     known = Fleet() if isinstance(gpu_fleet, Refusal) else gpu_fleet
-    pods = {kind: _as_sent(pod, sidecar) for kind, pod in _one_of_each_kind(manifests(known), settings).items()}
+    pods = {kind: _as_sent(pod) for kind, pod in _one_of_each_kind(manifests(known), settings).items()}
     missing = _or_refusal(lambda: _missing(cluster))
     return ClusterFacts(
         version=version,
@@ -171,14 +163,10 @@ def is_of_gang(pod: Mapping[str, Any]) -> bool:
     return RENDEZVOUS in pod["metadata"]["labels"]
 
 
-def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
-    """The pod as the operator creates it, with the sidecar and a random name."""
+def _as_sent(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod as the operator creates it, with a random name."""
     sent: dict[str, Any] = copy.deepcopy(dict(pod))
     sent["metadata"]["name"] = f"tb-doctor-{secrets.token_hex(4)}"
-    base = next(container for container in sent["spec"]["containers"] if container["name"] == CONTAINER)
-    base["volumeMounts"] = [*base["volumeMounts"], {"name": "xcom", "mountPath": XCOM_DIR}]
-    sent["spec"]["volumes"] = [*sent["spec"]["volumes"], {"name": "xcom", "emptyDir": {}}]
-    sent["spec"]["containers"] = [*sent["spec"]["containers"], sidecar.container]
     return sent
 
 

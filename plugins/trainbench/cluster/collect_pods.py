@@ -1,7 +1,4 @@
-"""Stores the results of finished pods that were applied by hand: `plan --manifests | kubectl apply -f -`.
-
-Such a pod has no container that hands its result over: the result is the last line of its log.
-"""
+"""Stores the results of finished pods that were applied by hand: `plan --manifests | kubectl apply -f -`."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result_lines import ResultLinesError, ResultReader
 from bench_image.contract.spec import RunSpec
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.cluster.leaked_pods import ENDED_PHASES, owner_of
@@ -19,12 +16,10 @@ from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value
 from trainbench.pods.pod_end import pod_end
 from trainbench.pods.pod_log import LogTail
-from trainbench.results.arrivals import arrived, run_of, store_arrival, store_log
+from trainbench.results.arrivals import arrived, run_of, store_log, write_run
 from trainbench.results.artefacts import Store
-from trainbench.results.collect import collect
+from trainbench.results.collect import UNUSABLE, collect
 from trainbench.settings.environment import Settings
-
-LOG_LINES, LOG_BYTES = 1000, 4_000_000  # read of a log, of which the end is kept
 
 
 class Outcome(StrEnum):
@@ -68,26 +63,22 @@ def _collected(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: date
     if (phase := (pod.get("status") or {}).get("phase")) not in ENDED_PHASES:
         return _of(name, node, spec, Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended")
     try:
-        payload = cluster.log(name, CONTAINER, 1, MAX_RESULT_BYTES + 1)
-        lines = cluster.log(name, CONTAINER, LOG_LINES, LOG_BYTES).split("\n")
+        lines = [line for line in cluster.log(name, CONTAINER).split("\n") if line]
     except ClusterError as error:
         return _of(name, node, spec, Outcome.LEFT_OUT, f"its log cannot be read: {error}")
-    store_log(store, pod, LogTail(line for line in lines if line).text)
-    if payload.startswith("{") and (address := store_arrival(store, pod, payload)):
-        return _of(name, node, spec, Outcome.STORED, address)
-    return _of(name, node, spec, Outcome.FAILED, _without_result(store, pod, spec, rank, now))
-
-
-def _without_result(store: Store, pod: Mapping[str, Any], spec: RunSpec, rank: int, now: datetime) -> str:
-    """Store a failed result, unless an earlier pod of this run left one; return why there is none."""
-    end = pod_end(pod, CONTAINER, "its log ends without a result", now=now)
-    if arrived(store, spec, rank) is None:
-        (failed,) = collect([spec], [None], now, ends=[end])
-        if spec.placement.nodes > 1:
-            store.write_rank_result(failed, rank)
-        else:
-            store.write_result(failed)
-    return end.message
+    store_log(store, pod, LogTail(lines).text)
+    try:
+        (result,) = collect([spec], [ResultReader(lines).text()], now)
+        is_unusable = result.error is not None and result.error.kind in UNUSABLE
+    except ResultLinesError as error:
+        end = pod_end(pod, CONTAINER, str(error), now=now)
+        (result,) = collect([spec], [None], now, ends=[end.told(str(error))])
+        is_unusable = True
+    if not is_unusable:
+        return _of(name, node, spec, Outcome.STORED, write_run(store, result, rank))
+    if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
+        write_run(store, result, rank)
+    return _of(name, node, spec, Outcome.FAILED, result.error.message if result.error else "")
 
 
 def _of(name: str, node: str | None, spec: RunSpec | None, outcome: Outcome, detail: str) -> CollectedPod:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.cluster.cluster_facts import ClusterFacts, Sidecar, gather_cluster, is_of_gang
+from trainbench.cluster.cluster_facts import ClusterFacts, gather_cluster, is_of_gang
 from trainbench.cluster.installation_facts import (
     AirflowFacts,
     ChannelFacts,
@@ -25,7 +25,6 @@ from trainbench.cluster.installation_facts import (
     channel_facts,
     history_facts,
     image_facts,
-    sidecar,
     store_facts,
     unsent_facts,
 )
@@ -87,7 +86,7 @@ def gather_facts(
         airflow = _answer(lambda: airflow_facts(settings)) if asks_airflow else None
         cluster = _answer(opened)
         usable = settings.model_copy(update={"pod_template": None}) if template_fault else settings
-        reads["cluster"] = lambda: _cluster_facts(cluster, usable, planned, airflow)
+        reads["cluster"] = lambda: _cluster_facts(cluster, usable, planned)
     return Facts(
         settings=settings,
         has_plan=bool(planned),
@@ -130,11 +129,10 @@ def _template_fault(settings: Settings) -> str | None:
     return None
 
 
-def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests, airflow: Any) -> Any:
+def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests) -> Any:
     if isinstance(cluster, Unknown):
         return cluster
-    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar({}, settings.image)
-    return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet), added)
+    return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet))
 
 
 def _answer(read: Read) -> Any:

@@ -58,7 +58,7 @@ def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
             "deferred pods fail with 'mutually exclusive'",
             "unset KUBECONFIG where Airflow runs",
         )
-    return ok("connection", f"{name}, results are fetched by {airflow.sidecar.image}")
+    return ok("connection", name)
 
 
 def _interpreter(facts: Facts) -> Check:

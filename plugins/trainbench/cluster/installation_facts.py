@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import as_file, files
@@ -15,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.cluster.cluster_facts import Sidecar
 from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
 from trainbench.core.formats import one_line
 from trainbench.pods.local_pods import LocalImage
-from trainbench.pods.manifests import CONTAINER_SECURITY
 from trainbench.results.artefacts import open_store
 from trainbench.settings.channels import Channel
 from trainbench.settings.environment import Settings
@@ -38,13 +34,10 @@ class Unknown(Frozen):
 
 
 class AirflowFacts(Frozen):
-    """Facts of Airflow. `sidecar`: the container that fetches results, as the connection sets it."""
-
     version: str | None
     provider: str | None
     connection_id: str
     kube_config_path: str | None
-    sidecar: Sidecar
 
 
 class StoreFacts(Frozen):
@@ -96,26 +89,7 @@ def airflow_facts(settings: Settings) -> AirflowFacts:
         provider=_installed(PROVIDER),
         connection_id=settings.kubernetes_connection,
         kube_config_path=hook._get_field("kube_config_path"),
-        sidecar=sidecar(
-            {
-                "image": hook.get_xcom_sidecar_container_image(),
-                "resources": hook.get_xcom_sidecar_container_resources(),
-                "securityContext": hook.get_xcom_sidecar_container_security_context(),
-            },
-            settings.image,
-        ),
     )
-
-
-def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
-    """The sidecar as our operator adds it: our image with our pods' security, unless the connection sets others."""
-    from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
-    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
-
-    given = {name: json.loads(value) if _is_json(name, value) else value for name, value in extras.items() if value}
-    ours = {"image": image, "securityContext": CONTAINER_SECURITY}
-    container = {**ApiClient().sanitize_for_serialization(PodDefaults.SIDECAR_CONTAINER), **ours, **given}
-    return Sidecar(image=container["image"], container=container)
 
 
 def channel_facts(settings: Settings) -> tuple[ChannelFacts, ...]:

@@ -2,23 +2,185 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import changed_fields, value_text
+from trainbench.comparison.entries import MeasuredRuns, changed_fields, value_text
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
-from trainbench.comparison.measured_runs import MeasuredRuns
-from trainbench.comparison.speedups import SpeedUp, paired_runs, runs_with_throughput, speed_up
 from trainbench.core.formats import figure, percent
+from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
+from trainbench.judging import noise
+from trainbench.judging.noise import Noise, Run
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.quote import savings
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
+from trainbench.results.readings import is_measured
+
+ALPHA = 0.05  # share of campaigns of equal noise in which a configuration is left out
+PRIOR_DEGREES = 1  # of the other configurations' noise in that of one comparison
+
+Runs = Mapping[str, Sequence[Run]]  # node -> the runs of one configuration there, in the order of the rounds
+
+
+def half_width(base: Runs, other: Runs, beside: Sequence[Runs]) -> float | None:
+    """Half-width of the 99 % interval of the mean log ratio; None: nothing was repeated. All three have the same rounds
+    on the same nodes; `beside`: the other configurations.
+    """
+    num_pairs = sum(map(len, base.values()))
+    estimates = [one for one in (_between(base, other, beside), _within(base, other)) if one]
+    return max((one.half_width(2 / num_pairs) for one in estimates), default=None)
+
+
+def _within(base: Runs, other: Runs) -> Noise | None:
+    """None: the windows of one of the two say nothing."""
+    first, second = (noise.within_runs(list(runs.values())) for runs in (base, other))
+    if first is None or second is None:
+        return None
+    variances, degrees = (first.sd**2, second.sd**2), (first.degrees_of_freedom, second.degrees_of_freedom)
+    total = sum(variances)
+    spread = sum(variance**2 / df for variance, df in zip(variances, degrees, strict=True))
+    return Noise(math.sqrt(total / 2), math.floor(total**2 / spread) if spread else sum(degrees))
+
+
+def _between(base: Runs, other: Runs, beside: Sequence[Runs]) -> Noise | None:
+    own, alike = _residual([base, other]), _alike([base, other, *beside])
+    pooled = _residual(alike)
+    if own is None or pooled is None or not all(any(one is member for one in alike) for member in (base, other)):
+        return own
+    degrees = pooled.degrees_of_freedom - own.degrees_of_freedom
+    if not degrees:  # nothing is beside them
+        return own
+    others = max(pooled.degrees_of_freedom * pooled.sd**2 - own.degrees_of_freedom * own.sd**2, 0.0) / degrees
+    total = PRIOR_DEGREES + own.degrees_of_freedom
+    return Noise(math.sqrt((PRIOR_DEGREES * others + own.degrees_of_freedom * own.sd**2) / total), total)
+
+
+def _alike(configurations: Sequence[Runs]) -> Sequence[Runs]:
+    """Those whose noise between runs does not stand out; two at least."""
+    from scipy.special import fdtrc
+
+    alike = list(configurations)
+    while len(alike) > 2 and (all_ := _residual(alike)):
+        # Without the one with the largest mean square the least is left.
+        rests = [(rest, i) for i in range(len(alike)) if (rest := _residual([*alike[:i], *alike[i + 1 :]]))]
+        rest, i = min(rests, key=lambda pair: pair[0].sd)
+        df = all_.degrees_of_freedom - rest.degrees_of_freedom
+        squares = all_.degrees_of_freedom * all_.sd**2 - rest.degrees_of_freedom * rest.sd**2
+        ratio = max(squares, 0.0) / df / max(rest.sd, noise.MIN_SD) ** 2  # never below 0 but for rounding
+        if len(alike) * fdtrc(df, rest.degrees_of_freedom, ratio) >= ALPHA:
+            break
+        del alike[i]
+    return alike
+
+
+def _residual(configurations: Sequence[Runs]) -> Noise | None:
+    """Noise between runs, what a round does to all and what a configuration is taken out, pooled over the nodes."""
+    tables = [[runs[node] for runs in configurations] for node in configurations[0]]
+    nodes = [one for table in tables if (one := noise.between_runs(table, rounds_are_shared=True))]
+    degrees = sum(one.degrees_of_freedom for one in nodes)
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in nodes)
+    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+
+
+UNEVEN = 0.2  # from here on the interval's sides differ so much that one figure would mislead
+
+
+class SpeedUp(NamedTuple):
+    """`log_half_width`: of the ratio's logarithm, 99 %; None: nothing was repeated."""
+
+    ratio: float
+    log_half_width: float | None
+    num_pairs: int
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the ratio differs from 1 by more than the noise; False where the noise is not known."""
+        return self.log_half_width is not None and abs(math.log(self.ratio)) > self.log_half_width
+
+    @property
+    def half_width(self) -> float | None:
+        """Half-width of the ratio's 99 % interval, on its wider side."""
+        return None if self.log_half_width is None else self.ratio * math.expm1(self.log_half_width)
+
+    def scaled(self, factor: float) -> SpeedUp:
+        return self._replace(ratio=self.ratio * factor)
+
+    def text(self) -> str:
+        """ "1.88x ± 0.02", with a decimal more where it is known so well; "1.84x (0.92x to 3.70x)" where it is not, or
+        where the wider side would include 1, which the interval does not.
+        """
+        wide = self.half_width
+        if wide is None:
+            return f"{self.ratio:.2f}x"
+        is_at_edge = self.is_beyond_noise and abs(self.ratio - 1) <= wide
+        if self.log_half_width is not None and (is_at_edge or self.log_half_width > UNEVEN):
+            low, high = (self.ratio * math.exp(side * self.log_half_width) for side in (-1, 1))
+            return f"{self.ratio:.2f}x ({low:.2f}x to {high:.2f}x)"
+        decimals = 3 if wide < 0.01 else 2
+        return f"{self.ratio:.{decimals}f}x ± {max(wide, 0.001):.{decimals}f}"
+
+
+def runs_with_throughput(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
+    """The runs that measured a throughput, without failed runs and drills."""
+    return tuple(filter(is_measured, results))
+
+
+def speed_up(
+    base: Sequence[RunResult], other: Sequence[RunResult], beside: Iterable[Sequence[RunResult]] = ()
+) -> SpeedUp | None:
+    """Samples/s of `other` over those of `base`; None where they share no round of a node. All are good runs; `beside`:
+    those of further configurations, whose noise counts where they ran in all rounds that both share.
+    """
+    before, after = _by_round(base), _by_round(other)
+    shared = sorted(before.keys() & after.keys())
+    if not shared:
+        return None
+    ratio = math.exp(statistics.fmean(math.log(after[key].rate / before[key].rate) for key in shared))
+    complete = [runs for results in beside if (runs := _by_round(results)).keys() >= set(shared)]
+    first, second, *others = [
+        grouped((node, runs[node, round_]) for node, round_ in shared) for runs in (before, after, *complete)
+    ]
+    return SpeedUp(ratio, half_width(first, second, others), len(shared))
+
+
+def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
+    """The runs of each in rounds and on nodes of both, so that no difference between nodes enters."""
+    rounds = _by_round(base).keys() & _by_round(other).keys()
+    return tuple(
+        tuple(r for r in runs if (r.spec.identity.node, r.spec.identity.round) in rounds) for runs in (base, other)
+    )
+
+
+def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
+    """The noise of good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
+    of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
+    by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
+    estimates = [estimate for runs in by_node.values() if (estimate := noise.estimate(runs))]
+    degrees = sum(one.degrees_of_freedom for one in estimates)
+    if not degrees:
+        return None
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in estimates)
+    return noise.Noise(math.sqrt(squares / degrees), degrees)
+
+
+def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], noise.Run]:
+    return {(r.spec.identity.node, r.spec.identity.round): _run(r) for r in results if r.performance.samples_per_second}
+
+
+def _run(result: RunResult) -> noise.Run:
+    performance = result.performance
+    windows = tuple(window.samples_per_second for window in performance.windows)
+    return noise.Run(result.spec.identity.round, performance.samples_per_second or 0.0, windows)
+
 
 WORTH_PCT = 1.0  # smaller differences do not matter, however certain
 TELLING_PCT = 5.0  # larger noise hides differences that matter

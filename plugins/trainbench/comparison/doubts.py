@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
-from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import Entry, entries, world_sizes
+from trainbench.comparison.entries import Entry, entries, work_groups, world_sizes
 from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
 from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import Finding, Level

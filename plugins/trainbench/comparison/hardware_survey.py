@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,16 +11,24 @@ from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.comparison.comparable import by_placed_work
+from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, runs_with_throughput
+from trainbench.comparison.entries import MeasuredRuns, by_placed_work
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
-from trainbench.comparison.measured_runs import MeasuredRuns
-from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, runs_with_throughput
+from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
-from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, USD_PER_1000_SAMPLES
+from trainbench.core.tables import Column, Table, make_table, text, text_columns
+from trainbench.figure_catalogue.run_figures import (
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+    USD_PER_1000_SAMPLES,
+    USD_PER_GPU_HOUR,
+)
+from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped
-from trainbench.prices.price_tables import name_parts
+from trainbench.prices.price_tables import ListPrice, list_price, name_parts
+from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
@@ -216,3 +224,207 @@ def _left_out(skip: Skipped, gpu: str) -> SurveyCell:
         num_failed=0,
         why_not=skip.reason,
     )
+
+
+NO_PURCHASE_PRICE = "it has no list price: give its price in purchase_usd"
+NO_PURCHASE_PRICES = "cannot be answered: these GPUs have no list price: give their prices in purchase_usd"
+OWNED = "What a budget buys, owned"
+OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
+
+
+def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
+    """For each work the hardware that is cheapest per sample, and how far each budget goes on it."""
+    works = grouped((cell.work, cell) for cell in cells)
+    rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
+
+    def budget_column(budget_usd: float) -> Column[tuple[str, list[SurveyCell], SurveyCell | None]]:
+        return BUDGET.column(
+            lambda row: _rented(budget_usd, row[1], row[2], wanted), f"{usd(budget_usd)} buys", is_number=False
+        )
+
+    return make_table(
+        rows,
+        (
+            text("work", lambda row: row[0]),
+            text("cheapest GPU", lambda row: row[2].hardware if row[2] else NA),
+            USD_PER_1000_SAMPLES.column(lambda row: row[2].usd_per_1m_samples if row[2] else None, "per 1M samples"),
+            *map(budget_column, wanted.budgets_usd),
+        ),
+        notes=(
+            f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on the GPU or GPUs named. "
+            "Start-up and storage are left out; more GPUs take less time, at the efficiency that a scaling study "
+            "measures. A GPU costs its share of its instance, although some providers rent only whole instances.",
+            *price_notes(cells),
+        ),
+        title="What a budget buys, rented",
+    )
+
+
+def _cheapest(cells: Sequence[SurveyCell]) -> SurveyCell | None:
+    """The cell that is cheapest per sample; None where no price is known."""
+    priced = [cell for cell in cells if cell.usd_per_1m_samples]
+    return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
+
+
+def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | None, wanted: ComparisonParams) -> str:
+    if best is None:
+        return f"cannot be answered: no price for {' or '.join(dict.fromkeys(cell.gpu for cell in cells))}"
+    # Budget / price of a sample; over samples/s it is the time.
+    assert best.usd_per_1m_samples is not None, "only priced cells are compared"
+    assert best.samples_per_s is not None, "only measured cells have a price"
+    samples = budget_usd / best.usd_per_1m_samples * 1e6
+    hours = samples / best.samples_per_s / 3600
+    time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
+    return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / wanted.epoch_samples, 3)} epochs, {time}"
+
+
+def price_notes(cells: Sequence[SurveyCell]) -> tuple[str, ...]:
+    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    prices: dict[str, RunCost | None] = {}
+    for cell in cells:
+        prices[cell.gpu] = prices.get(cell.gpu) or cell.price
+    return tuple(_price_note(gpu, price) for gpu, price in prices.items())
+
+
+def _price_note(gpu: str, price: RunCost | None) -> str:
+    if price is None:
+        return f"No price of {gpu} is known: it is compared by speed only."
+    as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+    text_of_price = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
+    if not (apart := price.price_spread):
+        return text_of_price
+    low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
+    return (
+        f"{text_of_price} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+        f"({apart.high_offer}); costs scale with it."
+    )
+
+
+def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
+    """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
+    if not cells:
+        return Table(columns=())
+    if not any(purchase_price(cell.gpu, wanted) for cell in cells):
+        return make_table([("any", NO_PURCHASE_PRICES, NA)], OWNED_COLUMNS, title=OWNED)
+    work = _common_work(cells)
+    of_work = [cell for cell in cells if cell.work == work]
+    return make_table(
+        [_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd],
+        OWNED_COLUMNS,
+        notes=(
+            f"By {work}, the work that most kinds of GPU ran. Each GPU, or each group that was measured together, "
+            "works on its own: no loss by communication between them.",
+            *_left_out_gpus(cells, of_work, wanted),
+            *purchase_notes(of_work, wanted),
+        ),
+        title=OWNED,
+    )
+
+
+def _left_out_gpus(
+    cells: Sequence[SurveyCell], of_work: Sequence[SurveyCell], wanted: ComparisonParams
+) -> Iterator[str]:
+    """Kinds of GPU that cannot be chosen, and why."""
+    ran = {cell.gpu for cell in of_work}
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
+        yield f"Left out, because this work was not measured on them: {listing(others)}."
+    if unpriced := [gpu for gpu in dict.fromkeys(cell.gpu for cell in of_work) if not purchase_price(gpu, wanted)]:
+        yield f"Left out, without a list price or one in purchase_usd: {listing(unpriced)}."
+
+
+def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: ComparisonParams) -> tuple[str, str, str]:
+    priced = [(cell, bought.usd) for cell in cells if (bought := purchase_price(cell.gpu, wanted))]
+    if not priced:
+        return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
+    groups = [(int(budget_usd // (price * cell.num_gpus)), cell, price) for cell, price in priced]
+    number, cell, price = max(groups, key=lambda group: group[0] * (group[1].tokens_per_s or 0.0))
+    if not number:
+        cell, price = min(priced, key=lambda item: item[1] * item[0].num_gpus)
+        return (
+            usd(budget_usd),
+            f"none: the cheapest with a price is {cell.hardware} at {usd(price * cell.num_gpus)}",
+            NA,
+        )
+    each = f" in groups of {cell.num_gpus} by {cell.strategy}" if cell.num_gpus > 1 else ""
+    rate = figure(number * (cell.tokens_per_s or 0.0))
+    return usd(budget_usd), f"{number * cell.num_gpus} x {cell.gpu} at {usd(price)}{each}", f"{rate} tokens/s"
+
+
+def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
+    """One row for each kind of GPU."""
+    first: dict[str, SurveyCell] = {}
+    for cell in cells:
+        first.setdefault(cell.gpu, cell)
+    notes = (
+        f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
+        f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
+        *price_notes(cells),
+        *purchase_notes(cells, wanted),
+    )
+    return make_table(
+        [_choice_row(gpu, cell, wanted) for gpu, cell in first.items()],
+        (
+            text("GPU", lambda row: row[0]),
+            USD_PER_GPU_HOUR.column(lambda row: row[1], "rent per GPU-hour"),
+            RENT_OR_BUY.column(lambda row: row[2]),
+            RENT_OR_BUY.column(lambda row: row[3], "pays above h a month"),
+            RENT_OR_BUY.column(lambda row: row[4], "pays after"),
+            RENT_OR_BUY.column(lambda row: row[5], "choice", is_number=False),
+        ),
+        notes=notes,
+        title="Rent or buy",
+    )
+
+
+def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
+    rent, price = cell.figure(USD_PER_GPU_HOUR), purchase_price(gpu, wanted)
+    capex = price.usd if price else None
+    if rent is None or capex is None:
+        missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
+        return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
+    choice = rent_or_buy(
+        rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
+    )
+    hours = "never" if choice.break_even_hours_per_month is None else figure(choice.break_even_hours_per_month, 3)
+    months = choice.break_even_months
+    if months is None:
+        after = "never"
+    elif months > wanted.life_months:
+        after = f"not in its {figure(wanted.life_months, 3)} months"
+    else:
+        after = f"{figure(months, 3)} months"
+    return gpu, usd(rent), usd(capex), hours, after, choice.why
+
+
+class PurchasePrice(NamedTuple):
+    """US dollars for one GPU. `listed`: the list price that they are; None: given by the user."""
+
+    usd: float
+    listed: ListPrice | None = None
+
+
+def purchase_price(gpu: str, wanted: ComparisonParams) -> PurchasePrice | None:
+    """The given price whose words are all in the GPU's name, of several the one with the most; else its list price."""
+    fitting = [name for name in wanted.purchase_usd if name_parts(name) <= name_parts(gpu)]
+    if fitting:
+        return PurchasePrice(wanted.purchase_usd[max(fitting, key=lambda name: len(name_parts(name)))])
+    listed = list_price(gpu)
+    return PurchasePrice(listed.usd, listed) if listed else None
+
+
+def purchase_notes(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Iterator[str]:
+    """For each kind of GPU with a list price that counts: the price, its date and its source."""
+    for gpu in dict.fromkeys(cell.gpu for cell in cells):
+        price = purchase_price(gpu, wanted)
+        if price and price.listed:
+            yield (
+                f"Purchase of {gpu}: {usd(price.usd)}, list price of {price.listed.as_of}, {price.listed.source}. It "
+                "is that of the bare card at its launch; give what you would pay, with the server, in purchase_usd."
+            )
+
+
+def _common_work(cells: Sequence[SurveyCell]) -> str:
+    on: dict[str, set[str]] = {}
+    for cell in cells:
+        on.setdefault(cell.work, set()).add(cell.gpu)
+    return max(on, key=lambda work: len(on[work]), default="nothing")

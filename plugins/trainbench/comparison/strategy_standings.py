@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from trainbench.comparison.comparable import named_work_groups
-from trainbench.comparison.entries import Entry, entries, is_tie, level_with, tie_sentences, world_sizes
+from trainbench.comparison.entries import (
+    Entry,
+    entries,
+    is_tie,
+    level_with,
+    named_work_groups,
+    tie_sentences,
+    world_sizes,
+)
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, plural, share
 from trainbench.core.tables import Table, make_table, median_run, text

@@ -1,4 +1,4 @@
-"""Facts of the known GPUs and the jobs that fit each, as tables and as docs/gpus.md."""
+"""Facts of the known GPUs and the jobs that fit each, as tables and as docs/internals/gpus.md."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from trainbench.core import markdown
 from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
-from trainbench.cost.job_memory import gpu_memory_bytes
-from trainbench.prices.list_prices import list_price
-from trainbench.prices.price_tables import name_parts, names_gpu
+from trainbench.cost.job_estimates import gpu_memory_bytes
+from trainbench.prices.price_tables import list_price, name_parts, names_gpu
 
 HEAD = """\
 # GPUs: facts, and what fits each
 
 This page is written by `pytest --golden tests/unit/cost/test_gpu_fit.py`; `trainbench gpus` prints the same, and
-`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](sizing.md) has the formula and its
-errors, [cost.md](cost.md) the prices.
+`trainbench gpus A10` one GPU with the memory that each job needs. [sizing.md](sizing.md) has the
+formula and its errors, [cost.md](../cost.md) the prices.
 
 """
 
@@ -67,8 +66,8 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
             "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
             "Bandwidth and TDP of A10 and L4 were compared with pages of third parties, not with the data sheets.",
-            "List price: NVIDIA's for the bare card at its launch (docs/cost.md has dates and sources); data-center "
-            "GPUs have none.",
+            "List price: NVIDIA's for the bare card at its launch (docs/internals/cost.md has dates and sources); "
+            "data-center GPUs have none.",
         ),
     )
 
@@ -141,5 +140,5 @@ def _named(models: Sequence[str]) -> str:
 
 
 def document() -> str:
-    """docs/gpus.md."""
+    """docs/internals/gpus.md."""
     return HEAD + "\n".join(markdown.section(made) for made in (facts_table(), fits_table()))

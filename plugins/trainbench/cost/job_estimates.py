@@ -1,4 +1,4 @@
-"""Estimates of a training job: one for each measured kind of run, or one by formula."""
+"""Time, memory and cost of a training job before it runs, at every price of its GPU: by measurement or formula."""
 
 from __future__ import annotations
 
@@ -9,22 +9,268 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import count, figure, listing
-from trainbench.core.number_checks import positive
+from trainbench.core.formats import count, duration, figure, listing, share, usd
+from trainbench.core.number_checks import QuantityError, positive, used_share
+from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.core.user_error import UserError
-from trainbench.cost.estimate import Estimate, TrainingJob, estimate
-from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
-from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
-from trainbench.exchange.comparison_rows import ComparisonRow
-from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
+from trainbench.exchange.result_files import ComparisonRow
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
+from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible_reason, spec_of
-from trainbench.prices.price_tables import Price, name_parts
-from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing
+from trainbench.prices.price_import import ImportedPrices
+from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price, name_parts, names_gpu
+from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing, Quote, quotes, work_hours
+
+SHOWN_FROM_GB = 0.1  # less is not worth a clause
+
+
+class MemoryFit(Frozen):
+    """The memory need against a GPU, in GB of 1e9 bytes. `fits` None: the GPU's memory is unknown."""
+
+    need_gb: float
+    paged_gb: float = 0.0  # of the need: states of the paged optimizer, which the driver may move to the host
+    gpu_gb: float | None
+    fits: bool | None
+    smallest_gpu: str | None
+    sentence: str
+
+
+def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
+    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md."""
+    memory = gpu_memory_bytes(gpu_name)
+    need = memory_need_bytes(spec, memory)
+    need_gb, paged_gb = need.with_paged / 1e9, need.paged / 1e9
+    smallest = smallest_gpu(spec)
+    fits = None if memory is None else need_gb * 1e9 <= memory * USABLE_SHARE
+    return MemoryFit(
+        need_gb=need_gb,
+        paged_gb=paged_gb,
+        gpu_gb=None if memory is None else memory / 1e9,
+        fits=fits,
+        smallest_gpu=smallest,
+        sentence=_sentence(need_gb, paged_gb, gpu_name, memory, fits, smallest),
+    )
+
+
+def gpu_memory_bytes(gpu_name: str | None) -> int | None:
+    """Memory of a GPU in bytes by its NVML name, from data sheets; None for an unknown GPU, also for a MIG slice and
+    for another form of a known one, such as the H100 NVL, which has 94 GB.
+    """
+    fitting = {name: gib for name, gib in GPU_MEMORY_GIB.items() if names_gpu(name, gpu_name or "")}
+    known = [(len(name_parts(name)), gib) for name, gib in fitting.items()]
+    return max(known)[1] * 2**30 if known else None
+
+
+def _sentence(
+    need_gb: float, paged_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None
+) -> str:
+    need = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
+    if paged_gb >= SHOWN_FROM_GB:
+        need += f", {figure(paged_gb, 3)} GB of it for the paged optimizer"
+    least = (
+        f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"
+    )
+    if memory is None or fits is None:
+        unknown = f"; the memory of {gpu_name} is not known" if gpu_name else ""
+        return f"{need}{unknown}; {least}."
+    usable_gb = memory * USABLE_SHARE / 1e9
+    usable = f"{figure(usable_gb, 3)} GB of the {figure(memory / 1e9, 3)} GB of {gpu_name} are usable"
+    if fits:
+        return f"{need}: it fits, {usable}."
+    pages = ""
+    if need_gb - paged_gb <= usable_gb:
+        pages = " It runs only while the driver moves states of the optimizer to the host, which costs time."
+    return (
+        f"{need}: it does not fit, {usable}; {least}.{pages} Choose a smaller micro-batch, checkpointing, a strategy "
+        "that shards or a leaner recipe."
+    )
+
+
+class Rate(Frozen):
+    """Samples per second of all GPUs together, with the source of the figure."""
+
+    samples_per_s: float
+    num_gpus: int
+    source: str  # a phrase
+
+
+def measured_rate(row: ComparisonRow) -> Rate:
+    """The median of the row's runs."""
+    runs = f"the median of {count(row.num_runs, 'run')}" if row.num_runs > 1 else "one run"
+    apart = "" if row.apart_pct is None else f", ± {share(row.apart_pct)} ({row.apart_from})"
+    return Rate(
+        samples_per_s=row.samples_per_s,
+        num_gpus=row.num_gpus or row.num_ranks,
+        source=f"measured: {runs} of {row.name}{apart}",
+    )
+
+
+def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
+    """The rate on a number of GPUs that was not measured: rate per GPU x GPUs x efficiency. Raises QuantityError."""
+    per_gpu = rate.samples_per_s / rate.num_gpus
+    share_kept = used_share(efficiency, "scaling efficiency")
+    return Rate(
+        samples_per_s=per_gpu * positive(num_gpus, "number of GPUs") * share_kept,
+        num_gpus=num_gpus,
+        source=(
+            f"{rate.source}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
+            f"efficiency of {share(100 * share_kept)}"
+        ),
+    )
+
+
+def given_rate(samples_per_s: float, num_gpus: int) -> Rate:
+    """The given rate, checked. Raises QuantityError."""
+    return Rate(
+        samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, source="given, of all GPUs together"
+    )
+
+
+def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
+    """The rate by formula: MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also
+    where the GPU's peak is unknown.
+    """
+    # The FLOP/s that the job reaches, over the FLOPs of a sample.
+    mfu = used_share(mfu_pct / 100, "MFU / 100")
+    peak = peak_tflops(gpu_name, spec.work.precision)
+    if peak is None:
+        known = ", ".join(PEAK_TFLOPS)
+        raise QuantityError(
+            f"the peak of '{gpu_name}' in {spec.work.precision} is not known: name the GPU as NVML does, with words "
+            f"such as {known}; or give samples/s"
+        )
+    flops = flops_per_token(
+        spec.work.shape,
+        spec.work.recipe,
+        spec.work.seq_length,
+        spec.work.lora,
+        spec.work.gradient_checkpointing is True,
+    )
+    per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
+    return Rate(
+        samples_per_s=mfu * peak * 1e12 * spec.placement.world_size / per_sample,
+        num_gpus=spec.placement.world_size,
+        source=(
+            f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
+            f"({spec.work.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
+        ),
+    )
+
+
+class TrainingJob(Frozen):
+    """A training job. `gpu`: its NVML name; None: unknown. `num_samples`: of one epoch."""
+
+    work: str
+    gpu: str | None
+    num_gpus: int
+    num_samples: int
+    epochs: float = 1.0
+
+
+class Estimate(Frozen):
+    """The estimate. None: unknown, and `missing` names the data it needs. `num_samples`: over all epochs."""
+
+    work: str
+    gpu: str | None
+    num_gpus: int
+    num_samples: int
+    samples_per_s: float | None
+    rate_from: str | None
+    hours: float | None
+    memory: MemoryFit | None
+    offers: tuple[Quote, ...]  # cheapest first
+    assumptions: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def estimate(
+    job: TrainingJob,
+    rate: Rate | None,
+    prices: Sequence[Price],
+    pricing: Pricing,
+    today: date,
+    memory: MemoryFit | None = None,
+) -> Estimate:
+    """Time and cost of the job at each price. Raises QuantityError for a bad number of samples, epochs or dollars."""
+    positive(job.num_gpus, "number of GPUs")
+    all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
+    samples_per_s = rate.samples_per_s if rate else None
+    offers = quotes(job.gpu, prices, pricing, today, job.num_gpus, samples_per_s, all_samples)
+    notes = []
+    if rate is None:
+        notes.append(
+            "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
+        )
+    if not offers:
+        kind = "spot price" if pricing.basis is Basis.SPOT else "price"
+        of = f" of {job.gpu}" if job.gpu else ", because no GPU is named"
+        notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
+    return Estimate(
+        work=job.work,
+        gpu=job.gpu,
+        num_gpus=job.num_gpus,
+        num_samples=all_samples,
+        samples_per_s=samples_per_s,
+        rate_from=rate.source if rate else None,
+        hours=work_hours(all_samples, samples_per_s) if samples_per_s else None,
+        memory=memory,
+        offers=offers,
+        assumptions=_assumptions(job, rate, pricing, offers),
+        missing=tuple(notes),
+    )
+
+
+def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: Sequence[Quote]) -> tuple[str, ...]:
+    notes = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
+    if rate:
+        notes.append(
+            f"Rate: {rate.source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."
+        )
+    match pricing.basis:
+        case Basis.SPOT if pricing.interruptions is None:
+            notes.append("Spot: no interruption is counted.")
+        case Basis.SPOT if pricing.interruptions:
+            cut = pricing.interruptions
+            notes.append(
+                f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
+                f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
+                f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
+                "time."
+            )
+            if any(offer.instances > 1 for offer in offers):
+                notes.append("While one instance is waited for, the others stay billed.")
+        case Basis.OWNED if pricing.ownership:
+            own = pricing.ownership
+            notes.append(
+                f"Owned: {_purchase(own, job.gpu)}, {figure(own.life_years, 3)} years, at work "
+                f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
+                f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
+            )
+    if any(offer.instances > 1 for offer in offers):
+        notes.append("Several instances: the rate holds only if the network between them is fast enough.")
+    if any(offer.billed_gpus > job.num_gpus for offer in offers):
+        notes.append(f"Whole instances are billed: some have more than the job's {count(job.num_gpus, 'GPU')}.")
+    if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
+        notes.append("List prices, before discounts, taxes, disks and traffic.")
+    return tuple(notes)
+
+
+def _purchase(own: Ownership, gpu_name: str | None) -> str:
+    """ "$3,500.00 a GPU"; of a list price also its date and source."""
+    listed = list_price(gpu_name or "")
+    if own.purchase_usd is not None or listed is None:
+        return f"{usd(own.purchase_usd)} a GPU"
+    return f"{usd(listed.usd)} a GPU (the bare card's list price of {listed.as_of}, {listed.source})"
+
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
 
@@ -60,7 +306,9 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
                 f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
             ) from None
         _none(details, f"a price of {price}")
-        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=_finite(usd_per_gpu_hour))
+        if not 0 < usd_per_gpu_hour < 1e6:
+            raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
+        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
     try:
         match Basis(price):
             case Basis.OWNED:
@@ -177,7 +425,99 @@ def _none(details: Mapping[str, str], what: str) -> None:
         raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
 
 
-def _finite(usd_per_gpu_hour: float) -> float:
-    if not 0 < usd_per_gpu_hour < 1e6:
-        raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
-    return usd_per_gpu_hour
+MAX_OFFERS = 30  # of one table; --json has all
+
+
+def prices_table(prices: Sequence[Price], today: date) -> Table:
+    """The price table in its order: of rows that fit a GPU equally well the first counts. Notes list sources."""
+    sources = {source: number for number, source in enumerate(dict.fromkeys(price.source for price in prices), 1)}
+    num_stale = sum(price.is_stale(today) for price in prices)
+    notes = ["USD per GPU-hour: the instance's price / its GPUs, before discounts and taxes."]
+    if num_stale:
+        notes.append(f"STALE: older than {STALE_AFTER_DAYS} days ({count(num_stale, 'price')}).")
+    return make_table(
+        prices,
+        (
+            text("GPU", lambda price: price.gpu),
+            text("provider", lambda price: price.provider),
+            text("instance", lambda price: price.instance),
+            text("region", lambda price: price.region),
+            integer("GPUs", lambda price: price.gpus_per_instance),
+            USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour, "per GPU-h"),
+            USD_PER_GPU_HOUR.column(lambda price: price.spot_usd_per_gpu_hour, "spot"),
+            text("as of", lambda price: str(price.as_of or "given")),
+            text("days", lambda price: str(price.age_days(today)), is_number=True),
+            text("source", lambda price: f"[{sources[price.source]}]"),
+            text(
+                "", lambda p: " ".join(filter(None, ["yours" if p.own else "", "STALE" if p.is_stale(today) else ""]))
+            ),
+        ),
+        tone=lambda price: Tone.WARN if price.is_stale(today) else Tone.PLAIN,
+        notes=(*notes, *(f"[{number}] {source}" for source, number in sources.items())),
+        title=count(len(prices), "price"),
+    )
+
+
+def price_row(price: Price, today: date) -> dict[str, Any]:
+    """A row of the price table as JSON."""
+    return price.model_dump(mode="json") | {
+        "usd_per_gpu_hour": price.usd_per_gpu_hour,
+        "spot_usd_per_gpu_hour": price.spot_usd_per_gpu_hour,
+        "age_days": price.age_days(today),
+        "stale": price.is_stale(today),
+    }
+
+
+def skipped_table(imported: ImportedPrices) -> Table:
+    return make_table(
+        imported.skipped,
+        (
+            integer("rows", lambda skip: skip.count),
+            text("for example", lambda skip: f"line {listing(map(str, skip.rows))}"),
+            text("why left out", lambda skip: skip.reason),
+        ),
+        title="Left out",
+    )
+
+
+def estimate_table(estimate: Estimate) -> Table:
+    """One row for each price that fits the GPU, cheapest first."""
+    more, gpus = len(estimate.offers) - MAX_OFFERS, count(estimate.num_gpus, "GPU")
+    gpus += f" ({estimate.gpu})" if estimate.gpu else ""
+    return make_table(
+        estimate.offers[:MAX_OFFERS],
+        (
+            text("provider", lambda o: o.provider if o.basis is not Basis.SPOT else f"{o.provider}, spot"),
+            text("instance", lambda o: o.instance if o.instances == 1 else f"{o.instances} x {o.instance}"),
+            text("region", lambda offer: offer.region),
+            integer("GPUs paid", lambda offer: offer.billed_gpus),
+            USD_PER_GPU_HOUR.column(lambda offer: offer.usd_per_gpu_hour),
+            EXAMPLE_TIME.column(lambda offer: None if offer.hours is None else offer.hours * 3600),
+            RUN_USD.column(lambda offer: offer.usd),
+            USD_PER_1000_SAMPLES.column(lambda offer: offer.usd_per_1000_samples),
+            text("as of", lambda o: "given" if o.as_of is None else f"{o.as_of}{' STALE' if o.stale else ''}"),
+        ),
+        tone=lambda offer: Tone.WARN if offer.stale else Tone.PLAIN,
+        notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
+        title=f"{estimate.num_samples:,} samples of {estimate.work}, on {gpus}",
+    )
+
+
+def headline(estimate: Estimate) -> str:
+    """ "30,000 samples take 1 h 31 min at 5.500 samples/s and cost $3.64 to $12.40."."""
+    if estimate.hours is None or estimate.samples_per_s is None:
+        return "Neither time nor cost is known."
+    hours = [offer.hours for offer in estimate.offers if offer.hours is not None]  # interruptions included
+    hours = hours or [estimate.hours]
+    taken = (
+        f"{estimate.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
+        f"{figure(estimate.samples_per_s)} samples/s"
+    )
+    paid = [offer.usd for offer in estimate.offers if offer.usd is not None]
+    if not paid:
+        return f"{taken}; their cost is unknown."
+    return f"{taken} and cost {_to(usd(min(paid)), usd(max(paid)))}."
+
+
+def _to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"

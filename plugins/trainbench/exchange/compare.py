@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
-from trainbench.exchange.comparison_rows import ComparisonRow, differences, same_job
+from trainbench.exchange.result_files import ComparisonRow, Gathered, differences, same_job
 from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
     HALF_WIDTH_PCT,
@@ -27,6 +30,8 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.reporting.html import environment
+from trainbench.results.stored_results import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
@@ -107,7 +112,7 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[BrokenFile]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
         {**row.measured.model_dump(mode="json", exclude={"figures"}), **row.measured.figures}
@@ -122,7 +127,7 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mappi
         "rows": sorted(rows, key=lambda row: row["number"]),
         "summary": list(summary(jobs)),
         "notes": list(notes),
-        "left_out": list(left_out),
+        "left_out": left_out,
     }
 
 
@@ -198,7 +203,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     *HEAD,
     text("strategy", lambda row: row.measured.strategy or NA),
     text("batch", lambda row: _batch(row.measured), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
+    SAMPLES_PER_SECOND.own(row=attrgetter("measured"), has_bar=True),
     HALF_WIDTH_PCT.column(
         lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
     ),
@@ -326,3 +331,28 @@ def _called(row: RankedRow) -> str:
         f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else f"{measured.size} on {measured.hardware}"
     )
     return f"row {row.number} ({measured.name}: {', '.join(filter(None, [measured.strategy, size]))})"
+
+
+MAX_BROKEN = 50
+
+
+def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
+    """The page. `folder`: the page's folder, from which rows link to their raw files."""
+    rows = [row for job in jobs for row in job.rows]
+    template = environment().get_template("compare.html.j2")
+    return template.render(
+        title=f"{len(rows)} results compared" if len(rows) != 1 else "1 result",
+        summary=summary(jobs),
+        jobs=[{"speed": speed, "cost": cost} for speed, cost in tables_of_jobs(jobs)],
+        num_left_out=max(0, len(jobs) - MAX_JOBS),
+        # Row number -> its raw file; of several runs the first.
+        links={str(row.number): _link(row.measured.addresses[0], folder) for row in rows},
+        notes=gathered.notes,
+        broken=gathered.broken[:MAX_BROKEN],
+        num_broken=len(gathered.broken),
+    )
+
+
+def _link(address: str, folder: Path) -> str:
+    """Link a file that is not on this machine by its URL."""
+    return address if "://" in address else quote(os.path.relpath(address, folder))

@@ -8,16 +8,40 @@ history that has later nights keeps its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from trainbench.exchange.imported import imported_campaign
+from bench_image.contract.result import RunResult
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store
-from trainbench.results.campaign import IMPORTED, Campaign
+from trainbench.results.campaign import IMPORTED, IMPORTED_SUITE, Campaign
+from trainbench.results.fault_isolation import FaultIsolation
+from trainbench.results.priced_runs import price_runs
 from trainbench.results.store_files import StoreError
 from trainbench.results.stored_results import BrokenFile
+
+
+def imported_campaign(results: Sequence[RunResult]) -> Campaign:
+    """The results of one import, at the prices of this installation."""
+    spec, priced = results[0].spec, price_runs(results, None, FaultIsolation())
+    return Campaign(
+        campaign_id=spec.identity.campaign_id,
+        suite=IMPORTED_SUITE,
+        title=f"{spec.work.model} {spec.work.recipe}, imported",
+        started_at=min(result.started_at for result in results),
+        finished_at=max(result.finished_at for result in results),
+        params={},
+        skipped=(),
+        results=priced.results,
+        groups=(),
+        history=(),
+        findings=(),
+        costs=priced.costs,
+        campaign_kind=CampaignKind.STRATEGIES,
+    )
+
 
 HEAD_BYTES = 65_536
 # A verdict's own dates are at the start of the file; no line within a text begins this way.

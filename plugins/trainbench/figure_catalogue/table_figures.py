@@ -18,11 +18,11 @@ share_0 = partial(share, decimals=0)
 # fmt: off
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
     "tokens/s / (nodes x GPUs per node)",
-    "trainbench.reporting.strategy_tables._table",
+    "trainbench.reporting.comparison_sections._table",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
-    "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
+    "weights, gradients, optimizer state and activations by formula (docs/internals/sizing.md)",
     "trainbench.comparison.hardware_survey.predicted_gb",
     "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
 FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
@@ -71,12 +71,12 @@ RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_sec
     "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand")
 SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
-    "(docs/detection.md)",
+    "(docs/internals/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
     also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
-    "trainbench.reporting.strategy_tables._table",
+    "trainbench.reporting.comparison_sections._table",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("of the fastest",))
 PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second, memory.peak_during_training",
@@ -87,20 +87,20 @@ PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
     "samples / (samples/s); x GPUs x price per GPU-hour / 3600",
-    "trainbench.reporting.more_gpus.points_of_work", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
+    "trainbench.reporting.recommendations.points_of_work", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
     also=("they cost",))
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples",
-    "trainbench.reporting.more_gpus._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
+    "trainbench.reporting.recommendations._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
 AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
     "tokens/s / those of the row compared with",
-    "trainbench.reporting.preset_tables._presets",
+    "trainbench.reporting.comparison_sections._presets",
     "test_preset_tables.py::test_the_same_job_with_another_execution_is_compared_and_the_execution_is_named",
 
 )
 SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, performance.tokens_per_second",
     "geometric mean over the rounds of rate / the baseline's rate in the same round",
-    "trainbench.comparison.speedups.speed_up",
+    "trainbench.comparison.configurations.speed_up",
     "test_speedups.py::test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have",
     also=("per token",))
 RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.tokens_per_second",
@@ -132,7 +132,7 @@ EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_
     write=duration)
 BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
     "budget / cost per sample of the cheapest measured GPU; or GPUs that the purchase prices allow",
-    "trainbench.comparison.recommend.purchase_price",
+    "trainbench.comparison.hardware_survey.purchase_price",
     "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
 RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
@@ -142,29 +142,29 @@ RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase pric
 MEDIAN_INTERVAL = Figure(
     "median_interval", "true median within", "1/s", "costs.json: works.this.samples_per_s_interval",
     "k-th smallest to k-th largest run of the month, k the largest with 1 - 2 P(Binomial(runs, 1/2) < k) >= 95 %",
-    "trainbench.cost.cost_trend.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
+    "trainbench.cost.monthly_cost.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
 OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_tables._cheapest",
+    "trainbench.cost.monthly_report._cheapest",
     "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
     write=share_0)
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
-    "trainbench.cost.cost_trend._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
+    "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("in 2*", "change"),
     write=usd)
 CHANGE_PARTS = Figure("change_parts", "by price", "USD", "costs.json: works.change",
     "difference of prices x mean GPU-hours per 1K samples of both months; difference of those x mean price",
-    "trainbench.cost.cost_trend.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
+    "trainbench.cost.monthly_cost.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("by throughput",),
     write=usd)
 OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.json: prices",
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
-    "trainbench.cost.other_prices.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
+    "trainbench.cost.monthly_cost.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
     also=("the month at this price",))
 WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
-    "trainbench.cost.other_prices.what_if", "test_other_prices.py::test_the_work_at_another_price",
+    "trainbench.cost.monthly_cost.what_if", "test_other_prices.py::test_the_work_at_another_price",
     also=("per 1K samples then", "per 1M tokens then"),
     write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
@@ -173,7 +173,7 @@ ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry
     also=("electricity per 1K samples",))
 EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",
-    "trainbench.comparison.comparable.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
+    "trainbench.comparison.entries.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
     read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
 LEVEL = Figure("level", "level", "text", "performance.windows, performance.samples_per_second",
     "two rates whose difference is within the noise of their runs and windows",

@@ -223,7 +223,7 @@ def parse_levels(text: str, where: str) -> tuple[KnownLevel, ...]:
     """The levels of a TOML text. `where`: its name, for the message. Raises LevelsError."""
     try:
         rows = tomllib.loads(text).get("level", [])
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number too long, too deep
         raise LevelsError(
             f"{where} is no TOML ({error}): correct it, or take the file of `trainbench levels export`"
         ) from None

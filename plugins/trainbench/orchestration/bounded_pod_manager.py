@@ -1,60 +1,34 @@
-"""The provider's pod managers, bounded: limited results, no dependence on logs, no endless wait for dead pods."""
+"""The provider's pod managers, bounded: no dependence on a followed log, no endless wait for dead pods."""
 
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
-from airflow.providers.cncf.kubernetes.utils.container import container_is_completed, get_container_status
+from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
-    EMPTY_XCOM_RESULT,
     AsyncPodManager,
     PodLaunchTimeoutException,
     PodLoggingStatus,
     PodLogsConsumer,
     PodManager,
     PodPhase,
-    XComRetrievalError,
 )
-from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
-from kubernetes.stream import stream, ws_client  # type: ignore[import-untyped]
 from pendulum import DateTime
 from tenacity import stop_after_attempt
 from urllib3 import Retry
 from urllib3.exceptions import ReadTimeoutError
-from websocket import WebSocket, WebSocketException
 
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
-from trainbench.pods.manifests import CONTAINER, XCOM_DIR
-from trainbench.pods.pod_end import PULLS
-from trainbench.pods.time_limits import LOG_SILENCE_S, RESULT_SILENCE_S, due, is_late
+from bench_image.contract.result_lines import is_part
+from trainbench.pods.manifests import CONTAINER
+from trainbench.pods.time_limits import CONNECT_S, LOG_SILENCE_S, due, is_late
 
-FILE = f"{XCOM_DIR}/{XCOM_FILE}"
-# One byte over the limit shows that the result is too large.
-COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
 LOG_PAUSE_S = 30.0  # between two requests for a log that the node did not serve
-END_SIDECAR = "kill -2 $(pgrep -u $(id -u) -f sh)"  # the provider's own command
 POLL_S = 1.0
-SIDECAR_START_S = 60.0  # a program may end before the container beside it, which keeps its result, has started
-CONNECT_S = READ_S = RESULT_SILENCE_S  # of one request to a node, which may accept it and never answer
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log does not describe the pod.
 NOT_OF_THE_LOG = (401, 404)
-
-
-class BoundedWebSocket(WebSocket):
-    """A websocket with a timeout. The Kubernetes client sets none, and the default timeout of the library holds only
-    for connections that its own function makes.
-    """
-
-    def connect(self, url: str, **options: Any) -> None:
-        super().connect(url, **{"timeout": CONNECT_S, **options})  # type: ignore[no-untyped-call]
-
-
-ws_client.WebSocket = BoundedWebSocket
 
 
 class RetryUnlessSilent(Retry):
@@ -103,10 +77,9 @@ def refuse_late(pod: V1Pod) -> None:
 
 
 class BoundedPodManager(PodManager):
-    """A pod manager without five faults of the provider's: that one reads a result of any size into the worker's
-    memory, gives up a healthy pod when its kubelet serves no log for 16 s, ends the sidecar even if it read no result,
-    gives up the result of a program that ended before the sidecar started, and waits without end for a node that
-    accepts a command and never answers.
+    """A pod manager without three faults of the provider's: that one gives up a healthy pod when its kubelet serves no
+    log for 16 s, waits without end for a node that accepts a request and never answers, and waits for containers that
+    others added.
     """
 
     def read_pod(self, pod: V1Pod) -> V1Pod:
@@ -157,62 +130,13 @@ class BoundedPodManager(PodManager):
             time.sleep(POLL_S)
         return True
 
-    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> str:
-        """The result's text. The sidecar ends only after the read, so that a failed read can be repeated."""
-        if not self._has_sidecar(pod):
-            raise XComRetrievalError(f"the sidecar of {pod.metadata.name} that keeps the result does not run")
-        text: str = self.extract_xcom_json(pod)
-        try:
-            self.extract_xcom_kill(pod)
-        except (ApiException, AttributeError) as error:
-            if not ignore_kill_failure:
-                raise
-            self.log.warning("The sidecar of %s runs on until the pod is deleted: %s", pod.metadata.name, error)
-        return text
+    def await_pod_completion(self, pod: V1Pod, *arguments: Any, **options: Any) -> V1Pod:
+        """Wait for our container only: one that a webhook of the cluster added may never end."""
+        return super().await_pod_completion(pod, container_name=CONTAINER, do_xcom_push=True)
 
-    def _has_sidecar(self, pod: V1Pod) -> bool:
-        """Wait until the sidecar runs; False when it has ended, has no image or does not start in time."""
-        gives_up_at = time.monotonic() + SIDECAR_START_S
-        while True:
-            seen = self.read_pod(pod)
-            own = get_container_status(seen, PodDefaults.SIDECAR_CONTAINER_NAME)
-            if own and own.state.running:
-                return True
-            starts = own and own.state.waiting and own.state.waiting.reason not in PULLS
-            if not starts or seen.status.phase in PodPhase.terminal_states or time.monotonic() > gives_up_at:
-                return False
-            time.sleep(POLL_S)
-
-    @generic_api_retry  # type: ignore[untyped-decorator]
-    def extract_xcom_json(self, pod: V1Pod) -> str:
-        """The result's text, at most one byte over the limit; the caller decodes it."""
-        return self._run_in_sidecar(pod, COMMAND)
-
-    def extract_xcom_kill(self, pod: V1Pod) -> None:
-        self._run_in_sidecar(pod, END_SIDECAR)
-
-    def _run_in_sidecar(self, pod: V1Pod, command: str) -> str:
-        """What the command wrote. Raises ApiException if the node breaks the connection or takes longer than READ_S."""
-        running = stream(
-            self._client.connect_get_namespaced_pod_exec,
-            pod.metadata.name,
-            pod.metadata.namespace,
-            container=PodDefaults.SIDECAR_CONTAINER_NAME,
-            command=["/bin/sh", "-c", command],
-            stdin=False,
-            stdout=True,
-            stderr=False,
-            tty=False,
-            _preload_content=False,
-        )
-        with closing(running) as client:
-            try:
-                client.run_forever(timeout=READ_S)
-            except (WebSocketException, OSError) as error:
-                raise ApiException(status=0, reason=f"the connection to the node broke: {error}") from error
-            if client.is_open():
-                raise ApiException(status=0, reason=f"the node did not carry the command out within {READ_S} s")
-            return str(client.read_all())
+    def _log_message(self, message: str, *arguments: Any, **options: Any) -> None:
+        if not is_part(message):
+            super()._log_message(message, *arguments, **options)
 
 
 class BoundedAsyncPodManager(AsyncPodManager):

@@ -63,7 +63,7 @@ def _schedule(settings: Settings, name: str) -> Any:
 @task(task_id="report", outlets=[COSTS])
 def report_costs() -> dict[str, str]:
     """Reads the history, writes the report; returns the files' addresses."""
-    from trainbench.cost.publish import publish, report_on
+    from trainbench.cost.monthly_report import publish, report_on
     from trainbench.history.history import open_history
     from trainbench.params.cost_params import parse_spend_params
     from trainbench.params.refusals import ParamsError

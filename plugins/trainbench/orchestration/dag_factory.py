@@ -45,7 +45,7 @@ def build_node_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_nodes()
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> _at_the_end(released, setups=planned)
-        confirms >> published
+        [confirms, released] >> published  # it may have found results that tasks could not read
         released >> _alert_and_gate(published, settings)
     return dag
 
@@ -61,7 +61,7 @@ def build_comparison_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_comparison()
         released: Any = dag_tasks.release_campaign()
         benchmarks >> _at_the_end(released, setups=planned)
-        benchmarks >> published
+        [benchmarks, released] >> published  # it may have found results that tasks could not read
         released >> _alert_and_gate(published, settings)
     return dag
 

@@ -66,14 +66,14 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_campaign() -> None:
-    """Delete all pods of this DAG run that are left."""
+    """Store the results that the tasks could not read, and delete all pods of this DAG run that are left."""
     context = get_current_context()
     _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
 
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
-    """Delete all pods of a gang that are left."""
+    """Store the results that the tasks could not read, and delete all pods of a gang that are left."""
     _release(GANG, prepared[0]["metadata"]["labels"][GANG])
 
 
@@ -83,24 +83,29 @@ def _release(label: str, value: str) -> None:
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
         from trainbench.orchestration.pod_deletion import delete_pods
+        from trainbench.orchestration.rescue import rescue
+        from trainbench.results.artefacts import open_store
 
         client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
-        deleted = delete_pods(client, settings.namespace, installation_labels(settings) | {label: value})
+        store = open_store(settings.store)
+
+        def keep_result(pod: Any) -> None:
+            if address := rescue(client, store, pod):
+                log(f"stored the result of {pod.metadata.name} as {address}")
+
+        labels = installation_labels(settings) | {label: value}
+        deleted = delete_pods(client, settings.namespace, labels, before=keep_result)
         log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
 @reason_kept()
 def judge() -> list[int]:
-    """Store every result, push the re-runs, and return their places, in as many blocks as the first runs."""
+    """Push the re-runs, and return their places, in as many blocks as the first runs."""
     from trainbench import pipeline
-    from trainbench.results.artefacts import open_store
 
-    plan, settings = stored_plan(), read_settings()
+    plan = stored_plan()
     results = _collected("benchmark", plan.specs)
-    store = open_store(settings.store)
-    for result in results:
-        store.write_result(result)
     blocks = num_blocks(len(plan.specs), max_map_length())
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
     specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
@@ -317,23 +322,24 @@ def _gang_result(spec: RunSpec) -> RunResult:
 
 
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
-    """One result for each pod. XComs of mapped tasks are read by index, so that none is dropped. Where Airflow has
-    neither a result nor an end (the task was killed, or its XComs are gone), the result in the store counts.
+    """One result for each pod, from the store. XComs of mapped tasks are read by index, so that none is dropped: the
+    addresses of what the last try stored, and the ends of failed pods, see `arrivals.stored_payloads`.
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
-    from trainbench.results.arrivals import complete_payloads
+    from trainbench.results.arrivals import ADDRESS, stored_payloads
     from trainbench.results.artefacts import open_store
 
     ti = get_current_context()["ti"]
     if not specs:
         return ()
     indexes = list(range(len(specs)))
-    payloads = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
+    pulled = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
+    has_address = [isinstance(value, Mapping) and ADDRESS in value for value in pulled]
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
     bad = [index for index in indexes if states[index] != "success"]
     end_of = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(end_of[index]) if end_of.get(index) else None for index in indexes]
-    arrived = complete_payloads(open_store(read_settings().store), specs, payloads, ends)
-    return pipeline.collect(specs, arrived, datetime.now(UTC), states, ends)
+    payloads = stored_payloads(open_store(read_settings().store), specs, has_address, ends)
+    return pipeline.collect(specs, payloads, datetime.now(UTC), states, ends)

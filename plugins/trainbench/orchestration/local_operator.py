@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from trainbench.orchestration.kept_results import keep_log, keep_result
+from bench_image.contract.result_lines import ABSENT
+from trainbench.orchestration.kept_results import keep_log
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.pod_end import END, EndKind, PodEnd
-from trainbench.pods.pod_log import shown_line
-from trainbench.pods.result_text import ResultTextError, decode_result
+from trainbench.pods.pod_log import MAX_LINE
 from trainbench.settings.environment import read_settings
 
 
 class LocalPodOperator(BaseOperator):
-    """Runs the pod and returns its result as XCom. A failed pod's result is pushed before the task fails."""
+    """Runs the pod, stores its result and returns the address as XCom, which a failed run's task pushes too."""
 
     ui_color = "#d7f0e3"
 
@@ -28,24 +29,25 @@ class LocalPodOperator(BaseOperator):
         self._pod: LocalPod | None = None
 
     def execute(self, context: Context) -> Any:
+        from trainbench.results.arrivals import store_arrival
+        from trainbench.results.artefacts import open_store
+
         self._pod = LocalPod(self.pod_template_dict, read_settings().local_image, self.turns)
-        outcome = self._pod.run(lambda line: self.log.info(shown_line(line)))
+        outcome = self._pod.run(lambda line: self.log.info(line[:MAX_LINE]))
         keep_log(self.pod_template_dict, outcome.log, self.log)
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
-            raise AirflowFailException(f"the pod left no result: {cause}")
-        try:
-            result = decode_result(outcome.result_text)
-        except ResultTextError as error:
-            end = PodEnd(kind=EndKind.INVALID_RESULT, message=str(error))
-            context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
-            raise AirflowFailException(end.message) from None
-        keep_result(self.pod_template_dict, result, self.log)
-        if outcome.exit_code != 0:
-            context["ti"].xcom_push(key="return_value", value=result)
-            failure = (result.get("error") or {}) if isinstance(result, dict) else {}
-            raise AirflowFailException(f"{failure.get('kind', 'error')}: {failure.get('message', 'see the log')}")
-        return result
+            if outcome.missing != ABSENT:
+                end = PodEnd(kind=EndKind.INVALID_RESULT, message=f"{outcome.missing} ({cause})")
+                context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+            raise AirflowFailException(f"the pod left no result: {cause}: {outcome.missing}")
+        store = open_store(read_settings().store)
+        arrival = store_arrival(store, self.pod_template_dict, outcome.result_text, datetime.now(UTC))
+        assert arrival is not None, "the manifest is ours"
+        if arrival.failure or outcome.exit_code != 0:
+            context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
+            raise AirflowFailException(arrival.failure or f"exit code {outcome.exit_code}: see the log")
+        return arrival.for_xcom
 
     def on_kill(self) -> None:
         if self._pod is not None:

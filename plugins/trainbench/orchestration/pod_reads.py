@@ -1,22 +1,23 @@
-"""Bounded reads of one pod: its state, events, node and log. Where the API server does not answer, `follow_log` and
-`read_pod` raise HTTPError; the others return None.
+"""Bounded reads of one pod: its state, events, node and log. Where the API server does not answer, `follow_log`,
+`read_log` and `read_pod` raise HTTPError; the others return None.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result_lines import ResultReader, is_part
 from trainbench.orchestration.bounded_pod_manager import log_timeout
-from trainbench.pods.pod_log import LogTail
+from trainbench.pods.pod_log import MAX_LINE
 
-TAIL_LINES, TAIL_BYTES, TAIL_TIMEOUT_S = 1000, 4_000_000, (5, 10)  # of a log that is kept; the last: connect, read
+CHUNK_BYTES = 65_536
 
 
 def read_pod(client: Any, name: str, namespace: str) -> Mapping[str, Any] | None:
@@ -61,41 +62,37 @@ def follow_log(client: Any, pod: V1Pod, container: str, follow: bool, since: dat
         _preload_content=False,
     )
     for line in lines:
-        if text := line.decode(errors="backslashreplace").rstrip("\n"):
+        text = line.decode(errors="backslashreplace").rstrip("\n")
+        if text and not is_part(text):
             yield text
 
 
-def log_tail(client: Any, pod: V1Pod, container: str) -> str:
-    """The last part of the container's log; empty where its node serves none."""
-    try:
-        reply = client.read_namespaced_pod_log(
-            pod.metadata.name,
-            pod.metadata.namespace,
-            container=container,
-            tail_lines=TAIL_LINES,
-            limit_bytes=TAIL_BYTES,
-            _request_timeout=TAIL_TIMEOUT_S,
-            _preload_content=False,
-        )
-        lines = reply.data.decode(errors="replace").split("\n")
-    except (ApiException, HTTPError):
-        return ""
-    return LogTail(line for line in lines if line).text
+def read_log(client: Any, pod: V1Pod, container: str, on_line: Callable[[str], None]) -> ResultReader:
+    """Read the whole log of a container that has ended: the result, and `on_line` for each other line. It holds one
+    chunk in memory; how long a log can be, the node's kubelet limits. Raises ApiException and HTTPError.
+    """
+    reply = client.read_namespaced_pod_log(
+        pod.metadata.name,
+        pod.metadata.namespace,
+        container=container,
+        _request_timeout=log_timeout(),
+        _preload_content=False,
+    )
+    reader = ResultReader()
+    with closing(reply):
+        for line in _lines(reply.stream(CHUNK_BYTES)):
+            if line and not reader.add(line):
+                on_line(line)
+    return reader
 
 
-def result_line(client: Any, pod: V1Pod, container: str) -> str | None:
-    """The result from the log's last line, for pods whose file cannot be read. None: no result."""
-    try:
-        reply = client.read_namespaced_pod_log(
-            pod.metadata.name,
-            pod.metadata.namespace,
-            container=container,
-            tail_lines=1,
-            limit_bytes=MAX_RESULT_BYTES + 1,
-            _request_timeout=log_timeout(),
-            _preload_content=False,  # the client would turn JSON into Python's notation
-        )
-        text: str = reply.data.decode(errors="replace")
-    except (ApiException, HTTPError):
-        return None
-    return text if text.startswith("{") else None
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """The lines, each cut to MAX_LINE bytes."""
+    begun = b""
+    for chunk in chunks:
+        *complete, last = chunk.split(b"\n")
+        for piece in complete:
+            yield (begun + piece)[:MAX_LINE].decode(errors="backslashreplace")
+            begun = b""
+        begun = (begun + last)[:MAX_LINE]
+    yield begun.decode(errors="backslashreplace")

@@ -55,7 +55,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     """Arguments of the pod operator for every pod of this installation."""
     return {
         "kubernetes_conn_id": settings.kubernetes_connection,
-        "do_xcom_push": True,
+        "do_xcom_push": False,  # the result is in the log
         "get_logs": True,
         "on_finish_action": "delete_pod",  # the task's log keeps the pod's log, events and container states
         "termination_grace_period": GRACE_S,

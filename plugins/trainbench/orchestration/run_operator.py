@@ -74,7 +74,6 @@ class RunOperator(DelegatingOperator):
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         """Hand a run that did not succeed to the pod operator, which determines the cause."""
         inner = self.delegate(read_settings())
-        inner.unreadable = event.get("unreadable")
         return inner.execute(context) if event["status"] == NOT_MADE else inner.trigger_reentry(context, event)
 
 

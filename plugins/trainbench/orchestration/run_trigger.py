@@ -27,7 +27,7 @@ T = TypeVar("T")
 HOOK_S = 600.0  # a thread keeps its connection to the API server for so long
 # A node that does not answer holds a thread for minutes, so Airflow's own few threads are not used.
 _pool = ThreadPoolExecutor(32, thread_name_prefix="trainbench")
-_threads = threading.local()  # not shared: exec temporarily changes the Kubernetes client
+_threads = threading.local()
 
 
 class RunTrigger(BenchPodTrigger):
@@ -57,7 +57,6 @@ class RunTrigger(BenchPodTrigger):
             "deadline": deadline,
         }
         self._making: asyncio.Future[str] | None = None
-        self._unreadable: str | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments
@@ -77,8 +76,6 @@ class RunTrigger(BenchPodTrigger):
             yield TaskSuccessEvent()
             return
         async for event in super().run():
-            if self._unreadable:  # its sidecar has ended, so it cannot be read again
-                event.payload["unreadable"] = self._unreadable
             yield event
 
     async def on_kill(self) -> None:
@@ -131,15 +128,12 @@ class RunTrigger(BenchPodTrigger):
         return str(operator.get_or_create_pod(request, context).metadata.name)
 
     def _collect(self) -> None:
-        """Collect the result in an order that keeps it in the pod, the store or Airflow, whichever step fails."""
+        """Store the result, hand over its address, then delete the pod: whichever step fails, the result is kept."""
         operator, ti = self._operator, self._ti
-        try:
-            pod, result = operator.collect(self.pod_name, self.pod_namespace)
-        finally:
-            self._unreadable = operator.unreadable
+        pod, arrival = operator.collect(self.pod_name, self.pod_namespace)
         XCom.set(
             key="return_value",
-            value=result,
+            value=arrival.for_xcom,
             dag_id=ti.dag_id,
             task_id=ti.task_id,
             run_id=ti.run_id,

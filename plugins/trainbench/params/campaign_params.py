@@ -270,8 +270,9 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
 
 def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> BenchmarkParams:
     """The parameters from `data`, with `defaults` for missing ones. Raises ParamsError."""
+    readable = {name.encode(errors="replace").decode(): value for name, value in data.items()}  # no lone surrogates
     try:
-        return BenchmarkParams.model_validate({**(defaults or {}), **data})
+        return BenchmarkParams.model_validate({**(defaults or {}), **readable})
     except ValidationError as error:
         raise refusal(error, FIELDS) from None
 

@@ -34,7 +34,11 @@ def spec_of(
         gpu_resource=gpu_resource if work.device is Device.CUDA else WHOLE_GPU,
     )
     measurement = QUICK if params.quick else params.measurement
-    group_id = _group_id(work, placement, fingerprint(work, placement, measurement))
+    # A readable group id of the work. Independent GPUs do the same work whatever their number.
+    digest = fingerprint(work, placement, measurement)
+    size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
+    shape = f"b{work.micro_batch_size}-s{work.seq_length}"
+    group_id = identifier(f"{work.model}-{work.recipe}-{placement.strategy}{size}-{shape}-{digest}", 150)
     return RunSpec(
         identity=Identity(
             campaign_id=campaign_id,
@@ -82,13 +86,6 @@ def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
         quantisation=job.quantisation if job.recipe is Recipe.QLORA else None,
         data="memory" if job.data_folder is None else DiskData(folder=job.data_folder, **dict(job.data)),
     )
-
-
-def _group_id(work: Work, placement: Placement, digest: str) -> str:
-    """A readable group id of the work. Independent GPUs do the same work whatever their number."""
-    size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
-    shape = f"b{work.micro_batch_size}-s{work.seq_length}"
-    return identifier(f"{work.model}-{work.recipe}-{placement.strategy}{size}-{shape}-{digest}", 150)
 
 
 def run_id(group_id: str, node: str, round_: int) -> str:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
+from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
-from trainbench.pods.manifests import CONTAINER, XCOM_DIR
+from trainbench.pods.manifests import CONTAINER
 from trainbench.pods.pod_log import LogTail
 
 FOLDER_PREFIX = "trainbench-pod-"
@@ -36,12 +36,13 @@ class LocalPodError(UserError, RuntimeError):
 
 
 class LocalOutcome(Frozen):
-    """How a pod ended. `result_text` None: it left no result. `ended_by`: why the launcher stopped it. `log`: the last
-    part of its output.
+    """How a pod ended. `result_text` None: it left no whole result, `missing` says what is missing. `ended_by`: why the
+    launcher stopped it. `log`: the last part of its output.
     """
 
     exit_code: int
     result_text: str | None
+    missing: str = ABSENT
     ended_by: str | None = None
     log: str = ""
 
@@ -106,26 +107,28 @@ class LocalPod:
             deadline.start()
             self._introduce(root)
             try:
-                log = self._follow(root / PROGRESS_FILE, on_line)
+                reader = ResultReader()
+                log = self._follow(root / PROGRESS_FILE, reader, on_line)
                 exit_code = self._process.wait()
             finally:
                 deadline.cancel()
                 self._kill(signal.SIGKILL)
                 self._process.stdout.close()  # type: ignore[union-attr]
-            return LocalOutcome(
-                exit_code=exit_code,
-                result_text=_read(root / XCOM_DIR[1:] / XCOM_FILE),
-                ended_by=self._ended_by,
-                log=log,
-            )
+            ended = LocalOutcome(exit_code=exit_code, result_text=None, ended_by=self._ended_by, log=log)
+            try:
+                return ended.model_copy(update={"result_text": reader.text()})
+            except ResultLinesError as error:
+                return ended.model_copy(update={"missing": str(error)})
 
-    def _follow(self, progress_file: Path, on_line: Callable[[str], None]) -> str:
-        """Read the output to its end; return its last part."""
+    def _follow(self, progress_file: Path, reader: ResultReader, on_line: Callable[[str], None]) -> str:
+        """Read the output to its end, the result with the reader; return the last part of the rest."""
         assert self._process is not None
         assert self._process.stdout is not None
         tail = LogTail()
         with progress_file.open("w", buffering=1) as progress:
             for line in self._process.stdout:
+                if reader.add(line):
+                    continue
                 if line.startswith(PROGRESS_MARK):
                     progress.write(line)
                 tail.add(line.rstrip("\n"))
@@ -164,7 +167,6 @@ class LocalPod:
     def _environment(self, root: Path) -> dict[str, str]:
         """The manifest's variables, mount paths inside `root`; of the host's only what a process needs to start."""
         mounts = {mount["mountPath"]: root / mount["mountPath"][1:] for mount in self._container["volumeMounts"]}
-        mounts[XCOM_DIR] = root / XCOM_DIR[1:]
         for folder in mounts.values():
             folder.mkdir(parents=True, exist_ok=True)
         passed = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
@@ -198,12 +200,3 @@ def _inside(value: str, mounts: Mapping[str, Path]) -> str:
         if value == mount_path or value.startswith(f"{mount_path}/"):
             return f"{folder}{value[len(mount_path) :]}"
     return value
-
-
-def _read(path: Path) -> str | None:
-    """The result's text, read to one byte over the limit, so that the contract refuses a longer one."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_RESULT_BYTES + 1).decode(errors="replace")
-    except OSError:
-        return None

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, field_validator
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, SPEC_ENV, TEMPLATE_ENV, XCOM_DIR_ENV
+from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, POD_ENV, SPEC_ENV, TEMPLATE_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
@@ -28,11 +28,10 @@ from trainbench.pods.pod_template import digest, with_template
 from trainbench.pods.template_refusals import IMAGE_FOLDERS
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
-CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
-XCOM_DIR = "/airflow/xcom"
+CONTAINER = "base"  # the container that KubernetesPodOperator reads the log of
 KERNELS = "/kernels"  # the volume of compiled kernels
 SHM, SCRATCH, TMP, RESULTS = "/dev/shm", "/scratch", "/tmp", "/results"  # noqa: S108 - the pod's own volumes
-OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, XCOM_DIR, *IMAGE_FOLDERS)
+OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, *IMAGE_FOLDERS)
 RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
@@ -55,6 +54,15 @@ CONTAINER_SECURITY = {
 }
 
 
+# Kubernetes' own rules for names of objects and values of labels (RFC 1123 and 1035), and the registry's for images.
+DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+ServiceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+SUBDOMAIN_PART = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+DnsSubdomain = Annotated[str, StringConstraints(max_length=253, pattern=rf"^{SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*$")]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+
+
 class PodVolume(Frozen):
     """A volume of the cluster for weights or data: where the pod sees it, and its source as a manifest has it."""
 
@@ -65,15 +73,19 @@ class PodVolume(Frozen):
 class PodSettings(Frozen):
     """The settings of pods that depend on the cluster and not on the run: see `settings.environment`."""
 
-    namespace: str = Field("trainbench", description="namespace of the pods")
-    instance: str = Field("trainbench", description="label of this installation's pods: two may share a namespace")
-    image: str = Field(f"trainbench/bench:{__version__}", description="container image of the pods, a tag or a digest")
-    image_pull_secret: str | None = Field(None, description="Secret for a registry with a login")
-    service_account: str | None = Field(
+    namespace: DnsLabel = Field("trainbench", description="namespace of the pods")
+    instance: LabelValue = Field(
+        "trainbench", description="label of this installation's pods: two may share a namespace"
+    )
+    image: ImageName = Field(
+        f"trainbench/bench:{__version__}", description="container image of the pods, a tag or a digest"
+    )
+    image_pull_secret: DnsSubdomain | None = Field(None, description="Secret for a registry with a login")
+    service_account: DnsSubdomain | None = Field(
         None, description="account of the pods, else the namespace's default; none of them gets a token"
     )
-    priority_class: str | None = Field(None, description="PriorityClass of the pods")
-    service: str = Field(
+    priority_class: DnsSubdomain | None = Field(None, description="PriorityClass of the pods")
+    service: ServiceName = Field(
         "trainbench-rendezvous", description="headless Service by which the pods of a gang find each other"
     )
     shm_gib: int = Field(8, ge=1, le=1024, description="size of a pod's `/dev/shm` in GiB")
@@ -126,15 +138,6 @@ class Owner(Frozen):
 def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
     """One Pod for each node of the run, in the order of their ranks."""
     return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]
-
-
-def for_kubectl(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod for `kubectl apply`: no container beside it takes the result, so it is only the last line of its log."""
-    by_hand: dict[str, Any] = deepcopy(dict(pod))
-    for container in by_hand["spec"]["containers"]:
-        if container["name"] == CONTAINER:
-            container["env"] = [variable for variable in container["env"] if variable["name"] != XCOM_DIR_ENV]
-    return by_hand
 
 
 def manifest(
@@ -302,9 +305,8 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
         "env": [
             {"name": SPEC_ENV, "value": spec.model_dump_json()},
             {"name": OUTPUT_DIR_ENV, "value": RESULTS},
-            {"name": XCOM_DIR_ENV, "value": XCOM_DIR},
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
-            {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": POD_ENV, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": SCRATCH},
             *_meeting(spec, settings, node_rank),
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
+from bench_image.contract.result_lines import ABSENT
 from trainbench.planning.nodes import not_ready
 from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
 from trainbench.pods.time_limits import due_of, has_ended, is_late
@@ -25,6 +26,7 @@ class EndKind(StrEnum):
     NODE_LOST = "node_lost"  # its node does not answer, or does not end it: a new pod there would wait for nothing
     WITHDRAWN = "withdrawn"  # its node was taken out of service: drained or cordoned. A new pod finds no place
     VANISHED = "vanished"  # deleted, nobody says by whom
+    NOT_STORED = "not_stored"  # its result is still in the pod: the store did not take it
     API = "api"  # the API server gave no answer, or a wrong one
     UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
     QUOTA = "quota"  # the namespace's quota is used up
@@ -35,13 +37,15 @@ class EndKind(StrEnum):
     DEADLINE = "deadline"
     REFUSED = "refused"  # the API server does not allow it, or finds the manifest invalid
     NO_RESULT = "no_result"  # ended, and left nothing
-    INVALID_RESULT = "invalid_result"  # left something that is too large, or no JSON
+    INVALID_RESULT = "invalid_result"  # left something that is too large, cut off or changed
 
 
 # A new pod may do better: these are retried, and their figures never judged.
 INFRASTRUCTURE = frozenset({
-    EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED,
+    EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED,
 })  # fmt: skip
+# They tell of the control plane, not of the program: a result that is found later counts.
+BESIDES_THE_PROGRAM = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 # The node was not free: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN})
 STATUSES = {
@@ -71,6 +75,13 @@ class PodEnd(Frozen):
 
     kind: EndKind
     message: str
+    pod: str | None = None  # its name, where a pod was made: what `release` finds of it afterwards counts
+
+    def told(self, missing: str) -> PodEnd:
+        """The end of a pod in whose log the reader of results missed this."""
+        if self.kind is not EndKind.NO_RESULT or missing == ABSENT:
+            return self
+        return self.model_copy(update={"kind": EndKind.INVALID_RESULT, "message": f"the pod's log: {missing}"})
 
     @property
     def is_infrastructure(self) -> bool:

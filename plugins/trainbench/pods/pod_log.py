@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
+from bench_image.contract.result_lines import is_part
 from trainbench.core.formats import count, visible
 
 MAX_LOG_BYTES = 64_000  # a run that ends well logs less than a tenth
@@ -14,18 +15,15 @@ POD_LOG = "pod.log"
 LOG_FILE = re.compile(r"pod\.log|rank-[0-9]{1,6}\.log")
 
 
-def shown_line(line: str) -> str:
-    """A line of a pod's log, cut. The last line may be the result, which is stored elsewhere."""
-    return f"result of {len(line)} bytes" if line.startswith('{"schema_version"') else line[:MAX_LINE]
-
-
 def log_file(rank: int | None) -> str:
     """Name of the kept log of a run's pod. `rank`: node rank within a gang; None: the run's only pod."""
     return POD_LOG if rank is None else f"rank-{rank}.log"
 
 
 class LogTail:
-    """The last lines of a log, at most `most_bytes` of UTF-8; earlier lines are counted and dropped."""
+    """The last lines of a log, at most `most_bytes` of UTF-8; earlier lines are counted and dropped, and those of a
+    result, which is stored as a file, are left out.
+    """
 
     def __init__(self, lines: Iterable[str] = (), most_bytes: int = MAX_LOG_BYTES) -> None:
         self._lines: deque[bytes] = deque()
@@ -34,8 +32,10 @@ class LogTail:
             self.add(line)
 
     def add(self, line: str) -> None:
+        if is_part(line):
+            return
         # A surrogate, which UTF-8 cannot hold, is not printable either.
-        kept = visible(shown_line(line)).rstrip().encode()
+        kept = visible(line[:MAX_LINE]).rstrip().encode()
         self._lines.append(kept)
         self._num_bytes += len(kept) + 1
         while self._num_bytes > self._most_bytes:

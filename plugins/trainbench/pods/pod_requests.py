@@ -10,14 +10,14 @@ from decimal import Decimal
 from typing import Any
 
 MAKE_IT_FIT = (
-    "lower the requests of the pod (a LimitRange's defaults and the result's sidecar count, "
+    "lower the requests of the pod (a LimitRange's defaults count, "
     "`kubectl describe limitrange`), or leave the node out"
 )
 
 
 def pod_requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Resource -> what the scheduler reserves: the sum over all containers, the result's sidecar included, or the
-    largest init container where that is more (https://kubernetes.io/docs/concepts/workloads/pods/init-containers).
+    """Resource -> what the scheduler reserves: the sum over all containers, or the largest
+    init container where that is more (https://kubernetes.io/docs/concepts/workloads/pods/init-containers).
     A limit without a request counts as the request, and the overhead of a RuntimeClass is added.
     """
     spec, sums = pod["spec"], dict[str, Decimal]()
@@ -32,7 +32,7 @@ def pod_requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def never_fits(pod: Mapping[str, Any], node: Mapping[str, Any], without: Collection[str] = ()) -> str | None:
-    """Why the empty node could not take the pod, as "cpu: requested 2.1 (base 2, sidecar 0.1), allocatable 2"; None
+    """Why the empty node could not take the pod, as "cpu: requested 2.1 (base 2, proxy 0.1), allocatable 2"; None
     when it could. `without`: resources that are not compared.
     """
     allocatable = node.get("status", {}).get("allocatable", {})
@@ -45,7 +45,7 @@ def never_fits(pod: Mapping[str, Any], node: Mapping[str, Any], without: Collect
 
 
 def _shares(pod: Mapping[str, Any], name: str) -> str:
-    """ " (base 2, airflow-xcom-sidecar 0.001)" where several containers request the resource, else ""."""
+    """ " (base 2, proxy 0.1)" where several containers request the resource, else ""."""
     of_each = [
         f"{container.get('name', 'unnamed')} {_written(name, requested[name])}"
         for container in pod["spec"].get("containers") or ()

@@ -13,12 +13,14 @@ from typing import Any
 import yaml
 
 from bench_image.contract.pod_io import NO_TEMPLATE
-from trainbench.core.formats import listing
+from trainbench.core.formats import listing, one_line
+from trainbench.core.outside_text import outside_text
 from trainbench.core.user_error import UserError
 from trainbench.pods.pod_schema import schema_faults
 from trainbench.pods.template_refusals import template_refusals
 
 VARIABLE = "TRAINBENCH_POD_TEMPLATE"
+MAX_BYTES, MAX_VALUES = 1_000_000, 10_000
 MOST_FAULTS = 5  # in one sentence
 # Defaults that a template replaces as a whole; OpenShift, for one, chooses the user id itself.
 REPLACEABLE = frozenset({"securityContext", "enableServiceLinks"})
@@ -32,7 +34,26 @@ class PodTemplateError(UserError, ValueError):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a duplicate key: YAML's readers would silently drop the first."""
+    """Refuses a duplicate key: YAML's readers would silently drop the first. And more than MAX_VALUES, those of aliases
+    counted as often as they are named: a kilobyte can stand for billions.
+    """
+
+    num_values = 0
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        before, is_alias = self.num_values, self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        # An alias of what it stands in has no size yet.
+        self.num_values += self.sizes.get(id(node), MAX_VALUES) if is_alias else 1
+        if self.num_values > MAX_VALUES:
+            raise yaml.composer.ComposerError(None, None, f"it has more than {MAX_VALUES:,} values", None)
+        if not is_alias:
+            self.sizes[id(node)] = self.num_values - before
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -73,9 +94,10 @@ def read_template(path: Path) -> dict[str, Any]:
 def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
     """Cached for as long as the file is the same: a plan makes thousands of pods."""
     try:
-        template: Any = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PodTemplateError(f"{VARIABLE} {path} is not one YAML document: {' '.join(str(error).split())}") from None
+        template: Any = yaml.load(outside_text(path, MAX_BYTES), _StrictLoader)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = one_line(str(error), most=500)
+        raise PodTemplateError(f"{VARIABLE} {path} is not one YAML document: {reason}") from None
     if not isinstance(template, dict) or (template.get("apiVersion"), template.get("kind")) != ("v1", "Pod"):
         raise PodTemplateError(f"{VARIABLE} {path} is not a Pod: begin it with apiVersion: v1 and kind: Pod")
     filled: dict[str, Any] = {"metadata": {}, "spec": {}} | template

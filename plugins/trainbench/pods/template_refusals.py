@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 Fields = Mapping[str, Any]
-BASE, SIDECAR = "base", "airflow-xcom-sidecar"  # the benchmark's container, and the one that hands over its result
+BASE = "base"  # the benchmark's container
 SCHEDULE = "the plan pins each pod to its node: TRAINBENCH_NODE_SELECTOR chooses the fleet"
 MEETING = "the pods of a gang find each other by it"
 PROGRAM = "the benchmark's own program runs there"
 PROBE = "it would run or stop programs in the measured container"
-SHELLS = "the result's container is ended by a signal to every shell that it sees, and would see the benchmark's"
+OTHERS = "programs of the node or of another container could stop the benchmark's, and it theirs"
 RUN_SETS_IT = "the run's timeout sets it"
 GPU_COUNT = "each run sets how many GPUs it takes, and TRAINBENCH_GPU_RESOURCES which"
 
@@ -34,8 +34,8 @@ SPEC = {
     "priority": "set TRAINBENCH_PRIORITY_CLASS",
     "preemptionPolicy": "set TRAINBENCH_PRIORITY_CLASS",
     "imagePullSecrets": "set TRAINBENCH_IMAGE_PULL_SECRET",
-    "shareProcessNamespace": SHELLS,
-    "hostPID": SHELLS,
+    "shareProcessNamespace": OTHERS,
+    "hostPID": OTHERS,
     "ephemeralContainers": "they can be added to a running pod only",
     "overhead": "the RuntimeClass sets it",
     "resources": f"give those of the container '{BASE}'",
@@ -75,7 +75,6 @@ ENV = re.compile(
     r"CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)$"
 )
 IMAGE_FOLDERS = ("/opt/bench", "/opt/trainbench")  # the interpreter and the program
-XCOM = ("xcom", "/airflow/xcom")  # the operator's volume for the result, and where it is mounted
 DATA_VOLUME = re.compile(r"^data-\d+$")  # of TRAINBENCH_VOLUMES
 GPU_RESOURCE = re.compile(r"^((requests|limits)\.)?(nvidia\.com/(gpu.*|mig-.*)|amd\.com/.*|gpu\.intel\.com/.*)$")
 
@@ -105,7 +104,7 @@ def _keys(template: Fields, pod: Fields, kind: str, reserved: re.Pattern[str]) -
 
 
 def _volumes(spec: Fields, pod: Fields) -> Iterator[str]:
-    taken = {volume["name"] for volume in pod["spec"]["volumes"]} | {XCOM[0]}
+    taken = {volume["name"] for volume in pod["spec"]["volumes"]}
     for index, volume in enumerate(spec.get("volumes", ())):
         if volume["name"] in taken or DATA_VOLUME.match(volume["name"]):
             yield f"spec.volumes[{index}]: the name '{volume['name']}' is one of the benchmark's own volumes"
@@ -135,7 +134,7 @@ def _env(base: Fields, pod: Fields, at: str) -> Iterator[str]:
 def _mounts(base: Fields, pod: Fields, at: str) -> Iterator[str]:
     ours = [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
     for index, mount in enumerate(base.get("volumeMounts", ())):
-        for own in (*ours, XCOM[1], *IMAGE_FOLDERS):
+        for own in (*ours, *IMAGE_FOLDERS):
             if _overlap(mount["mountPath"], own):
                 yield f"{at}.volumeMounts[{index}]: {mount['mountPath']} would hide {own}, which the benchmark needs"
                 break
@@ -157,6 +156,6 @@ def _resources(container: Fields, pod: Fields, at: str) -> Iterator[str]:
 def _init_containers(spec: Fields, pod: Fields) -> Iterator[str]:
     for index, container in enumerate(spec.get("initContainers", ())):
         at = f"spec.initContainers[{index}]"
-        if container["name"] in (BASE, SIDECAR):
+        if container["name"] == BASE:
             yield f"{at}.name: '{container['name']}' is the name of another container of the pod"
         yield from _resources(container, pod, at)

@@ -16,11 +16,11 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
 LOG_SILENCE_S = 30  # a followed log that stays silent for so long is requested again, and its pod's state read
-RESULT_SILENCE_S = 60  # a command in the pod that gets no answer for so long is given up, and the log is read instead
+CONNECT_S = 60  # a request for a log that no node takes for so long is given up
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
 ENDING_S = 30  # to notice it, to request the pod's deletion and to report why
-# A request that begins just before the pod is late still takes its whole time: one command, and one read of the log.
-END_MARGIN_S = GRACE_S + LATE_S + RESULT_SILENCE_S + LOG_SILENCE_S + ENDING_S  # 3 min
+# A request for the log that begins just before the pod is late still takes its whole time.
+END_MARGIN_S = GRACE_S + LATE_S + CONNECT_S + LOG_SILENCE_S + ENDING_S  # 3 min
 
 
 class Due(NamedTuple):

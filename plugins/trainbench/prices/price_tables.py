@@ -1,11 +1,4 @@
-"""Prices of GPUs per hour: dated tables with sources, and the choice of a row for a GPU.
-
-read_prices(path) -> one table; load_prices(own_tables) -> the cluster's own tables, then ours (prices.toml)
-usable_prices(own_tables) -> the same, with a warning instead of an error for an own table that cannot be read
-price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit;
-exact(gpu_name, prices) -> those that name the GPU best; spread(gpu_name, prices) -> their cheapest and dearest
-stale(prices, today) -> a warning for each price that is too old to trust, or dated in the future
-"""
+"""Price tables, the shipped one and those of the user, by GPU, provider and day; and the list prices of cards."""
 
 from __future__ import annotations
 
@@ -15,17 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
+from trainbench.core.number_checks import QuantityError
+from trainbench.core.outside_text import outside_text
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")
 STALE_AFTER_DAYS = 90
+MAX_TABLE_BYTES = 10_000_000
+MAX_USD_PER_HOUR = 1e6  # of an instance
 # Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
@@ -40,10 +37,10 @@ class Price(Frozen):
     provider: str = Field(min_length=1)
     instance: str = Field(min_length=1)
     gpu: str = Field(min_length=1)
-    gpus_per_instance: int = Field(ge=1)
+    gpus_per_instance: int = Field(ge=1, le=1024)
     region: str = Field(min_length=1)
-    on_demand_usd_per_hour: float = Field(gt=0)
-    spot_usd_per_hour: float | None = Field(None, gt=0)
+    on_demand_usd_per_hour: float = Field(gt=0, le=MAX_USD_PER_HOUR)
+    spot_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)
     currency: Literal["USD"] = "USD"
     as_of: date | None = Field(description="null only for a price that was given for this very run")
     source: str = Field(min_length=1)
@@ -122,7 +119,9 @@ def price_for(
 
 
 def given_price(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
-    """A price given for this run; it has no date."""
+    """A price given for this run; it has no date. Raises QuantityError."""
+    if not usd_per_gpu_hour <= MAX_USD_PER_HOUR:
+        raise QuantityError(f"USD per GPU-hour is {usd_per_gpu_hour:g}: give at most {MAX_USD_PER_HOUR:g}")
     return Price(
         provider="own",
         instance="given",
@@ -210,7 +209,7 @@ def _own_prices(path: Path) -> list[Price]:
 
 def read_prices(path: Path) -> tuple[Price, ...]:
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
+        rows = tomllib.loads(outside_text(path, MAX_TABLE_BYTES)).get("price", [])
     except OSError as error:
         raise PriceError(f"price table {path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8, a number too long
@@ -262,3 +261,56 @@ def _unreadable(table: Path, error: PriceError) -> Finding:
         summary=f"the cluster's own prices are not used: {error}",
         resolution="mend the file, or take it out of TRAINBENCH_PRICES",
     )
+
+
+class ListPrice(NamedTuple):
+    """US dollars for one card, without server and tax. `source`: a page that states the price, or names it as the
+    launch price; `as_of`: the day of the announcement, or of that page.
+    """
+
+    gpu: str  # in the words that NVML uses
+    usd: float
+    as_of: date
+    source: str
+
+
+LIST_PRICES = (
+    ListPrice(
+        "RTX 3090",
+        1_499.0,
+        date(2020, 9, 2),
+        "https://indianexpress.com/article/technology/tech-news-technology/"
+        "meet-nvidia-geforce-rtx-3090-worlds-first-8k-gaming-gpu-6579782/",
+    ),
+    ListPrice(
+        "RTX 4080",
+        1_199.0,
+        date(2022, 9, 20),
+        "https://www.slashgear.com/1016888/"
+        "nvidia-announces-rtx-40-series-gpus-and-dlss-3-with-rtx-4090-leading-the-charge/",
+    ),
+    ListPrice(
+        "RTX 4090",
+        1_599.0,
+        date(2022, 9, 20),
+        "https://www.slashgear.com/1016888/"
+        "nvidia-announces-rtx-40-series-gpus-and-dlss-3-with-rtx-4090-leading-the-charge/",
+    ),
+    ListPrice(
+        "RTX 5090",
+        1_999.0,
+        date(2025, 1, 6),
+        "https://dotesports.com/hardware/news/nvidia-geforce-rtx-blackwell-5090-revealed-release-date-cost-and-specs",
+    ),
+    ListPrice(
+        "RTX A6000",
+        4_649.0,
+        date(2020, 10, 5),
+        "https://sysrqmts.com/es/gpus/compare/nvidia-rtx-a6000-vs-nvidia-tesla-p40",
+    ),
+)
+
+
+def list_price(gpu_name: str) -> ListPrice | None:
+    """The list price of a GPU by its NVML name; None where none is known: a 4080 SUPER or a laptop's GPU is another."""
+    return next((price for price in LIST_PRICES if names_gpu(price.gpu, gpu_name)), None)

@@ -2,7 +2,7 @@
 
 quotes(gpu_name, prices, pricing, today, num_gpus, samples_per_s, num_samples) -> Quotes, the cheapest work first
 The formulas take numbers and return US dollars, shares, hours or months; each raises QuantityError for a number outside
-of its bounds. docs/cost.md lists them with a test by hand for each.
+of its bounds. docs/internals/cost.md lists them with a test by hand for each.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from enum import StrEnum
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import figure, usd
 from trainbench.core.number_checks import QuantityError, at_least, lost_share, not_negative, positive, used_share
-from trainbench.prices.list_prices import list_price
-from trainbench.prices.price_tables import Price, exact_prices, given_price
+from trainbench.prices.price_tables import Price, exact_prices, given_price, list_price
 
 HOURS_PER_DAY, HOURS_PER_WEEK, HOURS_PER_MONTH, HOURS_PER_YEAR = 24.0, 168.0, 730.0, 8760.0  # a month: 8760 / 12
 JOULES_PER_KWH = 3.6e6

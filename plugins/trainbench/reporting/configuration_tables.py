@@ -8,11 +8,11 @@ from trainbench.comparison.configurations import (
     TELLING_PCT,
     WORTH_PCT,
     GpuKindComparison,
+    SpeedUp,
     Standing,
     Verdict,
     compare_by_gpu_kind,
 )
-from trainbench.comparison.speedups import SpeedUp
 from trainbench.core.formats import NA, count, listing, one_line, percent
 from trainbench.core.tables import Table, Tone, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import (

@@ -23,7 +23,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TIME, SAVING, time_columns
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
-from trainbench.reporting import more_gpus
+from trainbench.reporting import recommendations
 from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
@@ -54,7 +54,7 @@ def cost_report(campaign: Campaign) -> str:
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     links = {run_id: RESULT_LINK.format(run_id=run_id) for run_id in run_ids}
     body = [markdown.section(content, links).rstrip("\n") for content in tables]
-    if larger := more_gpus.tables(campaign):
+    if larger := recommendations.tables(campaign):
         parts = (markdown.section(content, level=3) for content in larger)
         body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
     if missing := missing_prices(campaign):

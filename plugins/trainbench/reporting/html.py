@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainbench.core.formats import count, duration, moment, sentence, visible
 from trainbench.core.tables import LOG_LINK, RESULT_LINK, Tone, shortened
 from trainbench.core.verdicts import GroupVerdict
-from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.pictures import svg
 from trainbench.results.campaign import Campaign
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
@@ -31,12 +34,12 @@ class InAirflow(NamedTuple):
 
 def report_html(
     campaign: Campaign,
-    images: Mapping[str, bytes],
+    pictures: Mapping[str, Figure],
     sections: Sequence[Section] | None = None,
     page: InAirflow | None = None,
 ) -> str:
-    """The report as HTML. `images`: file name -> PNG from `plots.draw`; the page draws the node chart itself.
-    `sections`: the result of `comparison_sections` where the caller has it. `page`: None for the file in the store.
+    """The report as HTML. `pictures`: those of `plots.draw`. `sections`: the result of `comparison_sections` where the
+    caller has it. `page`: None for the file in the store.
     """
     template = environment().get_template("report.html.j2")
     tone = verdict_text.tone(campaign)
@@ -53,9 +56,9 @@ def report_html(
         accepted=verdict_text.accepted_baselines(campaign),
         kinds=verdict_text.finding_kinds(campaign.findings),
         sentence=sentence,
-        images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
+        pictures={name: svg(figure) for name, figure in pictures.items()},
+        curves=[name for name in plots.NAMES[1:] if name in pictures],
         not_drawn=plots.reasons_not_drawn(campaign, plots.NAMES[1:]),
-        startup_chart=html_charts.startup_chart(campaign),
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
         comparison_sections=comparison_sections(campaign) if sections is None else sections,
@@ -96,7 +99,6 @@ def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:
             *verdict_text.fleet_lines(group),
             verdict_text.limits_line(group),
         ),
-        "chart": html_charts.node_chart(campaign, group),
     }
 
 

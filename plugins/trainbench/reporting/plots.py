@@ -1,18 +1,25 @@
-"""The plots as PNG files, those that the data can fill; `not_drawn` gives the reasons for the others."""
+"""The pictures of a campaign: each node, the curves over the number of GPUs, and where the seconds go."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Collection, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
-from trainbench.comparison.scaling import efficiencies
-from trainbench.core.formats import count, listing, percent, plural
+from trainbench.comparison.entries import all_entries, named_work_groups, work_groups
+from trainbench.comparison.scaling import efficiencies, entry_scaling
+from trainbench.core.formats import count, duration, listing, percent, plural
 from trainbench.core.grouping import grouped
 from trainbench.core.states import word
+from trainbench.core.tables import short_names
 from trainbench.core.verdicts import GroupVerdict, Metric, NodeVerdict, State
-from trainbench.reporting.curve_plots import CURVES, INK, SOFT, add_legend, curves, plain, scaling_efficiency
+from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, STARTUP_FIGURES, TOKENS_PER_SECOND
+from trainbench.reporting.pictures import BAD, BAND, CARD, GOOD, INK, PALETTE, SOFT, WARN, add_legend, drawing
+from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
 from trainbench.reporting.verdict_text import badness, expected_rate, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -22,39 +29,232 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
+MAX_FACETS = 12
+MAX_COLUMNS = 2  # more make the figure too wide to read on a phone
+APART = 0.02  # share of the axis between the points of two strategies, so that none hides another
+IDEAL = "linear scaling"
+# Strategy -> marker, line, shade, filled marker or not: each alone identifies it, in black and white too.
+STYLES: dict[str, tuple[str, str, str, bool]] = {
+    Strategy.SINGLE: ("*", "", INK, True),
+    Strategy.INDEPENDENT: ("P", "-", SOFT, True),
+    Strategy.DDP: ("o", "-", INK, True),
+    Strategy.FSDP: ("s", "--", PALETTE["p2"], False),
+    Strategy.ZERO2: ("^", "-.", WARN, True),
+    Strategy.ZERO3: ("D", ":", GOOD, False),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurvePoint:
+    """A point of a curve. `noise_pct`: its half-width by chance; None: unknown."""
+
+    value: float
+    noise_pct: float | None = None
+
+    @property
+    def half(self) -> float:
+        return self.value * (self.noise_pct or 0.0) / 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facet:
+    """One work's curves: strategy -> number of GPUs -> median of its runs."""
+
+    title: str
+    points: Mapping[str, Mapping[int, CurvePoint]]
+    units: str = "GPUs"  # "processes" on a CPU
+    ideal: Mapping[int, float] = field(default_factory=dict)  # number of GPUs -> value of linear scaling
+
+    @property
+    def sizes(self) -> set[int]:
+        return {size for by_size in self.points.values() for size in by_size}
+
+    def place(self, strategy: str, size: int) -> float:
+        """The place of a strategy's point among those of its size: -1, 0 and 1 for three of them."""
+        there = [name for name in STYLES if size in self.points.get(name, ())]
+        return there.index(strategy) - (len(there) - 1) / 2
+
+    @property
+    def top(self) -> float:
+        measured = [point.value + point.half for by_size in self.points.values() for point in by_size.values()]
+        return max(*measured, *self.ideal.values(), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One figure of a run over the number of GPUs."""
+
+    title: str
+    label: str
+    value: Callable[[RunResult], float | None]
+    depends_on_work: bool = True  # False: only the hardware must be equal within one set of axes
+    grows: bool = False  # with the number of GPUs, so that linear scaling is drawn beside it
+
+
+CURVES = {
+    "tokens_per_sec_vs_gpu": Curve(
+        title="Throughput", label="tokens/s, all {units}", value=TOKENS_PER_SECOND.value, grows=True
+    ),
+    "step_time_vs_gpu": Curve(title="Step time", label="median step time (s)", value=MEDIAN_STEP_TIME_S.value),
+    "gbps_vs_gpu": Curve(
+        title="Host-to-device copy", label="GB/s per GPU, slowest GPU", value=H2D_GB_PER_S.value, depends_on_work=False
+    ),
+}
+
+
+def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
+    """Each strategy's throughput per GPU in percent of its base's; the noise includes the base's."""
+    scaling = entry_scaling(measured)
+    facets, bases, is_elsewhere = [], set[int](), False
+    for name, group in named_work_groups(measured):
+        points: dict[str, dict[int, CurvePoint]] = {}
+        for entry in all_entries(group):
+            if scaled := scaling(entry):
+                base = scaled.efficiency
+                bases.add(base.base_world_size)
+                is_elsewhere = is_elsewhere or base.elsewhere is not None
+                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: CurvePoint(value=100.0)})
+                by_size[entry.world_size] = CurvePoint(value=scaled.pct, noise_pct=scaled.noise_pct)
+        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun)))
+    noun = rank_noun(measured)
+    base_sizes = f"{listing(map(str, sorted(bases)))} {noun if bases == {1} else plural(noun)}"
+    if is_elsewhere:
+        base_sizes += ",\nsome on other machines"
+    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per {noun} at {base_sizes}")
+    for axes in figure.axes:
+        axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
+        axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
+    return figure
+
+
+def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
+    """A plot of one figure over the number of GPUs, with axes for each work."""
+    facets = []
+    groups = named_work_groups(measured)
+    if not curve.depends_on_work:
+        groups = [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
+    for name, group in groups:
+        points: dict[str, dict[int, CurvePoint]] = {}
+        for entry in all_entries(group):
+            if (number := entry.median(curve.value)) is not None:
+                # the noise of the throughput does not apply to a probe
+                noise_pct = entry.noise_pct if curve.depends_on_work else None
+                points.setdefault(entry.strategy.value, {})[entry.world_size] = CurvePoint(
+                    value=number, noise_pct=noise_pct
+                )
+        ideal = linear(points) if curve.grows else {}
+        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun), ideal=ideal))
+    return _facets(facets, curve.title, curve.label.format(units=plural(rank_noun(measured))))
+
+
+def linear(points: Mapping[str, Mapping[int, CurvePoint]]) -> dict[int, float]:
+    """Linear scaling: number of GPUs -> GPUs x the best value per GPU at the smallest size. Empty for one size."""
+    sizes = sorted({size for by_size in points.values() for size in by_size})
+    if len(sizes) < 2:
+        return {}
+    smallest = sizes[0]
+    per_gpu = max(by_size[smallest].value for by_size in points.values() if smallest in by_size) / smallest
+    return {size: per_gpu * size for size in sizes}
+
+
+def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
+    """One set of axes for each work, each with a scale of its own because works are not comparable.
+
+    The numbers of GPUs are the same for all, so that a work measured at one of them shows which one.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    filled = [facet for facet in facets if facet.points]
+    shown = filled[:MAX_FACETS]
+    columns = min(MAX_COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    sizes = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    margin = 0.08 * (sizes[-1] - sizes[0]) or 0.5
+    for axes, facet in zip(all_axes, shown, strict=False):
+        _draw_facet(axes, facet, label, apart=APART * (sizes[-1] - sizes[0]))
+        axes.set_xticks(sizes)
+        axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
+    for axes in all_axes[len(shown) :]:
+        axes.remove()
+    left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
+    has_noise = any(point.half for facet in shown for by_size in facet.points.values() for point in by_size.values())
+    bars = ", bars: noise" if has_noise else ""
+    figure.suptitle(
+        f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
+    )
+    add_legend(figure, (*STYLES, IDEAL), ncols=5, handlelength=3.5)
+    return figure
+
+
+def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
+    if facet.ideal:
+        axes.plot(list(facet.ideal), list(facet.ideal.values()), color=SOFT, linestyle=":", linewidth=1, label=IDEAL)
+    for strategy in sorted(facet.points, key=list(STYLES).index):
+        by_size = facet.points[strategy]
+        measured = sorted(by_size)
+        marker, line, shade, is_filled = STYLES[strategy]
+        axes.errorbar(
+            [size + apart * facet.place(strategy, size) for size in measured],
+            [by_size[size].value for size in measured],
+            yerr=[by_size[size].half for size in measured],
+            marker=marker,
+            linestyle=line,
+            color=shade,
+            markerfacecolor=shade if is_filled else CARD,
+            markersize=7,
+            elinewidth=1,
+            capsize=3,
+            label=strategy,
+        )
+    axes.set_xlabel(facet.units)
+    axes.set_ylabel(label, fontsize=9)
+    axes.set_ylim(0, 1.15 * facet.top or 1.0)
+    if facet.top >= 1000:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y")
+    axes.set_title(textwrap.fill(facet.title, 46), fontsize=9)
+
+
 NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
+SECONDS = "seconds"  # in the HTML report only
 MAX_NODES = 40  # of one group
 MAX_GROUPS = 6
 MAX_ROWS = 100  # of all groups: a picture of 4,500 pixels
-BAND, RED = "#dfe7dc", "#b3261e"
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.axisbelow": True,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": "#e4e7ea",
-    "legend.frameon": False,
-}
 _LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "expected")
+# Phase -> colour and hatch: each alone tells neighbours apart.
+PHASES = {
+    "launch": ("p1", ""), "import": ("p2", "//"), "build": ("p3", ""), "probe": ("p4", ""),
+    "warm-up": ("p5", "xx"), "measure": ("p6", ""), "autotune": ("p8", "--"), "profile": ("p9", "||"),
+    OTHER: ("p7", ""),
+}  # fmt: skip
 
 
-def draw(campaign: Campaign) -> dict[str, bytes]:
-    """The plots: file name -> PNG."""
-    from matplotlib import rc_context
-
-    absent = not_drawn(campaign)
-    with rc_context(_STYLE):
-        return {f"{name}.png": _png(_figure(name, campaign)) for name in NAMES if name not in absent}
+def draw(campaign: Campaign) -> dict[str, Figure]:
+    """Name -> picture, those that the data can fill; `not_drawn` gives the reasons for the others."""
+    absent, measured = not_drawn(campaign), tuple(filter(is_measured, campaign.results))
+    made: dict[str, Figure] = {}
+    with drawing():
+        if "node_variance" not in absent:
+            made["node_variance"] = _node_variance(campaign)
+        for name in NAMES[1:]:
+            if name == "scaling_efficiency" and name not in absent:
+                made[name] = scaling_efficiency(measured)
+            elif name not in absent:
+                made[name] = curves(measured, CURVES[name])
+        if seconds := startup_chart(campaign):
+            made[SECONDS] = seconds
+    return made
 
 
 def not_drawn(campaign: Campaign) -> dict[str, str]:
     """Name of each plot that this data cannot fill -> the reason."""
-    measured = _measured(campaign)
+    # Drills would distort the curves.
+    measured = tuple(filter(is_measured, campaign.results))
     sizes = sorted({result.spec.placement.world_size for result in measured})
     noun = rank_noun(measured)
     each = count(sizes[0], noun) if sizes else ""
@@ -80,12 +280,35 @@ def reasons_not_drawn(campaign: Campaign, among: Sequence[str] = NAMES) -> tuple
     return tuple(f"Not drawn: {listing(names)}; {why}." for why, names in reasons.items())
 
 
-def _figure(name: str, campaign: Campaign) -> Figure:
-    if name == "node_variance":
-        return _node_variance(campaign)
-    if name == "scaling_efficiency":
-        return scaling_efficiency(_measured(campaign))
-    return curves(_measured(campaign), CURVES[name])
+def startup_chart(campaign: Campaign) -> Figure | None:
+    """Each run's seconds by phase; None when no run has phases."""
+    from matplotlib.figure import Figure
+
+    results = [result for result in ended_well(campaign) if phase_seconds(result)]
+    if not results:
+        return None
+    shown, names = results[:MAX_NODES], short_names(campaign.results, campaign.labels)
+    figure = Figure(figsize=(9, 0.9 + 0.26 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    begin = [0.0] * len(shown)
+    of_run = [dict(phase_seconds(result)) for result in shown]
+    for phase in (*(each.label for each in STARTUP_FIGURES), OTHER):
+        seconds = [phases.get(phase, 0.0) for phases in of_run]
+        if any(seconds):
+            colour, hatch = PHASES[phase]
+            look: dict[str, Any] = {"color": PALETTE[colour], "hatch": hatch, "edgecolor": CARD, "linewidth": 0.5}
+            axes.barh(range(len(shown)), seconds, left=begin, height=0.7, label=phase, **look)
+            begin = [start + more for start, more in zip(begin, seconds, strict=True)]
+    for row, total in enumerate(begin):
+        axes.text(total, row, f" {duration(total)}", va="center", fontsize=9)
+    axes.set_yticks(range(len(shown)), [names[result.spec.identity.run_id] for result in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.12)
+    more = f", the first {len(shown)} of {len(results)} runs" if len(results) > len(shown) else ""
+    axes.set_xlabel(f"seconds{more}")
+    add_legend(figure, PHASES, ncols=5)
+    return figure
 
 
 def _node_variance(campaign: Campaign) -> Figure:
@@ -99,95 +322,69 @@ def _node_variance(campaign: Campaign) -> Figure:
     all_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (group, nodes) in zip(all_axes, shown, strict=True):
         _draw_nodes(axes, nodes, [measured.get((group.group_id, node.node), ()) for node in nodes])
-        _label(axes, campaign, group, nodes)
+        title = group_name(campaign, group.group_id)
+        if len(nodes) < len(group.nodes):
+            title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from what was expected"
+        axes.set_title(title, fontsize=10, fontweight="bold")
+        axes.set_yticks(range(len(nodes)), [node.node for node in nodes])
+        axes.set_ylim(len(nodes) - 0.5, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        axes.margins(x=0.12)
+        axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+        axes.set_xlabel("samples/s (expected: by its peers, else by its past, else by the level)")
     add_legend(figure, _LEGEND, ncols=4)
     return figure
 
 
-def _compared(campaign: Campaign, measured: Collection[tuple[str, str]]) -> tuple[GroupVerdict, ...]:
+def _compared(
+    campaign: Campaign, measured: Mapping[tuple[str, str], object] | Collection[tuple[str, str]]
+) -> tuple[GroupVerdict, ...]:
     """The groups to draw: with measurements and, among several groups, with more than one node."""
     of_groups = {group_id for group_id, _ in measured}
     return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in of_groups)
 
 
-def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
-    title = group_name(campaign, group.group_id)
-    if len(nodes) < len(group.nodes):
-        title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from what was expected"
-    axes.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
-    axes.set_yticks(range(len(nodes)), [plain(node.node) for node in nodes])
-    axes.set_ylim(len(nodes) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
-    axes.margins(x=0.12)
-    axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
-    axes.set_xlabel("samples/s (expected: by its peers, else by its past, else by the level)")
-
-
 def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequence[tuple[float, bool]]]) -> None:
     """Draw one row for each node. Equal marks of all rows are one artist, since each artist costs time."""
-    known = [(row, c) for row, node in enumerate(nodes) if (c := expected_rate(node))]
-    _limits(axes, [(row, c.expected, c.limit) for row, c in known])
-    for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
-        points = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
-        _points(axes, points, marker, label, color="none", markeredgecolor=INK, markersize=size)
-    medians = [(node.samples_per_second, row) for row, node in enumerate(nodes) if node.samples_per_second is not None]
-    noises = [(value, row, value * pct / 100) for value, row in medians if (pct := nodes[row].noise_pct) is not None]
-    if noises:
-        values, rows, halves = zip(*noises, strict=True)
-        axes.errorbar(values, rows, xerr=halves, color=INK, ls="", capsize=3, lw=1, label="noise (chance alone)")
-    red = [(value, row) for value, row in medians if _is_red(nodes[row])]
-    well = [(value, row) for value, row in medians if not _is_red(nodes[row])]
-    _points(axes, red, "X", "median, red node", color=RED, markersize=11)
-    _points(axes, well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
-    for row, node in enumerate(nodes):
-        _say(axes, row, node)
 
+    def points(values: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
+        if values:
+            axes.plot(*zip(*values, strict=True), marker, label=label, **look)
 
-def _is_red(node: NodeVerdict) -> bool:
-    return node.state in (State.RED, State.DRILL)
-
-
-def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
-    """(row, reference, limit in percent of it)"""
-    if not limits:
-        return
-    rows = [row for row, _, _ in limits]
-    axes.barh(
-        rows,
-        [2 * reference * limit / 100 for _, reference, limit in limits],
-        left=[reference * (1 - limit / 100) for _, reference, limit in limits],
-        height=0.62,
-        color=BAND,
-        edgecolor=SOFT,
-        linewidth=0.6,
-        label="limits",
-    )
-    references = [reference for _, reference, _ in limits]
-    ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
-    axes.vlines(references, *ends, color=SOFT, linestyle=":", label="expected")
-
-
-def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
-    if points:
-        axes.plot(*zip(*points, strict=True), marker, label=label, **look)
-
-
-def _say(axes: Axes, row: int, node: NodeVerdict) -> None:
-    """The text beside a node: a red node's deviation, or that it has no figure."""
-    value, known = node.samples_per_second, expected_rate(node)
-    if value is None:
-        axes.text(0.5, row, f"{word(node)}: no figure", transform=axes.get_yaxis_transform(), va="center", color=RED)
-    elif known and _is_red(node):
-        axes.annotate(
-            percent(known.deviation),
-            (value, row),
-            xytext=(0, 9),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-            color=RED,
+    if known := [(row, c) for row, node in enumerate(nodes) if (c := expected_rate(node))]:
+        rows = [row for row, _ in known]
+        axes.barh(
+            rows,
+            [2 * c.expected * c.limit / 100 for _, c in known],
+            left=[c.expected * (1 - c.limit / 100) for _, c in known],
+            height=0.62,
+            color=BAND,
+            edgecolor=SOFT,
+            linewidth=0.6,
+            label="limits",
         )
+        ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
+        axes.vlines([c.expected for _, c in known], *ends, color=SOFT, linestyle=":", label="expected")
+    for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
+        rates = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
+        points(rates, marker, label, color="none", markeredgecolor=INK, markersize=size)
+    medians = [(node.samples_per_second, row) for row, node in enumerate(nodes) if node.samples_per_second is not None]
+    if noises := [(value, row, value * pct / 100) for value, row in medians if (pct := nodes[row].noise_pct)]:
+        values, rows, halves = zip(*noises, strict=True)  # type: ignore[assignment]
+        axes.errorbar(values, rows, xerr=halves, color=INK, ls="", capsize=3, lw=1, label="noise (chance alone)")
+    red = {row for row, node in enumerate(nodes) if node.state in (State.RED, State.DRILL)}
+    points([pair for pair in medians if pair[1] in red], "X", "median, red node", color=BAD, markersize=11)
+    well = [pair for pair in medians if pair[1] not in red]
+    points(well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
+    place = axes.get_yaxis_transform()
+    for row, node in enumerate(nodes):
+        value, expected = node.samples_per_second, expected_rate(node)
+        if value is None:
+            axes.text(0.5, row, f"{word(node)}: no figure", transform=place, va="center", color=BAD)
+        elif expected and row in red:
+            above: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(percent(expected.deviation), (value, row), fontsize=9, color=BAD, **above)
 
 
 def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
@@ -198,18 +395,3 @@ def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
 
     kept = {node.node for node in sorted(group.nodes, key=unimportance)[:most]}
     return [node for node in group.nodes if node.node in kept]
-
-
-def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
-    """Measured runs without drills, which would distort the curves."""
-    return tuple(filter(is_measured, campaign.results))
-
-
-def _png(figure: Figure) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure.set_dpi(110)
-    image = io.BytesIO()
-    # No version string, so that equal data gives equal bytes. `savefig` would draw everything twice.
-    FigureCanvasAgg(figure).print_png(image, metadata={"Software": None})  # type: ignore[no-untyped-call]
-    return image.getvalue()

@@ -33,16 +33,21 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
     result of `comparison_sections` where the caller has it: for a large fleet it takes seconds.
     """
     sections = comparison_sections(campaign) if sections is None else sections
-    links = _result_links(campaign, files)
+    wanted = {f"runs/{r.spec.identity.run_id}/result.json": r.spec.identity.run_id for r in campaign.results}
+    run_ids = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
+    links = {run_id: path for run_id, path in run_ids if run_id}
+    images = [f"![{name}](plots/{name}.png)" for name in plots.NAMES if f"plots/{name}.png" in files]
+    absent = plots.reasons_not_drawn(campaign)
+    lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
     parts = [
         _head(campaign),
         *_verdicts(campaign, links),
         *_red_nodes(campaign),
         *(part for each in sections for part in (f"## {each.title}", *_titled(each.tables, links, level=3))),
         *_findings(campaign),
-        *_plots(campaign, files),
+        *["## Plots", *images, *([bullets(absent)] if absent else [])],
         *_titled([make(campaign) for make in _OF_RUNS], links, most=MAX_OPEN_ROWS),
-        _cost(campaign),
+        f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}",
         *_configuration(campaign),
         _reading(),
         *_other_files(files),
@@ -110,17 +115,6 @@ def _findings(campaign: Campaign) -> list[str]:
     return [*_titled([replace(others, title="Other findings")]), *more]
 
 
-def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
-    images = [f"![{name}](plots/{name}.png)" for name in plots.NAMES if f"plots/{name}.png" in files]
-    absent = plots.reasons_not_drawn(campaign)
-    return ["## Plots", *images, *([bullets(absent)] if absent else [])]
-
-
-def _cost(campaign: Campaign) -> str:
-    lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
-    return f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}"
-
-
 def _configuration(campaign: Campaign) -> list[str]:
     made = (run_tables.chosen(campaign), run_tables.software(campaign), run_tables.parameters(campaign))
     parts = _titled((*run_tables.work(campaign), *made), level=3, most=MAX_OPEN_ROWS)
@@ -143,9 +137,3 @@ def _titled(
 ) -> list[str]:
     """The tables with rows, each under its title. `most`: longer ones are closed."""
     return [section(content, links, level, most) for content in tables if content.rows]
-
-
-def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:
-    wanted = {f"runs/{r.spec.identity.run_id}/result.json": r.spec.identity.run_id for r in campaign.results}
-    run_ids = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
-    return {run_id: path for run_id, path in run_ids if run_id}

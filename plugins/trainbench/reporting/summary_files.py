@@ -11,7 +11,8 @@ from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
-from trainbench.reporting import comparison_sections, cost_report, html, metrics_csv, plots, report, report_json
+from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report
+from trainbench.reporting.pictures import png
 from trainbench.results.artefacts import Content, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
@@ -53,20 +54,20 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     """Relative path -> content, without files that cannot be made."""
     name, files = campaign.campaign_id, Files()
     # Plots, sections and rows first: several documents show them.
-    images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
+    pictures = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    computed = lambda: RowsOnDisk(metrics_csv.metric_rows(campaign, parts))  # noqa: E731
+    computed = lambda: RowsOnDisk(data_files.metric_rows(campaign, parts))  # noqa: E731
     rows = parts.attempt("computing the figures of the runs", name, computed) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.
     documents: Mapping[str, Callable[[], Iterable[str]]] = {
-        "metrics.csv": lambda: metrics_csv.metrics_csv(campaign, rows),
+        "metrics.csv": lambda: data_files.metrics_csv(campaign, rows),
         "COST_REPORT.md": lambda: [cost_report.cost_report(campaign)],
-        "report.html": lambda: [html.report_html(campaign, images, sections)],
-        "report.json": lambda: report_json.report_json(campaign, rows, sections),
+        "report.html": lambda: [html.report_html(campaign, pictures, sections)],
+        "report.json": lambda: data_files.report_json(campaign, rows, sections),
         "BENCHMARK_REPORT.md": lambda: [report.benchmark_report(campaign, [*sorted(files), *raw], sections)],
     }
-    files |= {f"plots/{image}": png for image, png in images.items()}
+    files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items() if each in plots.NAMES}
     for path, write in documents.items():
         content = parts.attempt(f"writing {path}", name, lambda write=write: _kept(write()))  # type: ignore[misc]
         files |= {} if content is None else {path: content}

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from bench_image.contract.work import AUTO
-from trainbench.comparison import recommend
+from trainbench.comparison import hardware_survey
 from trainbench.comparison.entries import Entry
 from trainbench.comparison.gpu_kinds import CPU
 from trainbench.comparison.hardware_survey import (
@@ -84,7 +84,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         run_id=lambda pair: median_run(pair[0].results),
         notes=(
             "Saved: against full fine-tuning of the same model on the same GPUs, micro-batch and all else equal."
-            " Without such a full run, its memory is by formula (docs/sizing.md has the formula's errors).",
+            " Without such a full run, its memory is by formula (docs/internals/sizing.md has the formula's errors).",
         ),
         title="By model, recipe and GPU",
     )
@@ -99,9 +99,9 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
     if all(cell.gpu == CPU and cell.price is None for cell in all_cells):
         return ()  # a trial: nobody rents or buys by it
     every = (
-        recommend.rental_table(all_cells, wanted),
-        recommend.purchase_table(all_cells, wanted),
-        recommend.rent_or_buy_table(all_cells, wanted),
+        hardware_survey.rental_table(all_cells, wanted),
+        hardware_survey.purchase_table(all_cells, wanted),
+        hardware_survey.rent_or_buy_table(all_cells, wanted),
     )
     return tuple(made for made in every if made.rows)
 
@@ -162,7 +162,12 @@ def _speed(
         _speed_columns(wanted, has_several, of_model),
         tone=lambda row: Tone.PLAIN if row.cell.results else Tone.WARN,
         run_id=lambda row: median_run(row.cell.results),
-        notes=(*_speed_notes(of_model, wanted, has_several), *recommend.price_notes(measured(of_model)), *more, *notes),
+        notes=(
+            *_speed_notes(of_model, wanted, has_several),
+            *hardware_survey.price_notes(measured(of_model)),
+            *more,
+            *notes,
+        ),
         title=_model_name(model, of_model),
     )
 

@@ -12,10 +12,9 @@ from rich.text import Text
 from trainbench.core.formats import one_line
 from trainbench.core.tables import Table, Tone, only, shortened
 from trainbench.reporting import (
+    comparison_sections,
     configuration_tables,
     cost_report,
-    noise_tables,
-    strategy_tables,
     survey_tables,
     verdict_text,
 )
@@ -39,9 +38,9 @@ def verdict_table(campaign: Campaign) -> Group:
     compared = (
         *configuration_tables.verdicts(campaign),
         *survey_tables.speed(campaign),
-        *strategy_tables.strategies(campaign),
+        *comparison_sections.strategies(campaign),
     )
-    for content in (*(only(content, NARROW) for content in compared), *noise_tables.noise_tables(campaign)):
+    for content in (*(only(content, NARROW) for content in compared), *comparison_sections.noise_tables(campaign)):
         parts.append(titled(content))
     if alone := verdict_text.lone_line(campaign):
         parts.append(plain(alone))

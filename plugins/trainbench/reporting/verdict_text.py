@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
-from trainbench.comparison import noise_advice
+from trainbench.comparison import noise_floor
 from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES, NodeState, fleet_summary, word
@@ -30,7 +30,7 @@ from trainbench.core.verdicts import (
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.judging.node_findings import finding_of
-from trainbench.judging.run_rates import judged_rate
+from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, recommendations, survey_tables
 from trainbench.reporting.work_names import group_name
@@ -78,7 +78,14 @@ def verdict(campaign: Campaign) -> str:
         parts += [f"Drill not detected: {listing(finding.nodes)} ({finding.measured})." for finding in missed]
         parts += [f"Drill detected: {node.node} ({node.reason})." for node in _detected_drills(campaign)]
     if not campaign.judges_nodes:
-        parts += [*_answered(campaign), _measured(campaign), *_failed(campaign)]
+        bad = dict.fromkeys(
+            f"{campaign.labels.get(run.group_id, placement.strategy)} on "
+            f"{run.node if campaign.labels else count(placement.world_size, 'GPU')} ({error.kind})"
+            for result in campaign.results
+            for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
+            if error
+        )
+        parts += [*_answered(campaign), _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
     elif is_lone:
         alone = "Nodes were not compared: each work ran on one node only."
         parts += [recommendations.headline(campaign) or alone, _measured(campaign)]
@@ -131,7 +138,7 @@ def recommended(campaign: Campaign) -> tuple[str, ...]:
 
 def _answered(campaign: Campaign) -> list[str]:
     """The verdict of a campaign that compares runs, not nodes."""
-    noise = noise_advice.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
+    noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
     choice = recommendations.headline(campaign)
     return [
         *([choice] if choice else []),
@@ -144,17 +151,6 @@ def _answered(campaign: Campaign) -> list[str]:
 def _measured(campaign: Campaign) -> str:
     good = sum(result.error is None for result in campaign.results)
     return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
-
-
-def _failed(campaign: Campaign) -> list[str]:
-    bad = dict.fromkeys(
-        f"{campaign.labels.get(run.group_id, placement.strategy)} on "
-        f"{run.node if campaign.labels else count(placement.world_size, 'GPU')} ({error.kind})"
-        for result in campaign.results
-        for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
-        if error
-    )
-    return [f"No figure from {listing(bad)}."] if bad else []
 
 
 def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:

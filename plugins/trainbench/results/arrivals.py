@@ -5,12 +5,14 @@
     {root}/campaigns/{campaign_id}/runs/{run_id}/rank-{k}.json    of the pod of node rank k, until the gang's are joined
     {root}/campaigns/{campaign_id}/runs/{run_id}/pod.log          the last part of the pod's log; rank-{k}.log of a gang
 
-Names come from the run: a repeated task, or `publish` after it, writes the same file again.
+Names come from the run: a repeated task writes the same file again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime
@@ -24,10 +26,31 @@ from trainbench.planning.plan import Plan
 from trainbench.pods.manifests import CONTAINER, RANK_ENV
 from trainbench.pods.pod_end import PodEnd
 from trainbench.pods.pod_log import log_file
-from trainbench.results.artefacts import Store
-from trainbench.results.collect import mismatch, parse_payload
-from trainbench.results.store_files import StoreError
+from trainbench.results.artefacts import WRITERS, Store
+from trainbench.results.collect import collect, parse_payload
+from trainbench.results.store_files import FileUnusable
 from trainbench.results.stored_results import latest_try, rank_file
+
+ADDRESS = "address"  # field of a task's XCom
+
+
+class Arrival(Frozen):
+    """A pod's result in the store. `num_bytes`: of the text that the pod printed."""
+
+    address: str
+    num_bytes: int
+    result: RunResult
+
+    @property
+    def for_xcom(self) -> dict[str, Any]:
+        """What Airflow's database holds of a result."""
+        return {ADDRESS: self.address, "bytes": self.num_bytes}
+
+    @property
+    def failure(self) -> str | None:
+        """Kind and message of a failed run's error."""
+        error = self.result.error
+        return f"{error.kind}: {error.message}" if error else None
 
 
 class PlannedCampaign(Frozen):
@@ -39,20 +62,21 @@ class PlannedCampaign(Frozen):
     planned_at: AwareDatetime
 
 
-def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) -> str | None:
-    """Store the result of this manifest's pod; return the file's address. None: it is not the result of the manifest's
-    run, so it is left to the judgement. Raises StoreError.
+def store_arrival(store: Store, manifest: Mapping[str, Any], text: str, at: datetime) -> Arrival | None:
+    """Store the result that this manifest's pod printed; what is no result of the manifest's run is stored as a failed
+    run that says so. None: the pod is none of ours. Raises StoreError.
     """
     if (run := run_of(manifest)) is None:
         return None
     spec, rank = run
-    try:
-        result = parse_payload(payload)
-    except ContractError:
-        return None
-    if mismatch(spec, result):
-        return None
-    return store.write_rank_result(result, rank) if spec.placement.nodes > 1 else store.write_result(result)
+    (result,) = collect([spec], [text], at)
+    return Arrival(address=write_run(store, result, rank), num_bytes=len(text), result=result)
+
+
+def write_run(store: Store, result: RunResult, rank: int) -> str:
+    """Write the result of one pod, of a gang as that of its rank; return the file's address. Raises StoreError."""
+    is_gang = result.spec.placement.nodes > 1
+    return store.write_rank_result(result, rank) if is_gang else store.write_result(result)
 
 
 def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | None:
@@ -67,45 +91,73 @@ def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | Non
 
 
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
-    """The stored result text of this run and rank; None: none is stored."""
-    name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
+    """The stored result text of this run and rank; None: none is stored. Raises StoreError where that is not known."""
+    text = stored_text(store, spec, rank)
     try:
-        text = store.read_run_file(spec.identity.campaign_id, spec.identity.run_id, name).decode()
-        result = parse_payload(text)
-    except (StoreError, ContractError, UnicodeDecodeError):
+        result = None if text is None else parse_payload(text)
+    except ContractError:
         return None
     # The judgement's substitute for a pod without a result is no measurement.
-    return None if result.error and result.error.phase is Phase.LAUNCH else text
+    return None if result is None or (result.error and result.error.phase is Phase.LAUNCH) else text
 
 
-def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> str | None:
-    """The stored result text of this pod; None: none is stored, or another pod's of the run."""
+def stored_text(store: Store, spec: RunSpec, rank: int) -> str | None:
+    """The text of the file of this run and rank, whatever it holds; None: there is none. Raises StoreError."""
+    name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
+    stored = store.read_run_file_if_there(spec.identity.campaign_id, spec.identity.run_id, name)
+    return None if stored is None else stored.decode(errors="replace")
+
+
+def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> Arrival | None:
+    """This pod's result that an earlier task stored; None: none is stored, or another pod's of the run. Raises
+    StoreError.
+    """
     if (run := run_of(manifest)) is None or (text := arrived(store, *run)) is None:
         return None
-    context = parse_payload(text).context
-    return text if context and context.pod == pod_name else None
+    (spec, rank), result = run, parse_payload(text)
+    if not _is_of_pod(result, pod_name):
+        return None
+    name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
+    address = store.run_file_address(spec.identity.campaign_id, spec.identity.run_id, name)
+    return Arrival(address=address, num_bytes=len(text), result=result)
 
 
-def complete_payloads(
-    store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
-) -> list[object | None]:
-    """The payloads; where Airflow has neither a pod's result nor its end, the stored result. Of a gang, whose pods are
-    the specs' ranks, only the ranks of one try count together.
+def stored_payloads(
+    store: Store, specs: Sequence[RunSpec], has_address: Sequence[bool], ends: Sequence[PodEnd | None]
+) -> list[str | None]:
+    """The stored result of each run, of a gang's ranks the results of one try. `has_address`: whether this try's task
+    handed over the address of what it stored. Where it did not, a result counts if the task told of no end, or if it is
+    of the pod whose end it told: `release` found it there. Raises StoreError.
     """
-    with_stored = [
-        arrived(store, spec, index) if payload is None and end is None else payload
-        for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
-    ]
-    stored = [index for index, payload in enumerate(payloads) if payload is None and with_stored[index] is not None]
-    if not stored or specs[0].placement.nodes == 1:
-        return with_stored
-    of_try = latest_try({index: result for index, payload in enumerate(with_stored) if (result := _read(payload))})
-    return [None if index in stored and index not in of_try else payload for index, payload in enumerate(with_stored)]
+
+    def payload(index: int) -> str | None:
+        end = ends[index]
+        try:
+            if has_address[index]:
+                return stored_text(store, specs[index], index)
+            text = arrived(store, specs[index], index)
+        except FileUnusable as error:  # a fault of this file alone
+            return str(error)
+        if text is None or end is None or (end.pod and _is_of_pod(parse_payload(text), end.pod)):
+            return text
+        return None
+
+    with ThreadPoolExecutor(WRITERS) as readers:
+        payloads = list(readers.map(payload, range(len(specs))))
+    late = [index for index, text in enumerate(payloads) if text is not None and not has_address[index]]
+    if not late or specs[0].placement.nodes == 1:
+        return payloads
+    of_try = latest_try({index: result for index, text in enumerate(payloads) if (result := _read(text))})
+    return [None if index in late and index not in of_try else text for index, text in enumerate(payloads)]
 
 
-def _read(payload: object | None) -> RunResult | None:
+def _is_of_pod(result: RunResult, pod_name: str) -> bool:
+    return result.context is not None and result.context.pod == pod_name
+
+
+def _read(text: str | None) -> RunResult | None:
     try:
-        return None if payload is None else parse_payload(payload)
+        return None if text is None else parse_payload(text)
     except ContractError:
         return None
 

@@ -16,6 +16,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.campaign_file import PartTooLarge, campaign_json, parse_campaign
 from trainbench.results.store_files import (
     LOCAL_PROTOCOLS,
+    FileMissing,
+    FileUnusable,
     StoreError,
     address,
     as_store_errors,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
 LEVELS_FILE = "levels.toml"
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
-MAX_PLOT_BYTES = 4_000_000  # ours have less than a tenth
+MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
 WRITERS = 16
 Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -65,7 +68,12 @@ def open_store(url: str | None = None) -> Store:
 
     url = url or read_settings().store or str(default_store())
     if "://" not in url:
-        return Store(UPath(Path(url).expanduser().absolute()))
+        try:
+            return Store(UPath(Path(url).expanduser().absolute()))
+        except (RuntimeError, ValueError) as error:  # ~nobody: no such user
+            raise StoreError(
+                f"store '{url:.200}' cannot be opened: {error}; allowed: a folder, s3://..., gs://..."
+            ) from None
     if re.search(r"[@?]", url.partition("://")[2]):
         raise StoreError(
             f"the store's URL '{url.partition('://')[0]}://...' holds a user, a password or options: name bucket and "
@@ -92,12 +100,12 @@ class Store:
     def write_result(self, result: RunResult) -> str:
         """Returns the file's address."""
         path = self._run(result) / RESULT_FILE
-        return self._write(path, result.model_dump_json(indent=1).encode())
+        return self._write(path, _written(result))
 
     def write_rank_result(self, result: RunResult, rank: int) -> str:
         """Write the result of one pod of a gang; returns the file's address."""
         path = self._run(result) / rank_file(rank)
-        return self._write(path, result.model_dump_json(indent=1).encode())
+        return self._write(path, _written(result))
 
     def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
         """Write the kept log of one pod; return the file's address. `name`: see `pod_log.log_file`."""
@@ -143,11 +151,13 @@ class Store:
         return self._write(self.root / LEVELS_FILE, text.encode())
 
     def write_results(self, results: Sequence[RunResult], *, replace: bool = True) -> None:
-        """Write the results, WRITERS at a time. Without `replace` only those of which no file is there."""
+        """Write those results that are not stored as they are, WRITERS at a time. Without `replace` only those of which
+        no file is there.
+        """
 
         def write_share(first: int) -> None:
             for result in results[first::WRITERS]:
-                if replace or not self._has_result(result):
+                if not (self._is_stored(result) if replace else self._has_result(result)):
                     self.write_result(result)
 
         with ThreadPoolExecutor(WRITERS) as writers:
@@ -162,6 +172,16 @@ class Store:
         """A stored file of the run or of one of its ranks. Raises StoreError."""
         path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
         return self._read(path, MAX_RESULT_BYTES)
+
+    def read_run_file_if_there(self, campaign_id: str, run_id: str, name: str) -> bytes | None:
+        """A stored file of the run or of one of its ranks; None: there is none. Raises StoreError."""
+        try:
+            return self.read_run_file(campaign_id, run_id, name)
+        except FileMissing:
+            return None
+
+    def run_file_address(self, campaign_id: str, run_id: str, name: str) -> str:
+        return address(_named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name))
 
     def read_results(self, campaign_id: str, progress: Progress = no_progress) -> StoredResults:
         return read_results(self._campaign(campaign_id) / "runs", progress, self.root)
@@ -184,10 +204,6 @@ class Store:
         """Write a cost report's files (relative name -> content); return relative name -> address."""
         paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
         return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
-
-    def read_plot(self, campaign_id: str, name: str) -> bytes:
-        """One picture of the summary. Raises StoreError when it is missing or larger than ours are."""
-        return self._read(self._summary_file(campaign_id, name), MAX_PLOT_BYTES)
 
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""
@@ -289,6 +305,11 @@ class Store:
         with as_store_errors(path, "read"):
             return bool(path.is_file())
 
+    def _is_stored(self, result: RunResult) -> bool:
+        with suppress(FileMissing, FileUnusable):
+            return self._read(self._run(result) / RESULT_FILE, MAX_RESULT_BYTES) == _written(result)
+        return False
+
     def _run(self, result: RunResult) -> UPath:
         """The folder of the result's run."""
         identity = result.spec.identity
@@ -326,6 +347,15 @@ def read_campaign(path: UPath, root: UPath | None = None, with_steps: bool = Tru
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
     except PartTooLarge as error:
         raise StoreError(f"{address(path)} is not read: {error}; write it again with `trainbench report`") from None
+
+
+def _written(result: RunResult) -> bytes:
+    """The text of a result's file, which `read_result_file` takes at any size. Raises StoreError."""
+    text = result.model_dump_json().encode()
+    if len(text) > MAX_RESULT_BYTES:
+        run = result.spec.identity.run_id
+        raise StoreError(f"the result of run '{run}' has {len(text)} bytes: {MAX_RESULT_BYTES} can be read again")
+    return result.model_dump_json(indent=1).encode() if len(text) < MAX_INDENTED_BYTES else text
 
 
 def _pieces(content: Content) -> Iterable[bytes]:

@@ -11,7 +11,9 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
-from trainbench.pods.pod_end import EndKind, PodEnd
+from trainbench.pods.pod_end import BESIDES_THE_PROGRAM, EndKind, PodEnd
+
+UNUSABLE = frozenset({"invalid_result", "foreign_result"})  # kinds of errors of a text that is no result of its run
 
 
 def collect(
@@ -36,7 +38,7 @@ def collect(
 
 
 def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
-    if end and (payload is None or end.is_infrastructure):
+    if end and (payload is None or (end.is_infrastructure and end.kind not in BESIDES_THE_PROGRAM)):
         return failed_result(spec, status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH, at=at)
     if payload is None:
         return failed_result(
@@ -60,7 +62,7 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
 
 
 def parse_payload(payload: object) -> RunResult:
-    """Parse a result from an XCom, a pod's last line or a file. Raises only ContractError, for any payload."""
+    """Parse a result from a pod's log, a file, or an XCom of 0.1.0. Raises only ContractError, for any payload."""
     try:
         text = payload if isinstance(payload, str | bytes) else json.dumps(payload)
         return parse_result(text)
@@ -75,6 +77,11 @@ def mismatch(spec: RunSpec, result: RunResult) -> str | None:
     if result.spec.identity.run_id != spec.identity.run_id:
         run_id, planned_id = result.spec.identity.run_id, spec.identity.run_id
         return f"this is the result of run '{run_id}', not of '{planned_id}': it is not counted"
+    if result.spec.identity.node != spec.identity.node:
+        node, planned_node = result.spec.identity.node, spec.identity.node
+        return (
+            f"the result of run '{spec.identity.run_id}' names node '{node}', not '{planned_node}': it is not counted"
+        )
     planned, echoed = _settings(spec), _settings(result.spec)
     differing = [name for name in planned if echoed[name] != planned[name]]
     if not differing:

@@ -23,6 +23,14 @@ class StoreError(UserError, RuntimeError):
     """The store cannot be read or written; the message has the address, the cause and the remedy."""
 
 
+class FileMissing(StoreError):
+    """The store answers, and the file is not there."""
+
+
+class FileUnusable(StoreError):
+    """The store answers, and the file is none of ours: too large, a link, no regular file."""
+
+
 def address(path: UPath) -> str:
     """The address of a file for people: an absolute path, or a URL."""
     return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
@@ -54,7 +62,7 @@ def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> byte
 
 
 def too_large(path: UPath, max_bytes: int) -> StoreError:
-    return StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
+    return FileUnusable(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
 
 
 def opened(path: UPath, root: UPath | None) -> BinaryIO:
@@ -86,7 +94,8 @@ def as_store_errors(path: UPath, done: str) -> Iterator[None]:
         # PermissionError and FileNotFoundError of object stores come without a number
         number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
         reason = REASONS.get(number, str(error))
-        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None
+        kinds = {errno.ENOENT: FileMissing, errno.EINVAL: FileUnusable, errno.ELOOP: FileUnusable}
+        raise kinds.get(number, StoreError)(f"{address(path)} cannot be {done}: {reason}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in CLIENTS:
             raise

@@ -17,8 +17,10 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from bench_image.contract.spec import RESOURCE_NAME
+from bench_image.contract.spec import RESOURCE_NAME, NodeName
+from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
+from trainbench.params.campaign_kind import SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
@@ -29,9 +31,30 @@ JSON_EXAMPLES = {
     "volumes": '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]',
     "compile_cache": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
 }
+SUBDOMAIN_RULE = "lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
+LABEL_RULE = "at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
+KUBERNETES_NAMES = {
+    "namespace": LABEL_RULE,
+    "service": f"{LABEL_RULE}, first a letter",
+    "instance": "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    "image": "a reference such as registry.example/ml/bench:0.1.0, without spaces",
+    **dict.fromkeys(("image_pull_secret", "service_account", "priority_class"), SUBDOMAIN_RULE),
+    **dict.fromkeys(("local_nodes", "quarantine"), SUBDOMAIN_RULE),
+}
 WEEK_S = 7 * 86_400
 MAX_GPUS = 65_536
 MAX_RETENTION_DAYS = 36_500
+# Read by other programs: the image, scripts, compose files and tests.
+OTHER_VARIABLES = frozenset(
+    PREFIX + name
+    for name in (
+        "AIRFLOW_IMAGE", "CHROMIUM", "GPU_UUID", "LOCAL_IMAGE", "OUTPUT_DIR", "PARENT_PID", "POD", "PRODUCTS", "SPEC",
+        "STARTED_AT", "TEMPLATE_DIGEST", "TEST_DEMO", "TEST_POSTGRES_URL", "TURNS",
+    )
+)  # fmt: skip
+# What Kubernetes sets in every pod for a Service named trainbench-...
+OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$", re.I)
+DAGS = (*SUITES, "cost_report", "housekeeping", "metrics")
 ROOT = Path(__file__).resolve().parents[3]
 IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()  # else installed by pip: ROOT is where packages lie
 CHECKOUT_PYTHON = str(ROOT / ".venv-image" / "bin" / "python")
@@ -91,7 +114,7 @@ class Settings(PodSettings, BaseSettings):
         description="`kubernetes` runs pods on a cluster; `local` runs the same Pod manifests as processes of this "
         "machine",
     )
-    local_nodes: tuple[str, ...] = Field(
+    local_nodes: tuple[NodeName, ...] = Field(
         (),
         description="names of the local launcher's nodes, with commas; else this machine, on a CPU `node-1` to "
         "`node-4`",
@@ -133,7 +156,7 @@ class Settings(PodSettings, BaseSettings):
         le=WEEK_S,
         description="seconds from a pod's placement on its node to its start, in which the image is pulled",
     )
-    quarantine: tuple[str, ...] = Field(
+    quarantine: tuple[NodeName, ...] = Field(
         (),
         description="nodes that are not benchmarked, with commas; the label `trainbench.io/quarantine=<reason>` does "
         "the same",
@@ -149,7 +172,7 @@ class Settings(PodSettings, BaseSettings):
     schedule: dict[str, str] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
-        "schedule",
+        "schedule, with the local launcher none",
     )
     prices: tuple[Path, ...] = Field(
         (), description="files with your own price tables, with commas; they override the shipped table"
@@ -231,8 +254,8 @@ class Settings(PodSettings, BaseSettings):
         return timedelta(hours=self.fresh_h)
 
     def cron(self, name: str, default: str | None) -> str | None:
-        """The schedule of the DAG `name`, without prefix; None: by hand only, as every DAG of the local launcher."""
-        cron = self.schedule.get(name, default) if self.launcher is Launcher.KUBERNETES else None
+        """The schedule of the DAG `name`, without prefix; None: by hand only. The local launcher has no default."""
+        cron = self.schedule.get(name, default if self.launcher is Launcher.KUBERNETES else None)
         return None if cron is None or cron.lower() == "none" else cron
 
 
@@ -244,7 +267,9 @@ def default_store(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """An empty variable counts as one that is not set. Raises SettingsError."""
+    """An empty variable counts as one that is not set. Raises SettingsError, also for a name close to a setting's."""
+    for name in sorted(environ):
+        _refuse_misspelt(name)
     source = EnvSettingsSource(Settings)
     source.env_vars = {name.lower(): value for name, value in environ.items() if value}
     try:
@@ -253,13 +278,35 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         raise SettingsError(_sentence(error.errors(include_url=False)[0], environ)) from None
 
 
+def _refuse_misspelt(name: str) -> None:
+    if not name.upper().startswith(PREFIX) or name.upper() in OTHER_VARIABLES or OF_A_SERVICE.search(name):
+        return
+    given = name[len(PREFIX) :].lower()
+    if given in Settings.model_fields:
+        return
+    if given.startswith("schedule_"):
+        dag_id = given.removeprefix("schedule_")
+        hint = "" if dag_id in DAGS else did_you_mean(dag_id, DAGS)
+    else:
+        begins = [field for field in Settings.model_fields if given.startswith(f"{field}_")]
+        hint = did_you_mean(given, Settings.model_fields) or (f" (did you mean '{begins[0]}'?)" if begins else "")
+    if hint:
+        written = re.sub(r"'([a-z_]+)'", lambda known: f"'{_variable(known[1], given)}'", hint)
+        raise SettingsError(f"{name:.200} is no setting{written}: correct its name, or unset it")
+
+
+def _variable(known: str, given: str) -> str:
+    return f"{PREFIX}{'SCHEDULE_' if given.startswith('schedule_') else ''}{known.upper()}"
+
+
 def _sentence(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
     """ "TRAINBENCH_DEFERRABLE is 'maybe': choose true or false"."""
     field = str(problem["loc"][0])
     variable = PREFIX + field.upper()
     if field == "notify":  # its message names the channel and its fault
         return problem["msg"].removeprefix("Value error, ")
-    return f"{variable} is '{environ[variable]}': {_allowed(field, problem)}"
+    given = next((value for name, value in environ.items() if name.upper() == variable), problem["input"])
+    return f"{variable} is '{given!s:.200}': {_allowed(field, problem)}"
 
 
 def _allowed(field: str, problem: ErrorDetails) -> str:
@@ -273,6 +320,8 @@ def _allowed(field: str, problem: ErrorDetails) -> str:
             limits = Settings.model_fields[field].metadata
             least = next(limit.ge for limit in limits if isinstance(limit, Ge))
             return f"give a whole number, {least} to {next(limit.le for limit in limits if isinstance(limit, Le))}"
+        case "string_pattern_mismatch" if field not in JSON_EXAMPLES:
+            return f"Kubernetes takes no such name: {KUBERNETES_NAMES[field]}"
     if field not in JSON_EXAMPLES:
         return message
     place = "".join(f"{part}: " for part in problem["loc"][1:])

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import make_result
 from tests.builders.nights import night
 from tests.dag.pages.site import HOSTILE, LAST_NIGHT, TABLES, WELL, a_run, get
-from trainbench.exchange.imported import imported_campaign
+from trainbench.exchange.reindex import imported_campaign
 from trainbench.history.history import open_history
 from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store

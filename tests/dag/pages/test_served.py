@@ -17,7 +17,7 @@ import pytest
 from tests.builders import make_result
 from tests.dag.conftest import ROOT
 from tests.dag.pages.site import PAGES, a_run, get, use
-from trainbench.exchange.imported import imported_campaign
+from trainbench.exchange.reindex import imported_campaign
 from trainbench.history.history import open_history
 
 
@@ -84,7 +84,7 @@ def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> 
     files = re.findall(r'(?:src|href)="\.\./(static/[^"]+)"', text)
 
     assert [re.sub(r"-[\w.]+?(?=\.(min\.)?\w+$)", "", name) for name in files] == [
-        "static/pages.css", "static/pages.js", "static/plotly.min.js"
+        "static/pages.css", "static/pages.js"
     ]  # fmt: skip
     for name in files:
         reply = get(client, name)

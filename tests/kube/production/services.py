@@ -6,8 +6,6 @@ the files of Airflow's other components nor those of the other worker, so only S
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -17,10 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from bench_image.process.parent_death import die_with_parent
-from debian import NoPackage, install
+from tests.builders.needed import missing, program
 from tests.builders.ports import free_port
 from tests.builders.postgres import Debian, NoPostgres, start_debian
 from trainbench.history.database import connect
@@ -97,14 +93,11 @@ class Services(NamedTuple):
 
 @contextmanager
 def services(folder: Path) -> Iterator[Services]:
-    """Skips where a package is missing, and fails there in CI."""
     try:
-        postgres, redis = start_debian(), _program("redis-server")
-    except (NoPackage, NoPostgres) as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    broker = Redis(redis, folder)
+        postgres = start_debian()
+    except NoPostgres as error:
+        missing(str(error))
+    broker = Redis(program("redis-server", "redis-server"), folder)
     try:
         with _s3() as bucket:
             yield Services(_environment(_databases(postgres.url), broker.url, bucket.url), broker, postgres, bucket)
@@ -151,13 +144,6 @@ def _databases(server: str) -> dict[str, str]:
         for name in DATABASES:
             connection.exec_driver_sql(f"CREATE DATABASE {name}")
     return {name: server.replace("@/postgres?", f"@/{name}?") for name in DATABASES}
-
-
-def _program(package: str) -> str:
-    """Path of the program that is called as its package. Raises NoPackage."""
-    if not shutil.which(package):
-        install(package)
-    return shutil.which(package) or package
 
 
 @contextmanager

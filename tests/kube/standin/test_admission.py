@@ -61,7 +61,7 @@ def test_a_second_service_is_beyond_the_shipped_quota(api: Any) -> None:
 
 
 def test_the_shipped_limit_range_fills_in_what_each_container_leaves_out(api: Any) -> None:
-    """The sidecar counts too: a pod of two bare containers asks for 4 CPUs and 16 GiB."""
+    """A pod of two bare containers asks for 4 CPUs and 16 GiB."""
     bare = [container("true", name, resources={}) for name in ("base", "side")]
     limited = container("true", "limited", resources={"limits": {"cpu": "1"}})
     api.create_namespaced_pod(NS, pod("p", containers=[*bare, limited]))
@@ -89,8 +89,8 @@ def test_rights_are_looked_at_before_the_namespace_and_the_namespace_before_the_
 
 
 def test_statuses_are_sorted_by_the_containers_names(run: Any) -> None:
-    ended = run(pod("p", containers=[container("true"), container("true", "airflow-xcom-sidecar")]))
-    assert [own["name"] for own in ended["status"]["containerStatuses"]] == ["airflow-xcom-sidecar", "base"]
+    ended = run(pod("p", containers=[container("true"), container("true", "another")]))
+    assert [own["name"] for own in ended["status"]["containerStatuses"]] == ["another", "base"]
 
 
 def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_nobody_s(

@@ -104,6 +104,18 @@ def test_logs_are_followed_until_the_container_ends(cluster: StandinCluster, api
     assert b"".join(lines) == b"one\ntwo\n"
 
 
+def test_a_long_line_is_cut_by_the_container_runtime_and_the_tail_counts_its_pieces(run: Any, api: Any) -> None:
+    """containerd cuts at 16 KiB: 40,000 bytes are pieces of 16,384, 16,384 and 7,232, the last with the newline."""
+    run(pod("long", "head -c 40000 /dev/zero | tr '\\0' x; echo; echo end"))
+
+    def log(**options: Any) -> str:
+        return str(api.read_namespaced_pod_log("long", NS, _preload_content=False, **options).data.decode())
+
+    assert log() == f"{'x' * 40_000}\nend\n"
+    assert log(tail_lines=2) == f"{'x' * 7_232}\nend\n"
+    assert log(timestamps=True).count("Z ") == 2
+
+
 def test_exec_runs_in_the_container_and_a_kill_stays_in_it(cluster: StandinCluster, api: Any) -> None:
     """The operator ends its XCom sidecar so; in the host's namespace the same command would end the tests."""
     cluster.add_node("gpu-0")

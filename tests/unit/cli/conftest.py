@@ -39,7 +39,8 @@ import os, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.pod_io import SPEC_ENV
+from bench_image.contract.result_lines import result_lines
 from tests.builders import make_cpu_result
 started_at = datetime.now(UTC)
 spec = parse_spec(os.environ[SPEC_ENV])
@@ -54,8 +55,8 @@ rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
 result = make_cpu_result(samples_per_s=rate, windows=[rate * 0.999, rate, rate * 1.001], step_cv_pct=0.3)
 times = {"started_at": started_at, "finished_at": datetime.now(UTC)}
 text = result.model_copy(update={"spec": spec, **times}).model_dump_json()
-Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
-print(text)
+for line in result_lines(text):
+    print(line)
 """
 
 

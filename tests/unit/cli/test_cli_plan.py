@@ -149,6 +149,11 @@ def test_plan_says_what_does_not_fit_the_gpu() -> None:
         (["--gpus", "2"], "give --gpu as well"),
         (["--suite", "strategy_scalin"], "did you mean 'strategy_scaling'?"),
         (["--suite", "strategy_scaling", "--nodes", "a,b"], "name one node"),
+        (["--gpu", "H200", "--device", "cpu"], "--gpu 'H200' is planned on --device cuda, not cpu"),
+        (["--set", "nodes=a,b", "--nodes", "c"], "--nodes and --set nodes=... give two values"),
+        (["--set", "device=cpu", "--device", "cuda"], "--device and --set device=... give two values"),
+        (["--set", "rounds=2", "--set", "rounds=3"], "--set gives 'rounds' twice"),
+        (["--set", "\udcff=1"], "is not a parameter"),
     ],
 )
 def test_a_wrong_gpu_or_suite_is_refused_with_what_is_close(arguments: list[str], sentence: str) -> None:

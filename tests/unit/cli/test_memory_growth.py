@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.builders import make_result
 from trainbench.cli.app import app
 from trainbench.history import history
-from trainbench.reporting import metrics_csv, plots
+from trainbench.reporting import data_files, plots
 from trainbench.results import campaign_file
 
 FEW, MANY, GOAL = 20, 60, 100_000  # results
@@ -31,7 +31,7 @@ def growth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, float
     folder = tmp_path_factory.mktemp("growth")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "draw", lambda campaign: {})  # takes as much memory for few results as for many
-        for module, name in ((history, "ROWS_AT_ONCE"), (metrics_csv, "ROWS_AT_ONCE"), (campaign_file, "READ_BYTES")):
+        for module, name in ((history, "ROWS_AT_ONCE"), (data_files, "ROWS_AT_ONCE"), (campaign_file, "READ_BYTES")):
             patch.setattr(module, name, getattr(module, name) // 50)  # in proportion to so few results
         patch.setenv("TRAINBENCH_STORE", str(folder / "store"))
         _peaks(folder / "first", NODES, is_traced=False)  # imports modules, and makes what is kept from then on

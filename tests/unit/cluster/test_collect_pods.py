@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV
+from bench_image.contract.pod_io import SPEC_ENV
+from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_result, make_spec
 from trainbench.cluster.collect_pods import CollectedPod, Outcome, collect_pods, collected_table
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.pods.manifests import Owner, for_kubectl, installation_labels, manifest
+from trainbench.pods.manifests import Owner, manifest
 from trainbench.results.artefacts import Store, open_store
 from trainbench.settings.environment import read_settings
 
@@ -31,19 +32,20 @@ class Logs:
     def pods(self, labels: dict[str, str]) -> tuple[dict[str, Any], ...]:
         return tuple(pod for pod in self._pods if labels.items() <= pod["metadata"]["labels"].items())
 
-    def log(self, name: str, _: str, last_lines: int, first_bytes: int) -> str:
+    def log(self, name: str, _: str) -> str:
         if (text := self._logs[name]) is None:
             raise Refused("read log", 500, "Internal", "the node does not answer")
-        return "".join(text.splitlines(keepends=True)[-last_lines:])[:first_bytes]
+        return text
 
 
 def applied(spec: RunSpec, phase: str = "Succeeded", rank: int = 0, owner: Owner | None = None) -> dict[str, Any]:
-    return {**for_kubectl(manifest(spec, SETTINGS, owner, rank)), "status": {"phase": phase}}
+    return {**manifest(spec, SETTINGS, owner, rank), "status": {"phase": phase}}
 
 
 def logged(spec: RunSpec) -> str:
     result = make_result(peers=spec.identity.peers, **dict(spec.placement))
-    return f"warm-up 1/5\n{result.model_copy(update={'spec': spec}).model_dump_json()}\n"
+    lines = result_lines(result.model_copy(update={"spec": spec}).model_dump_json())
+    return "\n".join(["warm-up 1/5", *lines, "terminate called without an active exception", ""])
 
 
 @pytest.fixture
@@ -102,11 +104,3 @@ def test_the_pods_of_a_gang_become_one_result(store: Store) -> None:
     (result,) = store.read_results(gang.identity.campaign_id).results
     assert result.error is None
     assert store.log_names(gang.identity.campaign_id, gang.identity.run_id) == ("rank-0.log", "rank-1.log")
-
-
-def test_a_pod_for_kubectl_writes_to_no_folder_that_only_airflow_s_container_makes() -> None:
-    made = manifest(run(1), SETTINGS)
-    by_hand = for_kubectl(made)
-    names = [[v["name"] for v in pod["spec"]["containers"][0]["env"]] for pod in (made, by_hand)]
-    assert set(names[0]) - set(names[1]) == {XCOM_DIR_ENV}
-    assert installation_labels(SETTINGS).items() <= by_hand["metadata"]["labels"].items()

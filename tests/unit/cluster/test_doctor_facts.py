@@ -25,7 +25,6 @@ from trainbench.cluster.installation_facts import (
     Unknown,
     history_facts,
     image_facts,
-    sidecar,
     store_facts,
 )
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused, Unreachable
@@ -34,7 +33,7 @@ from trainbench.history.database import HistoryError
 from trainbench.history.history import open_history
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.pods.local_pods import LocalImage
-from trainbench.pods.manifests import CONTAINER_SECURITY, RENDEZVOUS, manifests
+from trainbench.pods.manifests import RENDEZVOUS, manifests
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import Settings, read_settings
 
@@ -140,13 +139,11 @@ def test_a_ready_cluster(settings: Settings) -> None:
     assert [c.name for c in doctor.checks(facts) if c.state is CheckState.FAIL] == []
 
 
-def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_name(settings: Settings) -> None:
+def test_the_pod_that_is_tried_is_the_operators_under_a_free_name(settings: Settings) -> None:
     cluster = FakeCluster()
     ask(settings, cluster)
     (sent,) = cluster.sent
-    assert [container["name"] for container in sent["spec"]["containers"]] == ["base", "airflow-xcom-sidecar"]
-    assert {"name": "xcom", "mountPath": "/airflow/xcom"} in sent["spec"]["containers"][0]["volumeMounts"]
-    assert sent["spec"]["containers"][1]["image"] == "trainbench/bench:0.1.0"
+    assert [container["name"] for container in sent["spec"]["containers"]] == ["base"]
     assert sent["metadata"]["name"].startswith("tb-doctor-")
     assert sent["spec"]["containers"][0]["image"] == "trainbench/bench:0.1.0"
 
@@ -172,7 +169,7 @@ def test_a_template_that_cannot_be_used_is_one_fault_and_the_rest_is_examined(
     refusal = doctor.refusal(checks)
     assert refusal is not None
     assert refusal.startswith(f"pod template: TRAINBENCH_POD_TEMPLATE {template} sets what a benchmark sets itself: ")
-    assert "spec.hostPID: the result's container" in refusal
+    assert "spec.hostPID: programs of the node" in refusal
 
 
 def test_a_pod_of_each_gpu_resource_is_tried_and_compared_with_its_own_nodes(settings: Settings) -> None:
@@ -230,7 +227,7 @@ def test_a_cluster_that_does_not_answer_gets_no_further_requests() -> None:
             raise AssertionError("asked")
 
     with pytest.raises(Unreachable):
-        gather_cluster(Dead(), read_settings({}), lambda _: (), sidecar({}, "bench:1"))
+        gather_cluster(Dead(), read_settings({}), lambda _: ())
 
 
 def test_a_cluster_that_cannot_be_opened_is_unknown_with_the_reason(settings: Settings) -> None:
@@ -308,14 +305,6 @@ def test_the_probe_is_deleted_whatever_its_result(settings: Settings) -> None:
     assert silent.deleted == ["uid-1"]
 
 
-def test_the_sidecar_is_our_image_under_our_security_but_for_what_the_connection_says() -> None:
-    plain = sidecar({"image": None, "resources": None, "securityContext": None}, "bench:1")
-    assert (plain.image, plain.container["name"]) == ("bench:1", "airflow-xcom-sidecar")
-    assert plain.container["securityContext"] == CONTAINER_SECURITY
-    other = sidecar({"image": "other:2", "resources": None, "securityContext": '{"runAsNonRoot": true}'}, "bench:1")
-    assert (other.image, other.container["securityContext"]) == ("other:2", {"runAsNonRoot": True})
-
-
 def test_the_free_space_of_a_store_is_read(settings: Settings, tmp_path: Path) -> None:
     facts = store_facts(settings)
     assert facts.address == str(tmp_path / "store")
@@ -370,11 +359,11 @@ def test_the_interpreter_lists_its_modules_without_importing_them(tmp_path: Path
 
 
 def test_what_the_api_server_would_store_is_held_against_each_node(settings: Settings) -> None:
-    """LimitRange defaults and the sidecar are in its answer: 2 + 0.001 cores on a node with 2."""
+    """LimitRange defaults are in its answer: 2.5 cores on a node with 2."""
 
     class Limited(FakeCluster):
         def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-            given = {"base": {"cpu": "2"}, "airflow-xcom-sidecar": {"cpu": "1m"}}
+            given = {"base": {"cpu": "2500m"}}
             containers = [
                 container | {"resources": {"requests": given[container["name"]], **container.get("resources", {})}}
                 for container in pod["spec"]["containers"]
@@ -396,4 +385,4 @@ def test_what_the_api_server_would_store_is_held_against_each_node(settings: Set
     (misfit,) = admission.misfits
 
     assert misfit.node == "gpu-1"
-    assert misfit.short == "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
+    assert misfit.short == "cpu: requested 2.5, allocatable 2"

@@ -124,10 +124,10 @@ def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> No
         201,
         {"status": {"allowed": "namespace" in body["spec"]["resourceAttributes"]}},
     )
-    assert cluster.is_allowed(Permission(verb="get", resource="pods", subresource="exec", purpose="x"))
+    assert cluster.is_allowed(Permission(verb="get", resource="pods", subresource="log", purpose="x"))
     assert not cluster.is_allowed(Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="x"))
     assert [request[2]["spec"]["resourceAttributes"] for request in api.requests] == [
-        {"verb": "get", "resource": "pods", "subresource": "exec", "namespace": "bench"},
+        {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "bench"},
         {"verb": "list", "resource": "nodes"},
     ]
 
@@ -135,11 +135,9 @@ def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> No
 def test_what_is_needed_is_the_role_and_no_more() -> None:
     assert sorted(permission.name for permission in NEEDED) == [
         "create pods",
-        "create pods/exec",
         "delete pods",
         "deletecollection pods",
         "get pods",
-        "get pods/exec",
         "get pods/log",
         "get services",
         "list events",

@@ -11,9 +11,8 @@ import pytest
 from tests.builders import make_result
 from trainbench.cluster.housekeeping import artefacts_table, document, summary, sweep_artefacts
 from trainbench.cluster.retention import expiries
-from trainbench.cost.monthly_files import report_files
-from trainbench.cost.monthly_report import make_report
-from trainbench.cost.paid_runs import run_table
+from trainbench.cost.monthly_cost import run_table
+from trainbench.cost.monthly_report import make_report, report_files
 from trainbench.params.cost_params import SpendParams
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError

@@ -8,7 +8,7 @@ from bench_image.contract.result import Chosen
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
-from trainbench.comparison.comparable import by_job, differences, nearest_group, work_groups, work_names
+from trainbench.comparison.entries import by_job, differences, nearest_group, work_groups, work_names
 
 
 def test_strategies_and_numbers_of_gpus_are_one_work() -> None:

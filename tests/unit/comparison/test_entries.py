@@ -9,7 +9,6 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
-from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import (
     Entry,
     apart_pct,
@@ -18,6 +17,7 @@ from trainbench.comparison.entries import (
     is_tie,
     level_with,
     tie_sentences,
+    work_groups,
     world_sizes,
 )
 

@@ -11,18 +11,19 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
+from trainbench.comparison.configurations import noise_of_one_run
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node
 from trainbench.comparison.hardware_survey import (
+    PurchasePrice,
     SurveyCell,
     baseline,
     comparison_params,
     measured,
+    purchase_price,
     relative_speed,
     saved_memory,
     survey_cells,
 )
-from trainbench.comparison.recommend import PurchasePrice, purchase_price
-from trainbench.comparison.speedups import noise_of_one_run
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode

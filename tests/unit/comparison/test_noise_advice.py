@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.comparison.test_noise_floor import floor_of
-from trainbench.comparison import noise_advice
+from trainbench.comparison import noise_floor
 from trainbench.comparison.noise_floor import Floor, Spread
 from trainbench.core.verdicts import Metric
 
@@ -30,7 +30,7 @@ def spread(sd_pct: float) -> Spread:
 
 
 def throughput(floor: Floor, limit: float) -> str:
-    (advice_text,) = noise_advice._throughput(floor, limit)
+    (advice_text,) = noise_floor._throughput(floor, limit)
     return advice_text
 
 
@@ -53,37 +53,37 @@ def test_a_lower_limit_is_offered_where_chance_reaches_less_than_a_third_of_it(c
 
 def test_a_spread_exactly_at_the_limit_is_tight_and_not_too_tight() -> None:
     floor = floor_of(0.1, largest={Metric.MEMORY_GB: 2.0})
-    assert "is tight: the run furthest" in (noise_advice._spread(floor, Metric.MEMORY_GB, 2.0) or "")
+    assert "is tight: the run furthest" in (noise_floor._advice_spread(floor, Metric.MEMORY_GB, 2.0) or "")
     over = floor_of(0.1, largest={Metric.MEMORY_GB: 2.01})
-    assert "is too tight" in (noise_advice._spread(over, Metric.MEMORY_GB, 2.0) or "")
+    assert "is too tight" in (noise_floor._advice_spread(over, Metric.MEMORY_GB, 2.0) or "")
 
 
 @pytest.mark.parametrize(("seen", "word"), [(2.0, "sensible"), (2.1, "tight")])
 def test_a_spread_of_more_than_half_the_limit_is_tight(seen: float, word: str) -> None:
     floor = floor_of(0.1, largest={Metric.MEMORY_GB: seen})
-    assert f"is {word}: " in (noise_advice._spread(floor, Metric.MEMORY_GB, 2.0 / noise_advice.TIGHT) or "")
+    assert f"is {word}: " in (noise_floor._advice_spread(floor, Metric.MEMORY_GB, 2.0 / noise_floor.TIGHT) or "")
 
 
 def test_pods_differ_more_only_when_twice_as_much_as_windows() -> None:
     """0.2 is twice 0.1, and not more."""
     at = floor_of(0.2, between=spread(0.2), within=spread(0.1))
     above = floor_of(0.2, between=spread(0.21), within=spread(0.1))
-    assert not any("Pods differ more" in sentence for sentence in noise_advice._sources(at))
-    assert any("Pods differ more" in sentence for sentence in noise_advice._sources(above))
+    assert not any("Pods differ more" in sentence for sentence in noise_floor._sources(at))
+    assert any("Pods differ more" in sentence for sentence in noise_floor._sources(above))
 
 
 def test_the_history_s_limit_that_chance_just_reaches_is_sensible() -> None:
-    assert "is sensible" in (noise_advice._past(fixed({1: 1.5})) or "")
+    assert "is sensible" in (noise_floor._past(fixed({1: 1.5})) or "")
 
 
 def test_fewer_than_three_nodes_are_advised_as_if_they_were_four() -> None:
     """Of two nodes none can be judged, so nothing could be said of their limits."""
-    assert [noise_advice.num_nodes(floor_of(0.3, nodes)) for nodes in (1, 2, 3, 8)] == [4, 4, 3, 8]
+    assert [noise_floor.num_nodes(floor_of(0.3, nodes)) for nodes in (1, 2, 3, 8)] == [4, 4, 3, 8]
 
 
 def test_pods_that_differ_exactly_as_much_as_windows_differ_no_more() -> None:
     def differs(between_pct: float) -> bool:
         floor = floor_of(between_pct, between=spread(between_pct), within=spread(0.1))
-        return any("Pods differ no more than the windows" in sentence for sentence in noise_advice._sources(floor))
+        return any("Pods differ no more than the windows" in sentence for sentence in noise_floor._sources(floor))
 
     assert [differs(pct) for pct in (0.05, 0.1, 0.11)] == [True, True, False]

@@ -15,7 +15,6 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import campaigns, make_failed, make_independent, make_result
 from tests.conftest import GOLDEN_DIR, Golden
-from trainbench.comparison.noise_advice import headline, noise_advice
 from trainbench.comparison.noise_floor import (
     Floor,
     Spread,
@@ -23,13 +22,14 @@ from trainbench.comparison.noise_floor import (
     _nodes_sd_pct,
     _variance_of_median,
     floors,
+    headline,
+    noise_advice,
 )
 from trainbench.core.markdown import table
 from trainbench.core.verdicts import Metric
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.noise_tables import noise_tables
+from trainbench.reporting.comparison_sections import comparison_sections, noise_tables
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
 from trainbench.results.artefacts import read_campaign

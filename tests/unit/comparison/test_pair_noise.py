@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from trainbench.comparison.pair_noise import half_width
+from trainbench.comparison.configurations import half_width
 from trainbench.judging.noise import Run, t_995
 
 Runs = dict[str, list[Run]]

@@ -6,8 +6,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import entries
+from trainbench.comparison.entries import entries, work_groups
 from trainbench.comparison.scaling import Efficiency, Scaling, efficiencies, entry_scaling
 
 

@@ -8,7 +8,7 @@ from bench_image.contract.options import Strategy
 from tests.builders import make_failed, make_result
 from tests.unit.reporting.test_more_gpus import made
 from trainbench.comparison.entries import Entry
-from trainbench.comparison.scaling_cost import (
+from trainbench.comparison.scaling import (
     ScalingPoint,
     comparable_points,
     crossover_cost_samples,

@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from trainbench.comparison.speedups import SpeedUp, noise_of_one_run, paired_runs, runs_with_throughput, speed_up
+from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, paired_runs, runs_with_throughput, speed_up
 from trainbench.judging.noise import t_995
 
 

@@ -9,8 +9,7 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_cpu_result, make_result
-from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import Entry, entries, is_tie, tie_sentences
+from trainbench.comparison.entries import Entry, entries, is_tie, tie_sentences, work_groups
 from trainbench.comparison.scaling import Efficiency, Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import Pattern, Standing, Traits, tables, traits_of
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.paid_runs import OCTOBER, paid_run
-from trainbench.cost.cost_trend import WorkCost, median_interval, work_costs
-from trainbench.cost.paid_runs import run_table
+from trainbench.cost.monthly_cost import WorkCost, median_interval, run_table, work_costs
 
 
 def costs(*runs: Any) -> tuple[WorkCost, ...]:

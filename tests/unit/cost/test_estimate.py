@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.estimate import TrainingJob, estimate
-from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
-from trainbench.cost.job_throughput import Rate
+from trainbench.cost.job_estimates import Rate, TrainingJob, estimate, estimate_table, headline, prices_table
 from trainbench.prices.price_tables import Price
 from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing
 

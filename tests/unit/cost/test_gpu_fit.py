@@ -1,4 +1,4 @@
-"""The work that fits each GPU, against the memory formula, and docs/gpus.md."""
+"""The work that fits each GPU, against the memory formula, and docs/internals/gpus.md."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.conftest import Golden
 from trainbench.cli.app import app
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, sentence
-from trainbench.cost.job_memory import gpu_memory_bytes
+from trainbench.cost.job_estimates import gpu_memory_bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_the_page(golden: Golden) -> None:
-    golden("gpus.md", document(), folder=DOCS)
+    golden("gpus.md", document(), folder=DOCS / "internals")
 
 
 def test_what_fits_24_48_and_80_gb_by_hand() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from bench_image.contract.memory_estimate import memory_need_bytes
 from tests.builders import make_spec
-from trainbench.cost import job_memory
-from trainbench.cost.job_memory import gpu_memory_bytes, memory_fit
+from trainbench.cost import job_estimates
+from trainbench.cost.job_estimates import gpu_memory_bytes, memory_fit
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_memory_of_the_gpu_is_in_gb() -> None:
 
 
 def test_of_two_names_that_fit_the_longer_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_memory, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
+    monkeypatch.setattr(job_estimates, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
     assert gpu_memory_bytes("NVIDIA A100 80GB PCIe") == 80 * 2**30
     assert gpu_memory_bytes("NVIDIA A100 PCIe") == 40 * 2**30
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.builders import make_result, make_spec
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
-from trainbench.exchange.comparison_rows import Collector
+from trainbench.cost.job_estimates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.exchange.result_files import Collector
 
 
 def test_a_rate_by_mfu_by_hand() -> None:

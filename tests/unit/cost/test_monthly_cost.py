@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
-from trainbench.cost.monthly_cost import by_month, by_node, spend
-from trainbench.cost.paid_runs import run_table
+from trainbench.cost.monthly_cost import by_month, by_node, run_table, spend
 
 
 def test_known_costs_are_summed_and_unknown_ones_named() -> None:

@@ -14,19 +14,19 @@ import pytest
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
-from trainbench.cost.monthly_files import report_files
-from trainbench.cost.monthly_report import SpendReport, make_report
-from trainbench.cost.monthly_tables import (
+from trainbench.cost.monthly_cost import OtherPrice, run_table
+from trainbench.cost.monthly_report import (
     MAX_NODES,
     MAX_ON_SCREEN,
     MAX_WORKS,
+    SpendReport,
     _first_prices,
+    make_report,
+    publish,
+    report_files,
     screen_table,
     spend_tables,
 )
-from trainbench.cost.other_prices import OtherPrice
-from trainbench.cost.paid_runs import run_table
-from trainbench.cost.publish import publish
 from trainbench.params.cost_params import PriceBasis, parse_spend_params
 from trainbench.prices.price_tables import load_prices
 from trainbench.results.artefacts import open_store

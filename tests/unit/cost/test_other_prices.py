@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.paid_runs import paid_run
-from trainbench.cost.cost_trend import work_costs
-from trainbench.cost.other_prices import OtherPrice, other_prices, what_if
-from trainbench.cost.paid_runs import run_table
+from trainbench.cost.monthly_cost import OtherPrice, other_prices, run_table, what_if, work_costs
 from trainbench.params.cost_params import SpendParams, months_until, parse_spend_params, spend_form, start_of
 from trainbench.params.refusals import ParamsError
 from trainbench.prices.price_tables import Price

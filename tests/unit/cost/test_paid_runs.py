@@ -12,9 +12,8 @@ from sqlalchemy import text
 
 from bench_image.contract.spec import Drill
 from tests.builders import campaigns, make_failed, make_independent, make_result
-from trainbench.cost.cost_trend import _work_month
-from trainbench.cost.paid_runs import paid_runs, run_table
-from trainbench.cost.publish import report_on
+from trainbench.cost.monthly_cost import _work_month, paid_runs, run_table
+from trainbench.cost.monthly_report import report_on
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import parse_spend_params
@@ -113,7 +112,7 @@ def test_the_first_of_the_requested_months_is_read() -> None:
         return run_table([])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainbench.cost.publish.paid_runs", read)
+        patch.setattr("trainbench.cost.monthly_report.paid_runs", read)
         report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
     assert spans == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench_image.contract.result import RunResult, Status
+from committed import committed
 from trainbench.cost.plan_estimate import START_S, Range, cheapest_spot, estimate_plan, run_s
 from trainbench.history.past_durations import PastRun
 from trainbench.params.campaign_kind import CampaignKind
@@ -16,7 +16,6 @@ from trainbench.planning.plan import Plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.prices.price_tables import load_prices
 
-RESULTS = Path(__file__).parents[3] / "docs" / "results"
 H100: dict[str, Any] = {"gpu_product": "NVIDIA H100 80GB HBM3", "gpu_memory_bytes": 80 * 2**30}
 
 
@@ -28,8 +27,7 @@ def plan_of(kind: CampaignKind = CampaignKind.NODES, num_gpus: int = 2, **values
 
 def measured_runs() -> list[tuple[RunResult, float]]:
     """Each committed result of a GPU, with its seconds from process start to result."""
-    files = [*RESULTS.rglob("result.json"), *RESULTS.glob("*/results/*.json")]
-    results = [RunResult.model_validate_json(file.read_bytes()) for file in sorted(set(files))]
+    results = [RunResult.model_validate_json(text) for text in committed("*/result.json").values()]
     on_gpu = [run for run in results if run.status is Status.OK and run.context and run.context.gpus]
     return [(run, run.startup.total_s) for run in on_gpu if run.startup.total_s is not None]
 

@@ -12,7 +12,7 @@ from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench, write
 from tests.conftest import GOLDEN_DIR
-from tests.unit.exchange.test_seq2seq_files import OLD, changed
+from tests.unit.exchange.test_foreign_files import OLD, changed
 from tests.unit.reporting.test_html import Page
 from trainbench.results.artefacts import open_store
 

@@ -15,7 +15,7 @@ from tests.builders.commands import document, trainbench
 from tests.builders.nights import ENDED_AT, night
 from trainbench.core.states import FRESH
 from trainbench.core.verdicts import Why
-from trainbench.cost.paid_runs import paid_runs
+from trainbench.cost.monthly_cost import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history

@@ -15,11 +15,11 @@ from tests.builders import make_cpu_result, make_failed, make_result
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.exchange.test_seq2seq_files import changed
-from trainbench.exchange.anonymise import anonymised
-from trainbench.exchange.submission import (
+from tests.unit.exchange.test_foreign_files import changed
+from trainbench.exchange.export import (
     MAX_SUBMISSION_BYTES,
     SubmissionError,
+    anonymised,
     parse_submission,
     submission,
 )

@@ -12,15 +12,15 @@ from tests.builders import campaigns, make_failed, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.cost.test_monthly_report import report, two_months
 from trainbench.core.tables import Table
-from trainbench.cost import monthly_tables
+from trainbench.cost import monthly_report
 from trainbench.figure_catalogue import run_figures
-from trainbench.figure_catalogue.catalogue import FIGURES, document
+from trainbench.figure_catalogue.catalogue import FIGURES, document, origins
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
 from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.metrics_csv import metric_rows
+from trainbench.reporting.data_files import metric_rows
 from trainbench.results.campaign import Campaign
 
 ROOT = GOLDEN_DIR.parents[1]
@@ -51,8 +51,9 @@ def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (table for section in comparison_sections(campaign) for table in section.tables)
 
 
-def test_the_page(golden: Golden) -> None:
+def test_the_pages(golden: Golden) -> None:
     golden("figures.md", document(), folder=ROOT / "docs")
+    golden("figures.md", origins(), folder=ROOT / "docs" / "internals")
 
 
 # Number columns that count something or repeat a setting: they need no formula.
@@ -66,7 +67,7 @@ def test_every_column_of_every_report_is_known() -> None:
     """A number column is a figure of the catalogue, under one of its headings, or a count."""
     made = [table for campaign in whole_campaigns() for table in tables(campaign)]
     columns = [
-        column for table in (*made, *monthly_tables.spend_tables(report(two_months()))) for column in table.columns
+        column for table in (*made, *monthly_report.spend_tables(report(two_months()))) for column in table.columns
     ]
     assert len({column.name for column in columns}) > 80
     strange = {

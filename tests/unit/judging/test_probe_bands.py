@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result_sections import share_field
+from committed import committed
 from tests.builders import make_cpu_result, make_result
 from tests.builders.results import make_probes
-from tests.unit.published.measured import RESULTS
+from tests.unit.published.measured import document
 from trainbench.core.verdicts import Level
 from trainbench.judging.probe_bands import BANDS, KINDS, odd_probe_findings, probe_shares
 from trainbench.results.shared_gpu import shared_by
@@ -78,8 +77,8 @@ def test_an_unknown_gpu_has_no_shares() -> None:
 def test_every_committed_result_of_a_gpu_alone_lies_in_the_bands() -> None:
     """And the bands are no wider than 5 % of what was measured, on each side."""
     seen: dict[str, list[float]] = {rate: [] for rate in BANDS[H200]}
-    for path in RESULTS.glob("**/result.json"):
-        result = parse_result(path.read_bytes())
+    for text in committed("*/result.json").values():
+        result = parse_result(text.encode())
         if shared_by(result) or not result.context or [gpu.name for gpu in result.context.gpus][:1] != [H200]:
             continue
         if result.probes.h2d_gb_per_s:
@@ -88,7 +87,7 @@ def test_every_committed_result_of_a_gpu_alone_lies_in_the_bands() -> None:
             seen["matmul_bf16_tflops"].append(result.probes.matmul_tflops / 989 * 100)
         for share in probe_shares(result):
             seen[share.rate].append(share.pct)
-    for one in json.loads((RESULTS / "probes-h200-2026-11-23" / "probes.json").read_text())["rounds"]:
+    for one in document("probes-h200-2026-11-23/probes.json")["rounds"]:
         for rate, pcts in seen.items():
             pcts.append(one["probes"][share_field(rate)])
     for rate, pcts in seen.items():

@@ -19,14 +19,13 @@ from trainbench.core.states import TRAITS, NodeState, word
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level, State, Why
 from trainbench.history.history import History
-from trainbench.pages.banners.banner_rows import open_banners
+from trainbench.pages.banners.banners import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
-from trainbench.pages.render.explanations import glossary_tables
-from trainbench.pages.render.listings import tone_of
+from trainbench.pages.render.listings import glossary_tables, tone_of
 from trainbench.reporting import verdict_text
-from trainbench.reporting.state_effects import EFFECTS, document
+from trainbench.reporting.glossary import EFFECTS, document
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Mail
 

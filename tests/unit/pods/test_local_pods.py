@@ -16,8 +16,8 @@ from tests.builders import make_spec
 from trainbench.pods.local_pods import LocalImage, LocalPod, LocalPodError
 from trainbench.pods.manifests import PodSettings, manifest
 
-IMAGE = LocalImage(python=sys.executable, pythonpath="")
-WRITE = "import os, pathlib; pathlib.Path(os.environ['TRAINBENCH_XCOM_DIR'], 'return.json').write_text({})"
+IMAGE = LocalImage(python=sys.executable, pythonpath=str(Path(__file__).resolve().parents[3]))
+LOG = "from bench_image.contract.result_lines import result_lines; [print(line) for line in result_lines({})]"
 
 
 def pod(program: str, **spec: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def pod(program: str, **spec: Any) -> dict[str, Any]:
 
 def test_the_result_comes_back_with_the_output_lines() -> None:
     lines: list[str] = []
-    outcome = LocalPod(pod(f"print('step 1'); {WRITE.format(repr('{}'))}"), IMAGE).run(lines.append)
+    outcome = LocalPod(pod(f"print('step 1'); {LOG.format(repr('{}'))}"), IMAGE).run(lines.append)
 
     assert (outcome.exit_code, outcome.result_text, lines) == (0, "{}", ["step 1"])
     assert outcome.log == "step 1\n"
@@ -83,7 +83,7 @@ def test_stop_from_another_thread_gives_the_pod_time_to_write_its_result() -> No
     program = f"""
 import signal, sys, time
 def end(*_):
-    {WRITE.format(repr('{"status": "incomplete"}'))}
+    {LOG.format(repr('{"status": "incomplete"}'))}
     sys.exit(5)
 signal.signal(signal.SIGTERM, end)
 print("ready")
@@ -100,11 +100,11 @@ time.sleep(600)
     assert outcome.ended_by == "the task was stopped"
 
 
-def test_an_oversized_result_is_not_read_whole() -> None:
-    program = WRITE.format(f"'x' * {MAX_RESULT_BYTES * 2}")
+def test_an_oversized_result_is_none_and_said() -> None:
+    program = LOG.format(f"'x' * {MAX_RESULT_BYTES * 2}")
     outcome = LocalPod(pod(program), IMAGE).run(print)
 
-    assert len(outcome.result_text or "") == MAX_RESULT_BYTES + 1
+    assert (outcome.result_text, outcome.missing.split(" than")[0]) == (None, "the result in the log is larger")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bench_image.contract.result import Status
 from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with
 from trainbench.pods.pod_end import EndKind, pod_end
 
-SIDECAR = "airflow-xcom-sidecar container is not running"  # what the provider's operator says in most of these cases
+WORDS = "Pod tb-1 returned a failure."  # what the provider's operator says in most of these cases
 
 
 def container(name: str = "base", **state: Any) -> dict[str, Any]:
@@ -76,11 +76,11 @@ CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
         EndKind.NO_IMAGE,
         "the image 'registry.example/bench:1' of container 'base' cannot be pulled: manifest unknown",
     ),
-    "no sidecar image": (
-        waiting("ErrImagePull", "no route", "airflow-xcom-sidecar"),
+    "no image of another": (
+        waiting("ErrImagePull", "no route", "another"),
         None,
         EndKind.NO_IMAGE,
-        "of container 'airflow-xcom-sidecar'",
+        "of container 'another'",
     ),
     "not created": (
         waiting("CreateContainerConfigError", "secret not found"),
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
     pod, http_status, kind, message = CASES[case]
-    end = pod_end(pod, "base", QUOTA if case == "quota" else SIDECAR, http_status)
+    end = pod_end(pod, "base", QUOTA if case == "quota" else WORDS, http_status)
 
     assert end.kind is kind
     assert message in end.message
@@ -174,40 +174,40 @@ def requesting(cpu: str) -> dict[str, Any]:
 
 
 def test_a_pod_that_never_fits_its_node_is_an_error_and_not_busy() -> None:
-    """On the real cluster: 2 CPUs by the LimitRange and 0.1 of a sidecar, on nodes of 2: skipped every night, green."""
-    end = pod_end(requesting("2100m"), "base", SIDECAR, node=two_cpu_node())
+    """On the real cluster: 2.1 CPUs by the LimitRange, on nodes of 2: skipped every night, green."""
+    end = pod_end(requesting("2100m"), "base", WORDS, node=two_cpu_node())
 
     assert end.kind is EndKind.UNSCHEDULABLE
     assert "does not fit node node-1 even when it is empty: cpu: requested 2.1, allocatable 2" in end.message
 
 
 def test_a_pod_that_fits_the_empty_node_is_busy_whatever_is_taken() -> None:
-    assert pod_end(requesting("2"), "base", SIDECAR, node=two_cpu_node()).kind is EndKind.BUSY
+    assert pod_end(requesting("2"), "base", WORDS, node=two_cpu_node()).kind is EndKind.BUSY
 
 
 def test_without_a_look_at_the_node_only_missing_gpus_are_busy() -> None:
-    assert pod_end(requesting("2"), "base", SIDECAR).kind is EndKind.UNSCHEDULABLE
+    assert pod_end(requesting("2"), "base", WORDS).kind is EndKind.UNSCHEDULABLE
     for resource in ("nvidia.com/gpu", "amd.com/gpu"):
         busy = pending("Unschedulable", NO_GPU.replace("nvidia.com/gpu", resource))
-        assert pod_end(busy, "base", SIDECAR).kind is EndKind.BUSY
+        assert pod_end(busy, "base", WORDS).kind is EndKind.BUSY
 
 
 def test_a_drained_node_s_pod_did_not_vanish() -> None:
-    end = pod_end(None, "base", SIDECAR, 404, node=two_cpu_node(unschedulable=True))
+    end = pod_end(None, "base", WORDS, 404, node=two_cpu_node(unschedulable=True))
 
     assert end.kind is EndKind.WITHDRAWN
     assert "node node-1 is cordoned" in end.message
     assert not end.is_infrastructure, "a new pod would wait for a place on the cordoned node"
-    assert pod_end(None, "base", SIDECAR, 404, node=two_cpu_node()).kind is EndKind.VANISHED
+    assert pod_end(None, "base", WORDS, 404, node=two_cpu_node()).kind is EndKind.VANISHED
 
 
-def test_an_image_that_cannot_be_pulled_is_named_by_our_container_not_by_the_sidecar() -> None:
-    """The API sorts container statuses by name: airflow-xcom-sidecar comes before base."""
+def test_an_image_that_cannot_be_pulled_is_named_by_our_container_not_by_another() -> None:
+    """The API sorts container statuses by name: another container may come before base."""
     image = waiting("ImagePullBackOff", "manifest unknown")
     image["status"]["containerStatuses"].insert(
-        0, container("airflow-xcom-sidecar", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
+        0, container("another", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
     )
-    assert "of container 'base'" in pod_end(image, "base", SIDECAR).message
+    assert "of container 'base'" in pod_end(image, "base", WORDS).message
 
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
@@ -238,7 +238,7 @@ def test_a_dead_node_is_the_cause_and_not_the_eviction_that_follows_from_it() ->
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
     pod = running_pod(deletionTimestamp="2026-11-22T02:18:20Z")
     pod["status"]["conditions"] = [evicted]
-    end = pod_end(pod, "base", SIDECAR, node=silent_node(), now=NOW)
+    end = pod_end(pod, "base", WORDS, node=silent_node(), now=NOW)
 
     assert (end.kind, end.is_infrastructure, end.status) == (EndKind.NODE_LOST, False, Status.INCOMPLETE)
     assert end.message == (
@@ -265,7 +265,7 @@ def test_a_pod_on_its_way_out_of_a_ready_node_is_not_called_lost() -> None:
 
 
 def test_an_end_that_the_node_reported_before_it_died_keeps_its_cause() -> None:
-    assert pod_end(ended(3), "base", SIDECAR, node=silent_node(), now=NOW).kind is EndKind.NO_RESULT
+    assert pod_end(ended(3), "base", WORDS, node=silent_node(), now=NOW).kind is EndKind.NO_RESULT
 
 
 def test_a_result_that_lies_on_a_dead_node_is_lost_with_the_node() -> None:
@@ -275,11 +275,11 @@ def test_a_result_that_lies_on_a_dead_node_is_lost_with_the_node() -> None:
 
 def test_a_pod_that_waits_for_a_dead_node_names_the_node_and_not_its_taint() -> None:
     taint = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
-    assert pod_end(pending("Unschedulable", taint), "base", SIDECAR, node=silent_node()).kind is EndKind.NODE_LOST
+    assert pod_end(pending("Unschedulable", taint), "base", WORDS, node=silent_node()).kind is EndKind.NODE_LOST
 
 
 def test_a_pod_that_waits_for_a_cordoned_node_names_the_cordon_and_not_labels_and_taints() -> None:
-    waits = pod_end(pending("Unschedulable", CORDONED), "base", SIDECAR, node=two_cpu_node(unschedulable=True))
+    waits = pod_end(pending("Unschedulable", CORDONED), "base", WORDS, node=two_cpu_node(unschedulable=True))
 
     assert waits.kind is EndKind.WITHDRAWN
     assert waits.message == ("node node-1 is cordoned (`kubectl drain` or `kubectl cordon`), so no pod is placed there")
@@ -287,7 +287,7 @@ def test_a_pod_that_waits_for_a_cordoned_node_names_the_cordon_and_not_labels_an
 
 def test_an_eviction_from_a_cordoned_node_is_a_drain_with_the_api_server_s_words() -> None:
     status = {"phase": "Failed", "reason": "Evicted", "message": "eviction by the API"}
-    end = pod_end({"status": status}, "base", SIDECAR, node=two_cpu_node(unschedulable=True))
+    end = pod_end({"status": status}, "base", WORDS, node=two_cpu_node(unschedulable=True))
 
     assert end.kind is EndKind.WITHDRAWN
     assert end.message.endswith("the node could not keep the pod: eviction by the API")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench_image.contract.result_lines import result_lines
 from trainbench.pods.pod_log import MAX_LINE, MAX_LOG_BYTES, LogTail, log_file
 
 
@@ -25,8 +26,8 @@ def test_the_size_is_bounded_in_bytes_whatever_the_lines_hold() -> None:
 
 def test_no_control_character_and_no_result_gets_into_it() -> None:
     """A lone surrogate, as of a broken UTF-8 sequence, cannot be written to a file."""
-    tail = LogTail(["\x1b[31mred\x07", "a\rb\u202ec\ud800", '{"schema_version": 1}'])
-    assert tail.text == " [31mred\na b c\nresult of 21 bytes\n"
+    tail = LogTail(["\x1b[31mred\x07", "a\rb\u202ec\ud800", *result_lines('{"schema_version": 1}')])
+    assert tail.text == " [31mred\na b c\n"
 
 
 def test_each_pod_of_a_gang_has_a_log_of_its_own() -> None:

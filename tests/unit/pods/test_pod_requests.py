@@ -7,9 +7,9 @@ from typing import Any
 
 from trainbench.pods.pod_requests import never_fits, pod_requests
 
-# The shipped LimitRange gives the program 2 CPUs; the result's sidecar brings 1m CPU and 10 MiB of its own.
+# The shipped LimitRange gives the program 2 CPUs; a proxy that a webhook adds brings 1m CPU and 10 MiB of its own.
 PROGRAM = {"name": "base", "resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "2", "memory": "8Gi"}}}
-SIDECAR = {"name": "airflow-xcom-sidecar", "resources": {"requests": {"cpu": "1m", "memory": "10Mi"}}}
+PROXY = {"name": "proxy", "resources": {"requests": {"cpu": "1m", "memory": "10Mi"}}}
 
 
 def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def node(**allocatable: str) -> dict[str, Any]:
 
 def test_requests_are_summed_over_all_containers_and_a_limit_alone_counts_as_one() -> None:
     """2 + 0.001 cores; 8 x 2^30 + 10 x 2^20 bytes; 4 GPUs, which have a limit only."""
-    assert pod_requests(pod(PROGRAM, SIDECAR)) == {
+    assert pod_requests(pod(PROGRAM, PROXY)) == {
         "cpu": Decimal("2.001"),
         "memory": Decimal(8 * 2**30 + 10 * 2**20),
         "nvidia.com/gpu": Decimal(4),
@@ -32,16 +32,16 @@ def test_requests_are_summed_over_all_containers_and_a_limit_alone_counts_as_one
 def test_the_largest_init_container_counts_where_it_is_more_than_the_sum() -> None:
     """3 cores of the init container exceed 2.001; its 1 GiB does not exceed the 8 GiB of the others."""
     init = {"resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}
-    requests = pod_requests(pod(PROGRAM, SIDECAR, initContainers=[init]))
+    requests = pod_requests(pod(PROGRAM, PROXY, initContainers=[init]))
     assert requests["cpu"] == 3
     assert requests["memory"] == 8 * 2**30 + 10 * 2**20
 
 
-def test_a_sidecar_s_request_can_be_what_never_fits() -> None:
+def test_another_container_s_request_can_be_what_never_fits() -> None:
     assert never_fits(pod(PROGRAM), node(cpu="2", memory="64Gi", gpu="4")) is None
     assert (
-        never_fits(pod(PROGRAM, SIDECAR), node(cpu="2", memory="64Gi", gpu="4"))
-        == "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
+        never_fits(pod(PROGRAM, PROXY), node(cpu="2", memory="64Gi", gpu="4"))
+        == "cpu: requested 2.001 (base 2, proxy 0.001), allocatable 2"
     )
 
 
@@ -54,7 +54,7 @@ def test_every_resource_that_is_short_is_named_and_a_resource_the_node_has_not_c
 
 def test_the_overhead_of_a_runtime_class_counts() -> None:
     """2 + 0.001 + 0.25 cores."""
-    assert pod_requests(pod(PROGRAM, SIDECAR, overhead={"cpu": "250m"}))["cpu"] == Decimal("2.251")
+    assert pod_requests(pod(PROGRAM, PROXY, overhead={"cpu": "250m"}))["cpu"] == Decimal("2.251")
 
 
 def test_a_resource_that_is_left_out_is_not_compared() -> None:
@@ -62,4 +62,4 @@ def test_a_resource_that_is_left_out_is_not_compared() -> None:
 
 
 def test_less_than_a_gib_is_written_in_mib() -> None:
-    assert never_fits(pod(SIDECAR), node(cpu="1", memory="8Mi")) == "memory: requested 10 MiB, allocatable 8 MiB"
+    assert never_fits(pod(PROXY), node(cpu="1", memory="8Mi")) == "memory: requested 10 MiB, allocatable 8 MiB"

@@ -44,6 +44,24 @@ def template(tmp_path: Path) -> Template:
     return settings
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)), "10,000 values"),
+        ("a: &a [*a]\n", "10,000 values"),
+        ("a: " + "[" * 5_000, "recursion"),
+        ("x" * 1_000_001, "larger than the 1,000,000 bytes"),
+    ],
+    ids=["aliases of aliases", "an alias of itself", "deep", "long"],
+)
+def test_a_yaml_bomb_is_one_sentence(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(text)
+    with pytest.raises(PodTemplateError, match=reason) as error:
+        read_template(path)
+    assert len(str(error.value)) < 1_000
+
+
 def base(**fields: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "base", **fields}]}}
 
@@ -186,7 +204,7 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
     [
         ({"spec": {"nodeName": "gpu-7"}}, "spec.nodeName: the plan pins each pod"),
         ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy: a failed benchmark is repeated by its task"),
-        ({"spec": {"hostPID": True}}, "spec.hostPID: the result's container is ended by a signal"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID: programs of the node or of another container"),
         ({"spec": {"hostNetwork": True, "dnsPolicy": "Default"}}, "spec.dnsPolicy: with hostNetwork"),
         ({"spec": {"automountServiceAccountToken": True}}, "get no token"),
         ({"spec": {"affinity": {"nodeAffinity": {}}}}, "spec.affinity.nodeAffinity: the plan pins"),
@@ -208,7 +226,7 @@ def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpe
         (base(resources={"limits": {"memory": "4Gi"}}), "memory: set TRAINBENCH_MEMORY_GIB"),
         (base(volumeMounts=[{"name": "x", "mountPath": "/results/x"}]), "/results/x would hide /results"),
         (base(volumeMounts=[{"name": "x", "mountPath": "/opt"}]), "/opt would hide /opt/bench"),
-        (base(volumeMounts=[{"name": "x", "mountPath": "/airflow/xcom"}]), "would hide /airflow/xcom"),
+        (base(volumeMounts=[{"name": "x", "mountPath": "/results"}]), "would hide /results"),
         ({"spec": {"volumes": [{"name": "results", "emptyDir": {}}]}}, r"volumes\[0\]: the name 'results'"),
         ({"spec": {"containers": [{"name": "main"}]}}, "'main' must be 'base'"),
         ({"spec": {"containers": [{"name": "base"}, {"name": "agent"}]}}, "another container would share"),

@@ -1,4 +1,4 @@
-"""docs/cost.md names functions and tests that exist, computes what it says, and its table of prices can be read."""
+"""docs/internals/cost.md names functions and tests that exist and computes what it says; docs/cost.md has a price."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from trainbench.prices.price_tables import PRICES_FILE, read_prices
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+INTERNALS = ROOT / "docs" / "internals" / "cost.md"
+PAGE = INTERNALS.read_text(encoding="utf-8")
 FORMULAS = re.findall(r"^\|.*\| `([\w.]+)` \| `(\w+)\.(test_\w+)\.(test_\w+)` \|$", PAGE, re.MULTILINE)
 
 
@@ -32,12 +33,12 @@ def test_the_function_and_the_test_are_there(function: str, package: str, module
 
 
 def test_the_worked_examples_compute_what_they_say() -> None:
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "cost.md"), module_relative=False)
+    failed, tried = doctest.testfile(str(INTERNALS), module_relative=False)
     assert (failed, tried) == (0, 17)
 
 
 def test_the_example_of_an_own_table_can_be_read(tmp_path: Path) -> None:
-    (table,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (table,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "cost.md").read_text(), re.DOTALL)
     path = tmp_path / "own.toml"
     path.write_text(table)
     (price,) = read_prices(path)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainbench.prices.gpu_names import GpuNameError, nvml_name
+from trainbench.prices.price_import import GpuNameError, nvml_name
 
 
 @pytest.mark.parametrize(

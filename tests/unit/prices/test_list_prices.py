@@ -1,4 +1,4 @@
-"""List prices of cards: dated, sourced, found by the NVML name, and the same in docs/cost.md."""
+"""List prices of cards: dated, sourced, found by the NVML name, and the same in docs/internals/cost.md."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainbench.prices.list_prices import LIST_PRICES, list_price
+from trainbench.prices.price_tables import LIST_PRICES, list_price
 
-DOC = Path(__file__).parents[3] / "docs" / "cost.md"
+DOC = Path(__file__).parents[3] / "docs" / "internals" / "cost.md"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -205,8 +206,21 @@ def test_names_stay_readable_in_the_table(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large_says_how_large_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.prices.price_import.MAX_BYTES", 3_000_000)
-    with pytest.raises(PriceError, match="is larger than 3 MB: that is no price catalogue"):
+    with pytest.raises(PriceError, match="is no price catalogue: it is larger than the 3,000,000 bytes allowed"):
         _import(tmp_path / "vms.csv", "x" * 3_000_001)
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "vms.csv")
+    with pytest.raises(PriceError, match=r"vms\.csv cannot be read: it is no regular file"):
+        import_prices(tmp_path / "vms.csv", "x", None, None)
+
+
+def test_a_memory_of_400_digits_is_no_memory(tmp_path: Path) -> None:
+    header = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region,GpuInfo"
+    row = f"a,L4,1,2,,east,\"{{'SizeInMiB': {'9' * 400}}}\""
+    (price,) = _import(tmp_path / "vms.csv", f"{header}\n{row}\n").prices
+    assert price.gpu == "L4"
 
 
 def test_a_part_of_a_gpu_or_one_and_a_half_are_left_out(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import (
     PRICES_FILE,
     Price,
     PriceError,
     exact_prices,
     fitting_prices,
+    given_price,
     load_prices,
     price_for,
     price_spread,
@@ -288,3 +290,14 @@ def test_a_price_without_a_name_is_none(field: str) -> None:
     assert Price.model_validate(words | values).region == "here"
     with pytest.raises(ValidationError):
         Price.model_validate(words | values | {field: ""})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gpus_per_instance", 10**20), ("on_demand_usd_per_hour", 1e308), ("spot_usd_per_hour", 1e308)],
+)
+def test_a_price_beyond_any_machine_is_refused_by_its_field(field: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=field):
+        Price.model_validate(TABLE[0].model_dump() | {field: value})
+    with pytest.raises(QuantityError, match=r"USD per GPU-hour is 1e\+308: give at most 1e\+06"):
+        given_price(1e308, "NVIDIA H200")

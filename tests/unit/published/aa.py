@@ -7,16 +7,14 @@ import statistics
 from collections.abc import Iterator
 
 from bench_image.contract.result import RunResult
-from tests.unit.published.measured import RESULTS, run
+from tests.unit.published.measured import folders, run
 from trainbench.judging import noise
 
 AA = "aa-h200-2026-11-22"
 
 
 def runs(pattern: str) -> list[RunResult]:
-    return [
-        run(str(path.parent.relative_to(RESULTS))) for path in sorted((RESULTS / AA).glob(f"{pattern}/result.json"))
-    ]
+    return [run(folder) for folder in folders(f"{AA}/{pattern}")]
 
 
 def rates(pattern: str) -> list[float]:
@@ -61,14 +59,8 @@ def nightly_check() -> Iterator[str]:
     yield (
         f"differ by {100 * independent.sd:.2f} % per GPU, so that among four nodes"
         f" {beyond_chance_pct(independent):.1f} % is more than chance. They take {cold_s:.0f} s from process start to"
-        f" result with nothing cached, and {min(warm_s):.0f} to {max(warm_s):.0f} s with a compile cache."
+        f" result with nothing cached, and {min(warm_s):.0f} to {max(warm_s):.0f} s with a compile cache"
     )
-    cold_s, warm_s = cold_and_warm_s("ddp/night-ddp-*")
-    yield (
-        f"differs by {100 * spread(rates('ddp/night-ddp-*')).sd:.2f} % and takes {cold_s:.0f} s, or"
-        f" {min(warm_s):.0f} to {max(warm_s):.0f} s."
-    )
-    yield f"as users' loops do, differs by {100 * spread(rates('presets/as-users-run-*')).sd:.1f} %."
 
 
 def noise_per_gpu() -> Iterator[str]:

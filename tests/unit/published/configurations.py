@@ -1,4 +1,4 @@
-"""Figures of docs/performance.md on settings beside each other: two diagnoses of configurations, judged again."""
+"""Figures of docs/performance.md on settings beside each other: two diagnoses of configurations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import cache
 from upath import UPath
 
 from tests.unit.published.measured import RESULTS, row
-from trainbench.comparison.configurations import ConfigurationStep, Standing, compare_by_gpu_kind
-from trainbench.comparison.speedups import SpeedUp
+from trainbench.comparison.configurations import ConfigurationStep, SpeedUp, Standing, compare_by_gpu_kind
 from trainbench.figure_catalogue.run_figures import GPU_UTILISATION_MEAN_PCT, PEAK_MEMORY_GB, TOKENS_PER_SECOND
 from trainbench.results.artefacts import read_campaign
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import date
 
 from bench_image.contract.parse import parse_result
-from tests.unit.published.measured import ROOT
+from committed import PACKED, committed
 from trainbench.judging.levels import KnownLevel, made_levels
 
-AA = "docs/results/aa-h200-2026-11-22"
+AA = "aa-h200-2026-11-22"
 FILES = (
-    (f"{AA}/nights/night-independent-*", f"{AA}/presets/tuned-*", f"{AA}/redesign/tuned-*",
-     f"{AA}/redesign-nights/night-independent-*"),
-    (f"{AA}/ddp/night-ddp-*", f"{AA}/redesign-nights/night-ddp-*"),
-)  # fmt: skip
+    ("nights/night-independent-*", "presets/tuned-*", "redesign/tuned-*", "redesign-nights/night-independent-*"),
+    ("ddp/night-ddp-*", "redesign-nights/night-ddp-*"),
+)
 PROGRAM, AS_OF = "0.1.0", date(2026, 11, 22)
 
 
@@ -21,6 +20,7 @@ def levels() -> tuple[KnownLevel, ...]:
     """One for each of FILES: the two works of the nightly check."""
     made: list[KnownLevel] = []
     for patterns in FILES:
-        paths = [path for pattern in patterns for path in sorted(ROOT.glob(f"{pattern}/result.json"))]
-        made += made_levels([parse_result(path.read_bytes()) for path in paths], PROGRAM, AS_OF, patterns)
+        texts = [text for pattern in patterns for text in committed(f"{AA}/{pattern}/result.json").values()]
+        named = tuple(f"docs/results/{AA}/{PACKED}: {pattern}" for pattern in patterns)
+        made += made_levels([parse_result(text.encode()) for text in texts], PROGRAM, AS_OF, named)
     return tuple(made)

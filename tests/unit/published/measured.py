@@ -12,9 +12,10 @@ from typing import Any
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Performance
+from committed import RESULTS as RESULTS
+from committed import committed
 
 ROOT = Path(__file__).resolve().parents[3]
-RESULTS = ROOT / "docs" / "results"
 STRATEGIES = "campaigns/h200-strategies-2026-11-21/runs"
 FIRST, SECOND, THIRD = "speed-h200-2026-11-21", "after-h200-2026-11-21", "kept-h200-2026-11-22"
 GRAPHS, FLOAT8, ACCUMULATION, FLOAT8_LORA = (
@@ -30,18 +31,24 @@ START = "start-h200-2026-11-23"
 @cache
 def run(folder: str) -> RunResult:
     """One run's result; `*` in the name stands for the parts that nobody needs to read."""
-    (path,) = RESULTS.glob(f"{folder}/result.json")
-    return parse_result(path.read_bytes())
+    (text,) = committed(f"{folder}/result.json").values()
+    return parse_result(text.encode())
 
 
 @cache
 def document(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text())
+    (text,) = committed(name).values()
+    return json.loads(text)
 
 
 def profile(name: str) -> Any:
     """Of `studies/profile_step.py`: rate, MFU, peak memory, step times and milliseconds per class of kernels."""
     return document(f"{name}.json")
+
+
+def folders(pattern: str) -> list[str]:
+    """The runs whose folders match, as `run` takes them."""
+    return [path.removesuffix("/result.json") for path in committed(f"{pattern}/result.json")]
 
 
 def performance(folder: str) -> Performance:

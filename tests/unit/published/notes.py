@@ -5,16 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from tests.unit.published.control_plane import airflows_own_pages
 from tests.unit.published.measured import (
     ACCUMULATION,
     FLOAT8,
     GRAPHS,
-    RESULTS,
     STRATEGIES,
     communication_pct,
     document,
     each,
     exposed_pct,
+    folders,
     means_of_20,
     mfu_pct,
     peak_gb,
@@ -144,8 +145,8 @@ def float8_in_words() -> Iterator[str]:
     yield f"{each(fp8_mhz, ',.0f')} MHz instead of {each(bf16_mhz, ',.0f')}"
     power_w = [
         gpu.power_mean_w or 0
-        for path in (RESULTS / FLOAT8).glob("*-gpus-[12]")
-        if (telemetry := run(f"{FLOAT8}/{path.name}").telemetry)
+        for folder in folders(f"{FLOAT8}/*-gpus-[12]")
+        if (telemetry := run(folder).telemetry)
         for gpu in telemetry.gpus
     ]
     yield f"({min(power_w):.0f} to {max(power_w):.0f} W)"
@@ -157,11 +158,11 @@ def float8_in_words() -> Iterator[str]:
 def losses_by_heart() -> Iterator[str]:
     """Runs of 18 measured steps after six of warm-up, on two GPUs."""
     sums, firsts = {}, []
-    for path in sorted((RESULTS / FLOAT8).glob("*-2-gpus-*")):
-        result = performance(f"{FLOAT8}/{path.name}")
+    for folder in folders(f"{FLOAT8}/*-2-gpus-*"):
+        result = performance(folder)
         firsts.append(result.first_loss or 0)
         if result.measured_steps == 18:
-            sums[path.name] = 18 * (result.mean_loss or 0)
+            sums[folder.removeprefix(f"{FLOAT8}/")] = 18 * (result.mean_loss or 0)
     (bf16,) = (total for name, total in sums.items() if name.startswith("bf16"))
     fp8 = [total for name, total in sums.items() if name.startswith("fp8")]
     yield f"losses of bf16 add up to {bf16:.1f}, those of fp8 to {min(fp8):.1f} to {max(fp8):.1f} in three runs;"
@@ -238,7 +239,7 @@ def all_results() -> Iterator[str]:
     (peak_gb_of_flow,) = {f"{flow['peak_rss_mb'] / 1e3:.1f}" for flow in flows}
     yield f"{flows[0]['num_nodes']:,} nodes x {flows[0]['num_strategies']} strategies"
     yield f"recorded in {each((flow['seconds']['total'] for flow in flows), '.1f')} s, {peak_gb_of_flow} GB."
-    of_four_gpus = [run(f"{STRATEGIES}/{path.name}") for path in (RESULTS / STRATEGIES).iterdir()]
+    of_four_gpus = [run(folder) for folder in folders(f"{STRATEGIES}/*")]
     run_s = statistics.fmean(r.startup.total_s for r in of_four_gpus if r.spec.placement.world_size == 4)
     yield f"took {run_s:.0f} s on average, so the first 32 runs take about {32 * run_s / 60:.0f} minutes."
     for name, of in document("scale-2026-11-22/files-100000.json")["commands"].items():
@@ -265,6 +266,7 @@ def pages() -> Iterator[str]:
         yield f"| {label} | {sum(read[figure] > 300 for read in reads)} of {len(reads)}"
     yield f"at most {study['largest_cold_ms'] / 1e3:.1f} s |"
     yield f"night of {study['record_s']['num_runs']:,} runs: {study['record_s']['first']:.0f} s"
+    yield from airflows_own_pages()
 
 
 def hostile_inputs() -> Iterator[str]:

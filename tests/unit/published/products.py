@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.published.measured import PRODUCTS, RESULTS, SECOND, document, each, profile, row
+from tests.unit.published.measured import PRODUCTS, RESULTS, document, each, row
 
 LAYERS = 32  # of Mistral-7B
 TOKENS = 16_384  # of a step of LoRA 8 x 2048
@@ -71,16 +71,6 @@ def beside_saves_ms() -> float:
     of = {name: statistics.fmean(ms) for name, ms in document(f"{PRODUCTS}/beside.json").items()}
     forward = of["forward gate and up: added"] - of["forward gate and up: beside"]
     return LAYERS * (forward + of["gradient down: back_added"] - of["gradient down: back_below"])
-
-
-def prediction() -> Iterator[str]:
-    """For the step of the second round: as it is, and without the milliseconds that both changes save."""
-    step = profile(f"{SECOND}/profiles/machine3-02-tuned-lora-8x2048")
-    step_ms, mfu = 1e3 * 8 * 2048 / step["tokens_per_second"], step["mfu_pct"]
-    choice_ms, beside_ms = saved_ms(LAYER), beside_saves_ms()
-    both = step_ms - choice_ms - beside_ms
-    yield f"{choice_ms:.1f} ms of a step, and adapters beside the weights {beside_ms:.1f} ms"
-    yield f"from {step_ms:.0f} to {both:.0f} ms and from {mfu:.1f} to {mfu * step_ms / both:.1f} % MFU"
 
 
 def proposals() -> Iterator[str]:
@@ -171,12 +161,6 @@ def note() -> Iterator[str]:
     yield from beside()
     yield from proposals()
     yield from short_timing()
-
-
-def in_tries() -> Iterator[str]:
-    yield f"{gain_pct(LAYER):.1f} % faster, and {gain_pct(WITHOUT_ADAPTERS):.1f} % faster where the MLP has no adapters"
-    yield from prediction()
-    yield from whole_runs_in_tries()
 
 
 def in_short() -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bench_image.contract.memory_estimate import memory_need_bytes, partly_checkpointed
 from bench_image.contract.model_shapes import MODELS
-from bench_image.contract.parse import parse_result
+from tests.unit.published import measured
 from tests.unit.published.measured import RESULTS, document, each, mfu_pct, peak_gb, row, tokens_per_s
 
 SMALL, BEFORE = "small-h200-2026-11-25", "small-h200-2026-11-23"
@@ -69,7 +69,7 @@ def page() -> Iterator[str]:
 
 def smaller_gpus() -> Iterator[str]:
     for name, (job, gib, chosen) in LIMITED.items():
-        result = parse_result((RESULTS / run(name) / "result.json").read_bytes())
+        result = measured.run(run(name))
         off = result.spec.changed(work={"gradient_checkpointing": False})
         need = memory_need_bytes(off, gib * 2**30).total
         assert result.chosen
@@ -147,7 +147,7 @@ def encoder_decoder() -> Iterator[str]:
     yield f"makes {tuned:,.0f} tokens/s, the default (fp16) {users:,.0f}, in short runs"
     for size, name in (("52.3 M", "52m"), ("210.8 M", "211m")):
         users, tuned = (tokens_per_s(f"{SMALL}/seq2seq/{name}{kind}") for kind in ("", "-tuned"))
-        result = parse_result((RESULTS / SMALL / "seq2seq" / f"{name}-tuned" / "result.json").read_bytes())
+        result = measured.run(f"{SMALL}/seq2seq/{name}-tuned")
         seconds = result.startup.compile_s
         assert seconds
         peak = f"{peak_gb(f'{SMALL}/seq2seq/{name}-tuned'):.1f}"

@@ -47,7 +47,7 @@ def page() -> Iterator[str]:
 
 
 def in_tries() -> Iterator[str]:
-    """What docs/performance-tries.md says: three rounds, and what was mended after them."""
+    """What docs/internals/performance-tries.md says: three rounds, and what was mended after them."""
     first = document(f"{FIRST}/startup-tuned-qlora-8x512.json")["startup"]
     cold, warm = (run(f"{SECOND}/results/tuned-qlora-8x512-r{turn}").startup for turn in (1, 2))
     yield (

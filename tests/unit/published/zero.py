@@ -61,7 +61,7 @@ def ratio_ranges() -> Iterator[str]:
 
 
 def tried() -> Iterator[str]:
-    """docs/performance-tries.md compares the uncompiled run with that of the same call by modules."""
+    """docs/internals/performance-tries.md compares the uncompiled run with that of the same call by modules."""
     yield from ratio_ranges()
     (uncompiled,), modules = of("full", UNCOMPILED), of("full", BEFORE)
     (before,) = [run for run in modules if run["call"] == uncompiled["call"]]

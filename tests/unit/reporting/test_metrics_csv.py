@@ -11,7 +11,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.planning.skipped import Skipped
-from trainbench.reporting.metrics_csv import ROWS_AT_ONCE, metrics_csv
+from trainbench.reporting.data_files import ROWS_AT_ONCE, metrics_csv
 from trainbench.results.campaign import Campaign
 
 GUIDE_COLUMNS = (

@@ -9,9 +9,8 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
-from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import Entry
-from trainbench.comparison.scaling_cost import (
+from trainbench.comparison.entries import Entry, work_groups
+from trainbench.comparison.scaling import (
     ScalingPoint,
     comparable_points,
     crossover_cost_samples,
@@ -20,7 +19,7 @@ from trainbench.comparison.scaling_cost import (
     worth_choosing,
 )
 from trainbench.reporting.cost_report import cost_report
-from trainbench.reporting.more_gpus import advice, points_of_work, tables
+from trainbench.reporting.recommendations import advice, points_of_work, tables
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
 from bench_image.contract.options import Strategy
 from tests.builders import campaigns, make_cpu_result, make_result, verdicts
-from trainbench.reporting import curve_plots, plots
+from trainbench.reporting import plots
+from trainbench.reporting.pictures import PALETTE, drawing, png, svg, tell
+from trainbench.results.readings import is_measured
 
 
-def size(png: bytes) -> tuple[int, int]:
-    assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", png[16:24])
+def size(image: bytes) -> tuple[int, int]:
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", image[16:24])
     return width, height
 
 
 def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
     campaign = campaigns.slow_node()
-    assert list(plots.draw(campaign)) == ["node_variance.png"]
+    assert list(plots.draw(campaign)) == ["node_variance", plots.SECONDS]
     assert plots.not_drawn(campaign) == dict.fromkeys(
         ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"),
         "only 1 GPU per run was measured, a curve needs two sizes",
@@ -25,8 +28,8 @@ def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
 
 def test_several_world_sizes_give_the_curves() -> None:
     drawn = plots.draw(campaigns.scaling())
-    assert list(drawn) == [f"{name}.png" for name in plots.NAMES if name != "node_variance"]
-    assert {size(png)[0] for png in drawn.values()} == {825}
+    assert list(drawn) == [*plots.NAMES[1:], plots.SECONDS]
+    assert {size(png(drawn[name]))[0] for name in plots.NAMES[1:]} == {825}
 
 
 def test_nothing_measured_draws_nothing() -> None:
@@ -42,7 +45,10 @@ def test_without_a_copy_rate_there_is_no_copy_plot() -> None:
 
 
 def test_the_same_campaign_gives_the_same_bytes() -> None:
-    assert plots.draw(campaigns.cpu_drill()) == plots.draw(campaigns.cpu_drill())
+    first, second = (plots.draw(campaigns.cpu_drill()) for _ in range(2))
+    for name, figure in first.items():
+        assert png(figure) == png(second[name])
+        assert svg(figure) == svg(second[name])
 
 
 def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
@@ -53,7 +59,7 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     assert len(shown) == plots.MAX_NODES
     assert nodes[500] in shown
     drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
-    assert size(drawn["node_variance.png"])[1] < 2500
+    assert size(png(drawn["node_variance"]))[1] < 2500
 
 
 def test_several_groups_share_the_rows_of_the_picture() -> None:
@@ -69,19 +75,19 @@ def test_several_groups_share_the_rows_of_the_picture() -> None:
 def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
     """Full, LoRA, and full without accumulation; the copy rate depends on the hardware only."""
     drawn = plots.draw(campaigns.strategies())
-    assert list(drawn) == [f"{name}.png" for name in plots.NAMES[1:]]
-    assert size(drawn["tokens_per_sec_vs_gpu.png"])[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
-    assert size(drawn["gbps_vs_gpu.png"])[0] == 825
-    assert set(curve_plots.STYLES) == set(Strategy)
-    for look in zip(*curve_plots.STYLES.values(), strict=True):
+    assert list(drawn) == [*plots.NAMES[1:], plots.SECONDS]
+    assert size(png(drawn["tokens_per_sec_vs_gpu"]))[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
+    assert size(png(drawn["gbps_vs_gpu"]))[0] == 825
+    assert set(plots.STYLES) == set(Strategy)
+    for look in zip(*plots.STYLES.values(), strict=True):
         assert len(set(look)) > 1
-    assert len({(marker, line) for marker, line, _, _ in curve_plots.STYLES.values()}) == len(Strategy)
+    assert len({(marker, line) for marker, line, _, _ in plots.STYLES.values()}) == len(Strategy)
 
 
 def test_a_curve_of_the_scaling_starts_at_its_base() -> None:
     """ddp: 8,400 / 2 over 4,600 is 91.3 %, 12,200 / 4 is 66.3 %."""
     results = campaigns.strategy_results(("full",))
-    (axes,) = curve_plots.scaling_efficiency(results).axes
+    (axes,) = plots.scaling_efficiency(results).axes
     line = line_of(axes, "ddp")
     # beside the other three at each size, so that none is hidden
     assert [round(float(x)) for x in line.get_xdata()] == [1, 2, 4]
@@ -94,7 +100,7 @@ def test_bars_show_the_noise_and_points_stand_apart() -> None:
         *(make_result(f"node-{i}", rate, strategy="ddp", gpus_per_node=4) for i, rate in enumerate((9.0, 10.0, 11.0))),
         make_result("node-0", 10.0, strategy="fsdp", gpus_per_node=4), make_result("node-0", 3.0),
     ]  # fmt: skip
-    figure = curve_plots.curves(runs, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
+    figure = plots.curves(runs, plots.CURVES["tokens_per_sec_vs_gpu"])
     (axes,) = figure.axes
     bars = {container.get_label(): container for container in axes.containers}
     ((_, low), (_, high)) = bars["ddp"].lines[2][0].get_segments()[0]
@@ -106,7 +112,7 @@ def test_bars_show_the_noise_and_points_stand_apart() -> None:
 
 
 def test_a_probe_has_no_bars() -> None:
-    figure = curve_plots.curves(campaigns.strategy_results(("full",)), curve_plots.CURVES["gbps_vs_gpu"])
+    figure = plots.curves(campaigns.strategy_results(("full",)), plots.CURVES["gbps_vs_gpu"])
     assert figure.get_suptitle() == "Host-to-device copy (median of the runs)"
 
 
@@ -117,18 +123,18 @@ def line_of(axes: Any, strategy: str) -> Any:
 def test_more_works_than_fit_are_counted() -> None:
     results = [
         make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
-        for i in range(1, curve_plots.MAX_FACETS + 3)
+        for i in range(1, plots.MAX_FACETS + 3)
         for gpus in (2, 4)
     ]
-    figure = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
-    assert len(figure.axes) == curve_plots.MAX_FACETS
+    figure = plots.curves(results, plots.CURVES["tokens_per_sec_vs_gpu"])
+    assert len(figure.axes) == plots.MAX_FACETS
     assert "2 more in metrics.csv" in figure.get_suptitle()
 
 
 def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
     lone = make_result("node-1", 10.0, strategy="fsdp", gpus_per_node=4, seq_length=8)
     results = [*campaigns.strategy_results(("full",)), lone]
-    all_axes = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"]).axes
+    all_axes = plots.curves(results, plots.CURVES["tokens_per_sec_vs_gpu"]).axes
     assert len(all_axes) == 2
     assert {tuple(axes.get_xticks()) for axes in all_axes} == {(1, 2, 4)}
     assert len({axes.get_xlim() for axes in all_axes}) == 1
@@ -140,7 +146,7 @@ def test_four_works_stand_two_by_two() -> None:
         for i in range(1, 5)
         for gpus in (2, 4)
     ]
-    grid = curve_plots.curves(results, curve_plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
+    grid = plots.curves(results, plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
     assert grid is not None
     assert (grid.nrows, grid.ncols) == (2, 2)
 
@@ -153,18 +159,54 @@ def test_works_of_one_node_each_have_no_node_plot() -> None:
 
 def test_the_throughput_plot_shows_linear_scaling() -> None:
     """The best on 1 GPU does 10 tokens/s: 40 on 4 GPUs. On 2 GPUs the best per GPU is 18 / 2: 36 on 4 GPUs."""
-    point = curve_plots.CurvePoint
+    point = plots.CurvePoint
     single, ddp = {1: point(value=10.0)}, {2: point(value=18.0), 4: point(value=30.0)}
     fsdp = {2: point(value=16.0)}
-    assert curve_plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
-    assert curve_plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
-    assert curve_plots.linear({"fsdp": fsdp}) == {}
+    assert plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
+    assert plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
+    assert plots.linear({"fsdp": fsdp}) == {}
 
 
 def test_only_a_figure_that_grows_with_the_gpus_has_a_line_of_linear_scaling() -> None:
     def labels(name: str) -> set[str]:
-        figure = curve_plots.curves(plots._measured(campaigns.scaling()), curve_plots.CURVES[name])
+        figure = plots.curves(tuple(filter(is_measured, campaigns.scaling().results)), plots.CURVES[name])
         return {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
 
-    assert curve_plots.IDEAL in labels("tokens_per_sec_vs_gpu")
-    assert curve_plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
+    assert plots.IDEAL in labels("tokens_per_sec_vs_gpu")
+    assert plots.IDEAL not in labels("step_time_vs_gpu") | labels("gbps_vs_gpu")
+
+
+def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
+    """55 s in all: launch 1, import 6, build 4, probe 1, warm-up 17, measure 25 and profile 0.5 leave 0.5 s. A run that
+    tried micro-batches for 3 s has a colour for that, too.
+    """
+    result = make_result()
+    startup = result.startup.model_copy(update={"autotune_s": 3.0, "total_s": 58.0})
+    figure = plots.startup_chart(campaigns.make_campaign([result.model_copy(update={"startup": startup})]))
+    assert figure is not None
+    (axes,) = figure.axes
+    bars: Any = axes.containers
+    widths = {bar.get_label(): bar.patches[0].get_width() for bar in bars}
+    assert widths["autotune"] == 3.0
+    assert round(widths["other"], 6) == 0.5
+    assert round(sum(widths.values()), 6) == 58.0
+
+
+def test_an_svg_has_the_page_s_colours_texts_under_the_pointer_and_ids_of_its_own() -> None:
+    from matplotlib.figure import Figure
+
+    def picture(rate: float) -> str:
+        with drawing():
+            figure = Figure()
+            (line,) = figure.subplots().plot([1, 2], [rate, 2.0], "o", color=PALETTE["bad"])
+            tell(line, ["<b>first</b>", "second"])
+        return svg(figure)
+
+    one, other = picture(1.0), picture(1.5)
+    assert 'fill="var(--bad)"' in one
+    assert "style=" not in one
+    assert not set(PALETTE.values()) & set(re.findall(r"#[0-9a-f]{6}", one))
+    assert re.findall(r"<title>(.*?)</title>", one) == ["&lt;b&gt;first&lt;/b&gt;", "second"]
+    ids, others = (re.findall(r' id="([^"]*)"', text) for text in (one, other))
+    assert len(set(ids)) == len(ids)
+    assert not set(ids) & set(others)

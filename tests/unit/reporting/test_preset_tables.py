@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders import campaigns, make_result
-from trainbench.reporting.preset_tables import presets
+from trainbench.reporting.comparison_sections import presets
 
 TUNED: dict[str, Any] = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}
 

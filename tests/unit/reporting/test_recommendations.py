@@ -10,9 +10,8 @@ from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_cpu_result, make_result
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import recommendations, verdict_text
-from trainbench.reporting.comparison_sections import comparison_sections
+from trainbench.reporting.comparison_sections import comparison_sections, strategies
 from trainbench.reporting.run_tables import scaling
-from trainbench.reporting.strategy_tables import strategies
 from trainbench.results.campaign import Campaign
 
 

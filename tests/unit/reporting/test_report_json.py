@@ -11,8 +11,7 @@ import pytest
 
 from tests.builders import campaigns
 from trainbench.reporting import verdict_text
-from trainbench.reporting.metrics_csv import metrics_csv
-from trainbench.reporting.report_json import report_json
+from trainbench.reporting.data_files import metrics_csv, report_json
 from trainbench.results.campaign import Campaign
 
 

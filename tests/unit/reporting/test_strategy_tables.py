@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.builders import campaigns, make_result
 from trainbench.core.tables import Table, Tone
-from trainbench.reporting.strategy_tables import strategies
+from trainbench.reporting.comparison_sections import strategies
 
 
 def cells(table: Table, *columns: str) -> list[tuple[str, ...]]:

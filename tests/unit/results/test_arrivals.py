@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import Phase, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
-from trainbench.results.arrivals import arrived, arrived_of_pod, complete_payloads, store_arrival, store_log
+from trainbench.results.arrivals import arrived, arrived_of_pod, store_arrival, store_log, stored_payloads
 from trainbench.results.artefacts import Store, open_store
+from trainbench.results.collect import collect
+from trainbench.results.store_files import StoreError
 from trainbench.results.store_layout import Shelf
 
 GANG = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp")
@@ -30,24 +33,23 @@ def pod(spec: RunSpec, rank: int = 0) -> dict[str, Any]:
 
 
 def payload(spec: RunSpec) -> Any:
-    """As Airflow decodes it."""
     result = make_result(peers=spec.identity.peers, **dict(spec.placement))
     return json.loads(result.model_copy(update={"spec": spec}).model_dump_json())
 
 
 def test_a_result_is_in_the_store_as_soon_as_its_task_has_it(store: Store) -> None:
     result = make_result("node-1")
-    address = store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
+    arrival = store_arrival(store, pod(result.spec), result.model_dump_json(), STARTED_AT)
 
-    assert address is not None
-    assert address.endswith(f"runs/{result.spec.identity.run_id}/result.json")
+    assert arrival is not None
+    assert arrival.address.endswith(f"runs/{result.spec.identity.run_id}/result.json")
     assert store.read_results(result.spec.identity.campaign_id).results == (result,)
 
 
 def test_a_repeated_task_and_the_judgement_store_the_same_file_once(store: Store) -> None:
     result = make_result("node-1")
     for _ in range(2):
-        store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
+        store_arrival(store, pod(result.spec), result.model_dump_json(), STARTED_AT)
     store.write_result(result)
 
     assert store.read_results(result.spec.identity.campaign_id).results == (result,)
@@ -59,31 +61,44 @@ def test_only_what_this_pod_measured_is_its_result(store: Store) -> None:
     assert result.context is not None
     of_pod = result.model_copy(update={"context": result.context.model_copy(update={"pod": "bench-1"})})
     assert arrived_of_pod(store, pod(result.spec), "bench-1") is None
-    store_arrival(store, pod(result.spec), json.loads(of_pod.model_dump_json()))
+    store_arrival(store, pod(result.spec), of_pod.model_dump_json(), STARTED_AT)
 
     stored = arrived_of_pod(store, pod(result.spec), "bench-1")
     assert stored is not None
-    assert json.loads(stored) == json.loads(of_pod.model_dump_json())
+    assert stored.result == of_pod
+    assert stored.address.endswith(f"runs/{result.spec.identity.run_id}/result.json")
     assert arrived_of_pod(store, pod(result.spec), "bench-2") is None
     assert arrived_of_pod(store, pod(make_spec(node="node-2")), "bench-1") is None
     assert arrived_of_pod(store, {"spec": {"containers": []}}, "bench-1") is None
 
 
 @pytest.mark.parametrize(
-    "text", ['{"status": "ok"}', "[]", make_result("node-2").model_dump_json()], ids=["no result", "a list", "foreign"]
+    ("text", "kind"),
+    [
+        ('{"status": "ok"}', "invalid_result"),
+        ("[]", "invalid_result"),
+        (make_result("node-2").model_dump_json(), "foreign_result"),
+    ],
 )
-def test_what_is_no_result_of_the_run_is_left_to_the_judgement(store: Store, text: str) -> None:
-    assert store_arrival(store, pod(make_spec(node="node-1")), json.loads(text)) is None
-    assert store.campaign_ids() == ()
+def test_what_is_no_result_of_the_run_is_stored_as_a_failed_run_that_says_so(
+    store: Store, text: str, kind: str
+) -> None:
+    spec = make_spec(node="node-1")
+    arrival = store_arrival(store, pod(spec), text, STARTED_AT)
+
+    assert arrival is not None
+    assert (arrival.failure or "").startswith(f"{kind}: ")
+    (stored,) = store.read_results(spec.identity.campaign_id).results
+    assert stored == arrival.result
 
 
 def test_a_pod_that_is_none_of_ours_stores_nothing(store: Store) -> None:
-    assert store_arrival(store, {"spec": {"containers": [{"name": "base"}]}}, {}) is None
+    assert store_arrival(store, {"spec": {"containers": [{"name": "base"}]}}, "{}", STARTED_AT) is None
 
 
 def test_the_ranks_of_a_gang_are_joined_to_one_run_when_nobody_else_did(store: Store) -> None:
     for rank in (0, 1):
-        store_arrival(store, pod(GANG, rank), payload(GANG))
+        store_arrival(store, pod(GANG, rank), json.dumps(payload(GANG)), STARTED_AT)
     (result,) = store.read_results(GANG.identity.campaign_id).results
 
     assert (result.status, result.spec.identity.run_id) == (Status.OK, GANG.identity.run_id)
@@ -91,7 +106,7 @@ def test_the_ranks_of_a_gang_are_joined_to_one_run_when_nobody_else_did(store: S
 
 
 def test_a_gang_whose_rank_handed_over_nothing_is_one_failed_run(store: Store) -> None:
-    store_arrival(store, pod(GANG, 0), payload(GANG))
+    store_arrival(store, pod(GANG, 0), json.dumps(payload(GANG)), STARTED_AT)
     (result,) = store.read_results(GANG.identity.campaign_id).results
 
     assert result.status is Status.INCOMPLETE
@@ -101,7 +116,7 @@ def test_a_gang_whose_rank_handed_over_nothing_is_one_failed_run(store: Store) -
 
 def test_a_published_gang_is_not_counted_again_by_its_ranks(store: Store) -> None:
     for rank in (0, 1):
-        store_arrival(store, pod(GANG, rank), payload(GANG))
+        store_arrival(store, pod(GANG, rank), json.dumps(payload(GANG)), STARTED_AT)
     (joined,) = store.read_results(GANG.identity.campaign_id).results
     store.write_result(joined)
 
@@ -110,8 +125,8 @@ def test_a_published_gang_is_not_counted_again_by_its_ranks(store: Store) -> Non
 
 def test_arrivals_are_listed_by_run_and_rank(store: Store) -> None:
     single = make_result("node-1")
-    store_arrival(store, pod(single.spec), json.loads(single.model_dump_json()))
-    store_arrival(store, pod(GANG, 1), payload(GANG))
+    store_arrival(store, pod(single.spec), single.model_dump_json(), STARTED_AT)
+    store_arrival(store, pod(GANG, 1), json.dumps(payload(GANG)), STARTED_AT)
 
     assert json.loads(arrived(store, single.spec, 0) or "")["spec"]["identity"]["node"] == "node-1"
     assert arrived(store, GANG, 0) is None
@@ -129,41 +144,69 @@ def test_what_the_judgement_wrote_for_a_silent_pod_is_no_arrival(store: Store) -
 
 
 def at(minute: int, text: Any) -> Any:
-    """The same result, begun at this minute and half a minute long."""
-    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:30Z"}
+    """The same result, begun at this minute and 55 seconds long."""
+    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:55Z"}
     return text | times
 
 
 def test_ranks_of_different_tries_are_never_joined(store: Store) -> None:
     """Both ranks arrived at 02:10. The gang is run again at 02:50, and rank 1 hands over nothing."""
     for rank in (0, 1):
-        store_arrival(store, pod(GANG, rank), at(10, payload(GANG)))
-    again = at(50, payload(GANG))
-    first, second = complete_payloads(store, (GANG, GANG), [again, None], [None, None])
-    assert (first, second) == (again, None)
+        store_arrival(store, pod(GANG, rank), json.dumps(at(10, payload(GANG))), STARTED_AT)
+    store_arrival(store, pod(GANG, 0), json.dumps(at(50, payload(GANG))), STARTED_AT)
+    first, second = stored_payloads(store, (GANG, GANG), [True, False], [None, None])
 
-    store_arrival(store, pod(GANG, 0), again)
+    assert second is None
+    assert json.loads(first or "")["started_at"] == "2026-11-22T02:50:00Z"
     (result,) = store.read_results(GANG.identity.campaign_id).results
     assert result.status is Status.INCOMPLETE
     assert result.error is not None
     assert result.error.message.startswith("node-2: ")
 
 
-def test_a_rank_of_the_same_try_is_taken_from_the_store(store: Store) -> None:
-    store_arrival(store, pod(GANG, 1), at(10, payload(GANG)))
-    _, second = complete_payloads(store, (GANG, GANG), [at(10, payload(GANG)), None], [None, None])
+def test_a_rank_of_the_same_try_counts_though_its_task_was_lost(store: Store) -> None:
+    for rank in (0, 1):
+        store_arrival(store, pod(GANG, rank), json.dumps(at(10, payload(GANG))), STARTED_AT)
+    _, second = stored_payloads(store, (GANG, GANG), [True, False], [None, None])
 
-    assert isinstance(second, str)
-    assert json.loads(second)["started_at"] == "2026-11-22T02:10:00Z"
+    assert json.loads(second or "")["started_at"] == "2026-11-22T02:10:00Z"
 
 
-def test_an_end_that_the_pod_s_task_gave_is_not_replaced_by_an_earlier_result(store: Store) -> None:
+def test_an_end_that_the_pod_s_task_told_is_not_replaced_by_an_earlier_try_s_result(store: Store) -> None:
+    """But by the result of that very pod, which `release` found when the API server answered again."""
     result = make_result("node-1")
-    store.write_result(result)
-    lost = PodEnd(kind=EndKind.NODE_LOST, message="node-1 stopped answering")
+    assert result.context is not None
+    store.write_result(result.model_copy(update={"context": result.context.model_copy(update={"pod": "bench-2"})}))
+    away = PodEnd(kind=EndKind.API, message="no answer", pod="bench-1")
 
-    assert complete_payloads(store, [result.spec], [None], [lost]) == [None]
-    assert complete_payloads(store, [result.spec], [None], [None]) != [None]
+    assert stored_payloads(store, [result.spec], [False], [away]) == [None]
+    assert stored_payloads(store, [result.spec], [False], [None]) != [None]
+    (found,) = stored_payloads(store, [result.spec], [False], [away.model_copy(update={"pod": "bench-2"})])
+    assert found is not None
+    (counted,) = collect([result.spec], [found], STARTED_AT, ["failed"], [away])
+    assert counted.error is None
+
+
+def test_a_file_that_cannot_be_a_result_fails_its_own_run_only(store: Store) -> None:
+    first, second = make_result("node-1"), make_result("node-2")
+    address = store.write_result(first)
+    store.write_result(second)
+    Path(address).write_bytes(b" " * (MAX_RESULT_BYTES + 1))
+    one, other = stored_payloads(store, [first.spec, second.spec], [True, True], [None, None])
+
+    assert "larger than" in (one or "")
+    assert json.loads(other or "")["status"] == "ok"
+
+
+def test_a_store_that_is_away_is_no_missing_result(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task fails and is retried; a verdict on what nobody could read would call every node failed."""
+
+    def away(*_: object) -> bytes:
+        raise StoreError("the object store is busy or away")
+
+    monkeypatch.setattr(Store, "read_run_file", away)
+    with pytest.raises(StoreError, match="away"):
+        stored_payloads(store, [make_spec()], [False], [None])
 
 
 def test_the_log_of_each_pod_lies_beside_its_result_and_expires_with_it(store: Store) -> None:

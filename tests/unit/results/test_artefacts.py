@@ -12,6 +12,8 @@ import pytest
 from upath import UPath
 
 from bench_image.contract.frozen import fields_of
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
@@ -155,16 +157,25 @@ def test_a_summary_name_outside_of_the_summary_is_refused_before_anything_is_wri
     assert files_under(tmp_path) == []
 
 
-def test_a_picture_of_gigabytes_is_not_read(tmp_path: Path) -> None:
-    """A page holds all pictures of a report at once."""
+def test_the_result_of_1000_nodes_with_8_gpus_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Each GPU as a pod reports it; 460 nodes, indented, were once more than what is read."""
     store = open_store(str(tmp_path))
-    store.write_summary("campaign-1", {"plots/loss.png": b"ours", "plots/huge.png": b""})
-    with (tmp_path / "campaigns/campaign-1/summary/plots/huge.png").open("wb") as file:
-        file.truncate(3_000_000_000)
+    one = make_result(strategy=Strategy.DDP, nodes=1000, gpus_per_node=8, micro_batch_size=1)
+    assert one.context is not None
+    gpus = {name: section.gpus * 1000 for name, section in (("context", one.context), ("telemetry", one.telemetry))}
+    result = one.model_copy(
+        update={name: getattr(one, name).model_copy(update={"gpus": of_all}) for name, of_all in gpus.items()}
+        | {"ranks": one.ranks * 1000}
+    )
+    assert len(result.telemetry.gpus) == len(result.ranks) == 8000
 
-    assert store.read_plot("campaign-1", "plots/loss.png") == b"ours"
-    with pytest.raises(StoreError, match="larger than"):
-        store.read_plot("campaign-1", "plots/huge.png")
+    store.write_result(result)
+
+    identity = result.spec.identity
+    assert parse_result(store.read_result_file(identity.campaign_id, identity.run_id)) == result
+    too_large = result.model_copy(update={"missing": result.missing | {f"x{i}": "y" * 4000 for i in range(5000)}})
+    with pytest.raises(StoreError, match="can be read again"):
+        store.write_result(too_large)
 
 
 @pytest.mark.parametrize(
@@ -249,5 +260,5 @@ def test_a_file_whose_pieces_break_off_leaves_the_old_one(store: Store) -> None:
     with pytest.raises(ValueError, match="a defect"):
         store.write_summary("campaign-1", {"metrics.csv": broken()})
 
-    assert store.read_plot("campaign-1", "metrics.csv") == b"old"
+    assert store.read_summary_head("campaign-1", "metrics.csv", 100) == b"old"
     assert store.usage(Shelf.CAMPAIGNS, "campaign-1").num_files == 1

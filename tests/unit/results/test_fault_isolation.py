@@ -27,7 +27,7 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, make_plan
-from trainbench.reporting import html, metrics_csv, plots
+from trainbench.reporting import data_files, html, plots
 from trainbench.results import priced_runs
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -242,7 +242,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     [
         (plots, "draw", "plots/node_variance.png"),
         (html, "report_html", "report.html"),
-        (metrics_csv, "metrics_csv", "metrics.csv"),
+        (data_files, "metrics_csv", "metrics.csv"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_reported_in_the_others(
@@ -266,14 +266,14 @@ def test_a_run_whose_figures_cannot_be_computed_costs_no_other_run_its_row(
 ) -> None:
     campaign, store = night(documents()), open_store(str(tmp_path))
     broken, *others = (result.spec.identity.run_id for result in campaign.results)
-    compute = metrics_csv.run_values
+    compute = data_files.run_values
 
     def values(result: RunResult, *rest: Any) -> Any:
         if result.spec.identity.run_id == broken:
             raise RuntimeError("a defect")
         return compute(result, *rest)
 
-    monkeypatch.setattr(metrics_csv, "run_values", values)
+    monkeypatch.setattr(data_files, "run_values", values)
     files = report(campaign, store)
 
     assert [row["run_id"] for row in csv.DictReader(Path(files["metrics.csv"]).read_text().splitlines())] == others

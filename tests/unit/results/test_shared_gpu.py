@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.parse import parse_result
 from tests.builders import make_cpu_result, make_failed, make_result
-from tests.unit.published.measured import RESULTS
+from tests.unit.published.measured import run
 from trainbench.results.shared_gpu import SharedGpu, shared_by
 
 
@@ -50,10 +49,7 @@ def test_only_the_shared_gpus_are_named() -> None:
 
 def test_a_measured_run_beside_a_neighbour_is_shared_and_one_alone_is_not() -> None:
     """The neighbour holds 40e9 bytes, its matrices and its context."""
-    alone, beside = (
-        parse_result((RESULTS / "probes-h200-2026-11-23" / name / "result.json").read_bytes())
-        for name in ("quiet", "neighbour")
-    )
+    alone, beside = (run(f"probes-h200-2026-11-23/{name}") for name in ("quiet", "neighbour"))
 
     assert shared_by(alone) is None
     shared = shared_by(beside)

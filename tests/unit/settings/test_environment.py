@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from settings_doc import PAGE, page
 from trainbench.settings import environment
 from trainbench.settings.environment import Launcher, SettingsError, default_store, read_settings
 
@@ -58,8 +57,11 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
     assert settings.fresh == timedelta(hours=180)
 
 
-def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
-    assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).cron("node_consistency", "0 2 * * *") is None
+def test_with_the_local_launcher_nothing_starts_by_itself_unless_a_schedule_says_so() -> None:
+    settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "0 3 * * *"})
+
+    assert settings.cron("node_consistency", "0 2 * * *") == "0 3 * * *"
+    assert settings.cron("housekeeping", "0 6 * * *") is None
 
 
 def volumes(*mount_paths: str) -> str:
@@ -87,6 +89,19 @@ def volumes(*mount_paths: str) -> str:
         ("TRAINBENCH_GPU_RESOURCES", "nvidia", "'nvidia' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*"),
         ("TRAINBENCH_GPU_RESOURCES", ",", "give at least one resource such as nvidia.com/gpu"),
         ("TRAINBENCH_GPU_RESOURCES", "nvidia.com/gpu.shared", "a share of a GPU that others use at the same time"),
+        ("TRAINBENCH_NAMESPACE", "A B", "is 'A B': Kubernetes takes no such name: at most 63 lower-case letters"),
+        ("TRAINBENCH_SERVICE", "ü", "Kubernetes takes no such name: at most 63 .* first a letter"),
+        ("TRAINBENCH_SERVICE", "1a", "Kubernetes takes no such name"),
+        ("TRAINBENCH_INSTANCE", "a/b", "Kubernetes takes no such name: at most 63 letters"),
+        ("TRAINBENCH_SERVICE_ACCOUNT", "a_b", "Kubernetes takes no such name: lower-case letters"),
+        ("TRAINBENCH_PRIORITY_CLASS", "a..b", "Kubernetes takes no such name: lower-case letters"),
+        ("TRAINBENCH_IMAGE_PULL_SECRET", "Secret", "Kubernetes takes no such name: lower-case letters"),
+        ("TRAINBENCH_IMAGE", "bench: latest", "Kubernetes takes no such name: a reference such as"),
+        ("TRAINBENCH_QUARANTINE", "gpu-1,GPU 2", "Kubernetes takes no such name: lower-case letters"),
+        ("TRAINBENCH_PRICES_FILE", "/x", r"is no setting \(did you mean 'TRAINBENCH_PRICES'\?\): correct its name"),
+        ("TRAINBENCH_VOLUMES_OF_THE_TEAM", "/x", r"is no setting \(did you mean 'TRAINBENCH_VOLUMES'\?\)"),
+        ("TRAINBENCH_QUARANTEEN", "gpu-1", r"is no setting \(did you mean 'TRAINBENCH_QUARANTINE'\?\)"),
+        ("TRAINBENCH_SCHEDULE_NODE_CONSISTENCI", "none", "did you mean 'TRAINBENCH_SCHEDULE_NODE_CONSISTENCY'"),
         ("TRAINBENCH_RETENTION_DAYS", "-1", "give a whole number, 0 to 36500"),
     ],
 )
@@ -130,6 +145,7 @@ def test_the_default_store_is_one_folder_from_wherever_a_command_is_started(
     assert str(default_store({"AIRFLOW_HOME": home})) == folder
 
 
-def test_the_page_of_settings_is_that_of_the_fields() -> None:
-    """`scripts/settings_doc.py` writes it."""
-    assert PAGE.read_text() == page()
+def test_variables_of_other_programs_are_no_misspelt_settings() -> None:
+    of_others = ("TRAINBENCH_LOCAL_IMAGE", "TRAINBENCH_STORE_SERVICE_HOST", "TRAINBENCH_IMAGE_PORT_80_TCP_ADDR", "X")
+
+    assert read_settings(dict.fromkeys(of_others, "x")) == read_settings({})

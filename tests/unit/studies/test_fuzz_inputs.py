@@ -1,4 +1,4 @@
-"""Damaged documents, a fixed number for each reader; docs/security.md tells of the long study."""
+"""Damaged documents, a fixed number for each reader; docs/internals/security.md tells of the long study."""
 
 from __future__ import annotations
 

@@ -10,14 +10,12 @@ import pytest
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
-from bench_image.contract.parse import parse_result
 from measure_one_gpu import command, planned, tables
+from tests.unit.published.measured import run
 from trainbench.cli.planned import changes
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, named_nodes
 from trainbench.planning.planners import PLANNERS
-
-RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
 def test_both_presets_run_by_turns_and_every_other_work_once() -> None:
@@ -47,6 +45,6 @@ def test_each_diagnosis_is_a_plan_of_its_configurations(name: str, num_runs: int
 
 
 def test_the_table_has_a_row_for_each_result() -> None:
-    result = parse_result((RESULTS / "float8-h200-2026-11-22/bf16-1-gpus-1/result.json").read_bytes())
+    result = run("float8-h200-2026-11-22/bf16-1-gpus-1")
 
     assert list(tables({"06-full": result}))[2:] == ["| `06-full` | 13,366 | 62.0 % | 119.3 | 6.53, 6.53, 6.52 |"]

@@ -9,10 +9,9 @@ import pytest
 
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE
 from bench_image.contract.options import Recipe
-from bench_image.contract.parse import parse_result
 from sizing_doc import ROOT, SIZED, beyond, by_todays_means, document, least, measured_rows, smallest_table
-from trainbench.cost.job_estimates import EstimateRequest, by_formula
-from trainbench.cost.job_memory import MemoryFit
+from tests.unit.published.measured import run
+from trainbench.cost.job_estimates import EstimateRequest, MemoryFit, by_formula
 from trainbench.prices.quote import Pricing
 
 
@@ -25,10 +24,8 @@ def test_the_formula_is_within_10_pct_of_every_measured_peak() -> None:
 
 def test_a_run_with_another_execution_says_nothing_about_todays() -> None:
     """QLoRA packed its weights again, and head and loss were two operations: the same fingerprint, other memory."""
-    old = ROOT / "docs/results/after-h200-2026-11-21/results"
-    today = ROOT / "docs/results/small-h200-2026-11-25/runs"
-    folders = (old / "tuned-qlora-8x512-r1", today / "qlora-8x512", today / "lora-8x2048")
-    results = [parse_result((folder / "result.json").read_bytes()) for folder in folders]
+    old, today = "after-h200-2026-11-21/results", "small-h200-2026-11-25/runs"
+    results = [run(f"{old}/tuned-qlora-8x512-r1"), run(f"{today}/qlora-8x512"), run(f"{today}/lora-8x2048")]
 
     assert [by_todays_means(result.effective_spec, result.chosen.execution) for result in results if result.chosen] == [
         False, True, True,
@@ -45,7 +42,7 @@ def test_what_was_measured_before_the_formula_was_settled_does_not_count_as_a_pr
 
 def test_the_page_shows_what_the_formula_and_the_results_say_now() -> None:
     """`python studies/sizing_doc.py` writes it."""
-    assert (ROOT / "docs" / "sizing.md").read_text() == document()
+    assert (ROOT / "docs" / "internals" / "sizing.md").read_text() == document()
 
 
 def estimated(model: str, recipe: Recipe, gpu: str | None) -> MemoryFit:

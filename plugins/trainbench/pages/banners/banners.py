@@ -8,22 +8,102 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from sqlalchemy import Connection
 
 from trainbench.alerting.links import benchmarks_page, notice_page, report_tab
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
-from trainbench.core.verdicts import Level
-from trainbench.history.notices import Notice
-from trainbench.pages.banners.banner_rows import open_banners
-from trainbench.pages.banners.cache import BannerCache
+from trainbench.core.verdicts import Level, State, Why
+from trainbench.history.notice_tables import acknowledgements, notices
+from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.pages.reads.queries import open_engine
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import read_settings
 
+MAX_ROWS = 500
+LOOK_DAYS = 3  # a weekend; older ones that are not red stay on the pages only
+
+
+def open_banners(connection: Connection, now: datetime) -> tuple[Notice, ...]:
+    """Open notices of all DAGs that nobody acknowledged: red ones, then new others, one for each finding; the newest
+    first.
+    """
+    is_red = notices.c.state == State.RED.value
+    is_shown = is_red | (notices.c.opened_at >= now - timedelta(days=LOOK_DAYS))
+    nobody_saw = notices.c.closed_at.is_(None) & acknowledgements.c.notice_id.is_(None)
+    order = (is_red.desc(), notices.c.opened_at.desc(), notices.c.id.desc())
+    query = select_notices().where(nobody_saw, is_shown).order_by(*order).limit(MAX_ROWS)
+    of_finding: dict[object, Notice] = {}
+    for notice in map(notice_of, connection.execute(query)):
+        of_finding.setdefault(_subject(notice), notice)
+    return tuple(of_finding.values())
+
+
+def _subject(notice: Notice) -> object:
+    """Equal for notices that one banner tells of."""
+    if notice.why is Why.CHANGED:
+        return notice.why, notice.campaign_id
+    return (notice.campaign_id, notice.finding.nodes, notice.finding.summary) if not notice.is_red else notice.id
+
+
 log = logging.getLogger(__name__)
+KEEP_S = 3.0  # seconds until the next read
+KEEP_FAILURE_S = 15.0
+STALE_S = 120.0  # older banners are not shown while the database does not answer
+WAIT_S = 0.25  # longest wait for a read
+
+
+class BannerCache:
+    def __init__(
+        self,
+        read: Callable[[], tuple[Notice, ...]],
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._wait_s, self._clock = read, wait_s, clock
+        self._lock = threading.Lock()
+        self._known: tuple[Notice, ...] = ()
+        self._read_at, self._until = -STALE_S, -STALE_S
+        self._reading: threading.Event | None = None  # set when that read has ended
+
+    def get(self) -> tuple[Notice, ...]:
+        """The banners. Never raises. Waits at most WAIT_S for a read that it began itself, and not for an older one."""
+        with self._lock:
+            started = None
+            if self._clock() >= self._until and self._reading is None:
+                self._reading = started = threading.Event()
+        if started is not None:
+            threading.Thread(target=self._run, args=(started,), name="trainbench banners", daemon=True).start()
+            started.wait(self._wait_s)
+        with self._lock:
+            return self._known if self._clock() - self._read_at < STALE_S else ()
+
+    def forget(self) -> None:
+        """Drop the cached read after a change."""
+        with self._lock:
+            self._until = -STALE_S
+
+    def _run(self, ended: threading.Event) -> None:
+        began_at = self._clock()
+        try:
+            rows, keep_s = self._read(), KEEP_S
+        except Exception:
+            # Airflow's home page must load without our database; the log has the reason for missing banners.
+            log.exception("trainbench: the open notices cannot be read")
+            rows, keep_s = None, KEEP_FAILURE_S
+        with self._lock:
+            if rows is not None:
+                self._known, self._read_at = rows, began_at
+            self._until, self._reading = self._clock() + keep_s, None
+        ended.set()
+
+
 MAX_BANNERS = 3
 MAX_CAUSE = 160  # characters
 PATH, FIELD = "/ui/config", "dashboard_alert"

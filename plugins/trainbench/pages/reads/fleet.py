@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -211,18 +211,14 @@ def _read_cells(
     result = connection.execute(query.order_by(node_verdicts.c.node, node_verdicts.c.work_id))
     rows: Any = result.cursor or ()  # to make a Row of each takes a second
     for node, verdicts in groupby(rows, itemgetter(0)):
-        yield node, _cells(verdicts, of_scope)
-
-
-def _cells(verdicts: Iterable[Any], of_scope: Mapping[int, _Work]) -> dict[str, _Cell]:
-    """Day -> cell, in order. `verdicts`: node, work, state, why and deviation of one node's verdicts."""
-    cells: dict[str, _Cell] = {}
-    for _, work_id, state, why, deviation_pct in verdicts:
-        if work := of_scope.get(work_id):
-            day, gpu_name, _ = work
-            cell = (_RANKS[state, why] * _SCALE + work_id, deviation_pct, 1, gpu_name)
-            cells[day] = _both(cells[day], cell) if day in cells else cell
-    return dict(sorted(cells.items()))
+        # Day -> cell, in order. `verdicts`: node, work, state, why and deviation of one node's verdicts.
+        cells: dict[str, _Cell] = {}
+        for _, work_id, state, why, deviation_pct in verdicts:
+            if work := of_scope.get(work_id):
+                day, gpu_name, _ = work
+                cell = (_RANKS[state, why] * _SCALE + work_id, deviation_pct, 1, gpu_name)
+                cells[day] = _both(cells[day], cell) if day in cells else cell
+        yield node, dict(sorted(cells.items()))
 
 
 def _both(one: _Cell, other: _Cell) -> _Cell:

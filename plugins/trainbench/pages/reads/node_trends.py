@@ -20,7 +20,7 @@ from trainbench.history.notices import Notice
 from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.pages.reads.breach_rows import marks_of, notices_of
+from trainbench.pages.reads.acknowledge import marks_of, notices_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
@@ -40,7 +40,10 @@ _COPIED = tuple(
 
 def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
     """The node's page; None where the reader may see no verdict on it."""
-    points = _points(connection, scope, node)
+    # The points, newest first.
+    columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
+    query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)
+    points = connection.execute(query.order_by(works.c.at.desc(), works.c.id).limit(MAX_POINTS)).all()
     setups = _runs(connection, scope, node)
     of_node = notices_of(connection, scope, node)
     if not points and not setups and not of_node:
@@ -96,13 +99,6 @@ def _expected(value: float | None, deviation_pct: float | None) -> float | None:
     if value is None or deviation_pct is None or deviation_pct <= -100:
         return None
     return value / (1 + deviation_pct / 100)
-
-
-def _points(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
-    """The points, newest first."""
-    columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
-    query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)
-    return connection.execute(query.order_by(works.c.at.desc(), works.c.id).limit(MAX_POINTS)).all()
 
 
 def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:

@@ -25,7 +25,7 @@ from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
 from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
+from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (
     Choices,
@@ -121,15 +121,15 @@ class Pages:
             yield text
 
     def open_notices(self, filters: Filters) -> Notices:
-        return self._read(filters, breach_rows.open_notices)
+        return self._read(filters, acknowledge.open_notices)
 
     def closed_notices(self, filters: Filters, most: int | None = None) -> Notices:
-        return self._read(filters, breach_rows.closed_notices, most)
+        return self._read(filters, acknowledge.closed_notices, most)
 
     def notice(self, notice_id: int) -> Notice | None:
         if not 0 < notice_id <= acknowledge.MAX_ID:
             return None
-        return self._read(Filters(), breach_rows.notice_by_id, notice_id)
+        return self._read(Filters(), acknowledge.notice_by_id, notice_id)
 
     def node(
         self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
@@ -181,7 +181,7 @@ class Pages:
         """All runs of the scope, piece by piece."""
         with self._reading(filters) as (_, scope):
             pass
-        yield from export.runs_csv(self._connected, scope)
+        yield from run_list.runs_csv(self._connected, scope)
 
     def acknowledge(self, notice_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
         """Acknowledge a notice; `dag_ids` are the DAGs that this person may change. Raises AcknowledgeError,

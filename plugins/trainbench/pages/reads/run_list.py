@@ -1,16 +1,15 @@
-"""Reads of runs: page by page, as CSV, and one by itself.
-
-`works` has the number of runs of each campaign and kind, so a late page is read without those before it.
-"""
+"""The list of runs, and all of them as CSV."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
+from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.run_tables import runs
@@ -18,6 +17,32 @@ from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
+
+ROWS_AT_ONCE = 500
+COLUMNS = (*RunRow.__slots__, *(each.name for each in STORED))
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+
+def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
+    """Yield the header, then the newest campaign first. Each piece is a transaction, so that a slow download holds none
+    open. Campaigns recorded meanwhile are missing; re-recorded ones appear in their new state.
+    """
+    yield lines([COLUMNS])
+    with connect() as connection:
+        counted = num_runs_by_campaign(connection, scope)
+    for campaign_id, number in counted:
+        for offset in range(0, number, ROWS_AT_ONCE):
+            with connect() as connection:
+                rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
+            yield lines(map(_cell, row.cells(RunRow.__slots__)) for row in rows)
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value  # type: ignore[return-value]
+
 
 RUNS_ON_PAGE = 100
 RANKED_RUNS = 10_000

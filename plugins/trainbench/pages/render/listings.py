@@ -1,28 +1,36 @@
-"""The tables of the pages, made from the rows of the history."""
+"""The tables of the pages: made from the rows of the history, from the result of one run, and from the glossary."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, count, figure, percent, signed, usd
+from trainbench.core.formats import NA, count, figure, percent, sentence, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
-from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
+from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell, text_columns
 from trainbench.core.verdicts import State, Why
+from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
     MFU_PCT,
     PEAK_MEMORY_GB,
+    PERFORMANCE,
+    PROBES,
     RUN_USD,
     SAMPLES_PER_SECOND,
     SCALING_EFFICIENCY_PCT,
+    STARTUP,
     STORED,
+    TELEMETRY,
     TEMPERATURE_MEAN_C,
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
+    of_section,
 )
 from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
 from trainbench.history.notices import Notice
@@ -37,6 +45,93 @@ from trainbench.pages.reads.rows import (
     StrategyRow,
 )
 from trainbench.pages.render.links import Links
+from trainbench.reporting.glossary import FIGURES
+from trainbench.results.setups import setup_of, versions
+
+
+def glossary_tables() -> tuple[Table, ...]:
+    return (
+        make_table(
+            TRAITS.items(),
+            (
+                text("state", lambda row: STATE_WORDS[row[1].state]),
+                text("reason", lambda row: row[0].replace("_", " ")),
+                text("meaning", lambda row: _said(row[1].meaning), is_long=True),
+                text("next step", lambda row: _said(row[1].next_step), is_long=True),
+            ),
+            name="states",
+            title="States of a node and their reasons, the worst first",
+        ),
+        make_table(FIGURES, text_columns("name", "meaning", long="meaning"), name="figures", title="Figures"),
+    )
+
+
+def _said(phrase: str) -> str:
+    return sentence(phrase[:1].upper() + phrase[1:])
+
+
+SECTIONS = (
+    ("Measured", PERFORMANCE), ("Probes of the GPU before the loop", PROBES), ("GPU and host", TELEMETRY),
+    ("Start-up, beside the measured time", STARTUP),
+)  # fmt: skip
+
+
+def run_figures(result: RunResult) -> tuple[Table, ...]:
+    spec = result.spec.model_dump(mode="json", exclude_none=True)
+    setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
+    return (
+        *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
+        *(
+            _pairs(title, ((each.label, _value(result, each)) for each in of_section(section)))
+            for title, section in SECTIONS
+        ),
+        _pairs("Setup", setup.items()),
+        _pairs("Settings of the run", ((name, _text(value)) for name, value in spec.items())),
+    )
+
+
+def gpu_table(result: RunResult) -> Table:
+    """One row for each GPU of a run: its telemetry, and its own rate where the GPUs measured independently."""
+    rates = {rank.gpu_uuid: rank.performance.samples_per_second for rank in result.ranks if rank.performance}
+    measured: tuple[Column[RunResult], ...] = ()
+    if rates:
+        measured = (SAMPLES_PER_SECOND.column(lambda run: rates.get(_only_gpu(run).uuid)),)
+    return make_table(
+        [_with_one_gpu(result, gpu) for gpu in result.telemetry.gpus],
+        (
+            text("GPU", lambda run: str(_only_gpu(run).index)),
+            text("UUID", lambda run: _only_gpu(run).uuid or NA),
+            *measured,
+            *(figure.column(figure.value) for figure in of_section(TELEMETRY) if ".gpus." in figure.field),
+        ),
+        name="gpus",
+        title="Each GPU",
+    )
+
+
+def _with_one_gpu(result: RunResult, gpu: GpuTelemetry) -> RunResult:
+    """The same run as if it had this GPU only: a figure over the GPUs is then this GPU's own."""
+    return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": (gpu,)})})
+
+
+def _only_gpu(result: RunResult) -> GpuTelemetry:
+    return result.telemetry.gpus[0]
+
+
+def _value(result: RunResult, figure: Figure) -> str:
+    value = figure.value(result)
+    return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
+
+
+def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
+    return make_table(pairs, text_columns("what", "value", long="value"), name=title.split()[0].lower(), title=title)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_text(inner)}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
 
 MAX_POINT_ROWS = 60
 WHEN = "when (UTC)"

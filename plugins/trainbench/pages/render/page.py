@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +34,6 @@ POLICY = {
     "base-uri": "'none'",
     "form-action": "'self'",
 }
-# Plotly writes <style> elements and style attributes into the page. No text of a result can: templates escape it.
-CHART_POLICY = {**POLICY, "style-src": "'self' 'unsafe-inline'"}
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
@@ -57,9 +52,7 @@ class Asset:
 @cache
 def assets() -> Mapping[str, Asset]:
     """Name in the address -> file; no other file is served."""
-    by_name = {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
-    plotly = _plotly()
-    return by_name | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
+    return {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
 
 
 def asset_name(file: str) -> str:
@@ -73,12 +66,11 @@ def respond(
     query: Mapping[str, str] | None = None,
     status: int = 200,
     *,
-    with_charts: bool = False,
     needs_login: bool = False,
     **values: Any,
 ) -> HTMLResponse:
-    """The page as a response. `query`: the filters, for links; `with_charts`: the page loads plotly; `needs_login`: the
-    page has its style inline, because assets need a login.
+    """The page as a response. `query`: the filters, for links; `needs_login`: the page has its style inline,
+    because assets need a login.
     """
     to = links(request.scope, query)
     page = _environment().get_template(template)
@@ -87,15 +79,12 @@ def respond(
         links=to,
         css=to.static(asset_name("pages.css")),
         script=to.static(asset_name("pages.js")),
-        plotly=to.static(_plotly_name()) if with_charts and _plotly_name() in assets() else None,
         now=datetime.now(UTC),
         nonce=nonce,
         style=_style() if nonce else None,
         **values,
     )
-    policy = CHART_POLICY if with_charts else POLICY
-    if nonce:
-        policy = {**POLICY, "style-src": f"'nonce-{nonce}'"}
+    policy = {**POLICY, "style-src": f"'nonce-{nonce}'"} if nonce else POLICY
     return HTMLResponse(text, status, headers={**HEADERS, "Content-Security-Policy": policy_text(policy)})
 
 
@@ -128,7 +117,6 @@ def _environment() -> Environment:
         "count": formats.count,
         "day": formats.day,
         "figure": formats.figure,
-        "json": json.dumps,
         "percent": formats.percent,
         "sentence": formats.sentence,
         "share": formats.share,
@@ -145,19 +133,3 @@ def _stamped(path: Path) -> str:
         return path.name  # the plugin names it
     stamp = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     return f"{path.stem}-{stamp}{path.suffix}"
-
-
-def _plotly() -> Path | None:
-    """Path of the installed plotly's script, without importing plotly."""
-    spec = importlib.util.find_spec("plotly")
-    folders = (spec and spec.submodule_search_locations) or ()
-    paths = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]
-    return next((path for path in paths if path.is_file()), None)
-
-
-@cache
-def _plotly_name() -> str:
-    try:
-        return f"plotly-{version('plotly')}.min.js"
-    except PackageNotFoundError:
-        return ""

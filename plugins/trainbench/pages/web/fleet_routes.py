@@ -22,9 +22,9 @@ from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
 from trainbench.pages.render.form import DAYS, FilterForm, filter_form
 from trainbench.pages.render.links import links
+from trainbench.pages.render.listings import glossary_tables, gpu_table
 from trainbench.pages.render.page import respond
-from trainbench.pages.render.run_figures import gpu_table
-from trainbench.pages.web.baseline_routes import may_change
+from trainbench.pages.web.notice_routes import may_change
 from trainbench.pages.web.responses import (
     MAX_PAGE,
     Format,
@@ -38,6 +38,15 @@ from trainbench.pages.web.responses import (
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
+
+
+@router.get("/glossary")
+def glossary(request: Request, output: Format = Query("html", alias="format"), table: str = "states") -> Response:
+    if output == "csv":
+        return csv_of(table, glossary_tables())
+    return respond(request, "glossary.html.j2", tables=glossary_tables())
+
+
 FleetTable = Literal["heat", "nodes", "open", "closed"]
 NO_NODE = "Nothing is known of this node in this time with these filters."
 MAX_WORKS_SHOWN = 40
@@ -108,7 +117,6 @@ def node(
         "node.html.j2",
         form,
         pages,
-        with_charts=True,
         node_page=node_page,
         works=works,
         latest=latest,
@@ -175,17 +183,14 @@ def costs(
     )
     if output == "csv":
         return csv_of(table, tables)
-    figure = charts.months_chart(totals.months)
     return filtered_page(
         request,
         "costs.html.j2",
         form,
         pages,
-        with_charts=figure is not None,
         total=totals.total,
         imported=totals.imported,
         tables=tables,
-        figure=figure,
     )
 
 

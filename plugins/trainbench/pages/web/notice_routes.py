@@ -1,14 +1,17 @@
-"""The page of one notice, and its acknowledgement."""
+"""The pages of notices and of accepted baselines, and what changes them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
+from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.history.history import History
 from trainbench.history.notices import Notice
 from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page, reader
@@ -22,6 +25,7 @@ from trainbench.pages.render.page import HEADERS, respond
 from trainbench.pages.web.responses import visible
 
 router = APIRouter(route_class=OwnRoute)
+RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
 TREND_DAYS = 90
 STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
 
@@ -32,6 +36,67 @@ async def body(request: Request, _: None = Depends(own_page)) -> Any:
         return json.loads(await request.body())
     except (ValueError, RecursionError):
         raise HTTPException(422, 'the body is not JSON: send {"reason": "..."}') from None
+
+
+@router.post("/baselines")
+def accept_for_all(
+    sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    return _accepted(pages, who, None, sent)
+
+
+@router.post("/nodes/{node}/baseline")
+def accept_for_node(
+    node: str, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    return _accepted(pages, who, node, sent)
+
+
+@router.post("/baselines/{baseline_id}/revoke")
+def revoke(
+    baseline_id: int, _: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    known = {each.id: each for each in pages.baselines()}
+    if baseline_id not in known:
+        raise HTTPException(404, "There is no such baseline: open the node's page again.")
+    _refuse(pages, who, known[baseline_id].node)
+    at, name = datetime.now(UTC), who.user.get_name()
+    return _answer(lambda: History(pages.engine).revoke_baseline(baseline_id, name, at))
+
+
+def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
+    """Whether the reader may edit the runs of every DAG that recently judged the node, since each uses its past."""
+    suites = pages.suites_of(node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
+    return bool(suites) and all(who.may_acknowledge(suite) for suite in suites)
+
+
+def _accepted(pages: Pages, who: Reader, node: str | None, sent: Any) -> Response:
+    _refuse(pages, who, node)
+    reason = reason_in(sent)
+    at, name = datetime.now(UTC), who.user.get_name()
+    return _answer(lambda: History(pages.engine).accept_baseline(node, name, reason, at))
+
+
+def _refuse(pages: Pages, who: Reader, node: str | None) -> None:
+    if not pages.sees(node):
+        raise HTTPException(404, "Nothing is known of this node: open the Benchmarks page again.")
+    if not may_change(pages, who, node):
+        of = node or "the fleet"
+        raise HTTPException(
+            403,
+            f"You may not change the baseline of {of}: it needs the right to edit runs of every DAG that judges it.",
+        )
+
+
+def _answer(change: Callable[[], Baseline]) -> Response:
+    try:
+        baseline = change()
+    except UnknownBaselineError as error:
+        raise HTTPException(404, str(error)) from None
+    except BaselineError as error:
+        raise HTTPException(422, str(error)) from None
+    CACHE.forget()
+    return JSONResponse(baseline.model_dump(mode="json"), headers=HEADERS)
 
 
 @router.get("/breaches/{notice_id}")
@@ -51,7 +116,6 @@ def notice(
     return respond(
         request,
         "notice.html.j2",
-        with_charts=True,
         notice=stored,
         may_acknowledge=who.may_acknowledge(stored.dag_id),
         max_reason=MAX_REASON,

@@ -68,16 +68,13 @@ def visible(who: Reader = Depends(reader)) -> Pages:
     return pages
 
 
-def filtered_page(
-    request: Request, template: str, form: FilterForm, pages: Pages, *, with_charts: bool = False, **values: Any
-) -> Response:
+def filtered_page(request: Request, template: str, form: FilterForm, pages: Pages, **values: Any) -> Response:
     """Render a page that has the form of filters at its top."""
     choices = pages.choices()
     return respond(
         request,
         template,
         form.query,
-        with_charts=with_charts,
         form=form,
         choices=choices,
         days=DAYS,

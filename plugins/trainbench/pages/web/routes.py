@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from trainbench.history.database import HistoryError
 from trainbench.pages.render.page import HEADERS, assets, respond
-from trainbench.pages.web import baseline_routes, fleet_routes, glossary_routes, notice_routes, run_routes
+from trainbench.pages.web import fleet_routes, notice_routes, run_routes
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import SettingsError
 
@@ -49,7 +49,7 @@ def build_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for routes in (fleet_routes, notice_routes, baseline_routes, run_routes, glossary_routes):
+    for routes in (fleet_routes, notice_routes, run_routes):
         app.include_router(routes.router)
     app.add_api_route("/static/{name}", static, methods=["GET"])
     app.add_exception_handler(StarletteHTTPException, _refused)
@@ -60,7 +60,7 @@ def build_app() -> FastAPI:
 
 
 def static(name: str) -> Response:
-    """Our style, script and icon, and plotly's script; from a list, never a path from outside."""
+    """Our style, script and icon, from a list, never a path from outside."""
     asset = assets().get(name)
     if asset is None:
         raise HTTPException(404, "There is no such file.")

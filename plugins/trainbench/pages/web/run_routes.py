@@ -2,30 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import threading
+from functools import lru_cache
+from typing import Annotated, Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
+from sqlalchemy import select
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunPage
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
-from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respond
-from trainbench.pages.render.run_figures import run_figures
+from trainbench.pages.render.listings import run_figures
+from trainbench.pages.render.page import HEADERS, POLICY, asset_name, policy_text, respond
 from trainbench.pages.web.responses import kept_logs, pages_of, stored_result, the_store, visible
-from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
-from trainbench.pages.web.task_lookup import task_of, task_result
 from trainbench.planning.plan import campaign_id
-from trainbench.reporting.html import InAirflow
+from trainbench.pods.manifests import pod_title
+from trainbench.reporting import plots
+from trainbench.reporting.html import InAirflow, report_html
+from trainbench.results.arrivals import ADDRESS
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
+
+
+def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
+    """The result whose address the task returned, of 0.1.0 the result itself; None where it returned neither."""
+    of_task = (
+        XComModel.dag_id == dag_id,
+        XComModel.run_id == dag_run_id,
+        XComModel.task_id == task_id,
+        XComModel.map_index == map_index,
+        XComModel.key == "return_value",
+    )
+    with create_session() as session:
+        payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
+    try:
+        return parse_payload(_stored(payload[ADDRESS]) if isinstance(payload, dict) and ADDRESS in payload else payload)
+    except (ContractError, StoreError):
+        return None
+
+
+def _stored(address: object) -> bytes:
+    """The file of this store with that campaign, run and name, whatever place the address names. Raises StoreError."""
+    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", str(address))
+    if match is None:
+        raise StoreError(f"{address!r:.200} is no address of a result")
+    return open_store().read_run_file(*match.groups())
+
+
+def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
+    """(task id, map index) of the run's pod, by its name in the grid; None where that is ambiguous. `label`: the work's
+    name in the plan.
+    """
+    rendered: Any = TaskInstance.rendered_map_index
+    query = select(TaskInstance.task_id, TaskInstance.map_index).where(
+        TaskInstance.dag_id == dag_id,
+        TaskInstance.run_id == dag_run_id,
+        rendered == pod_title(spec, what=label),
+    )
+    with create_session() as session:
+        rows = session.execute(query.limit(2)).all()
+    return (rows[0].task_id, rows[0].map_index) if len(rows) == 1 else None
+
+
+# As for other pages, but with inline style.
+REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "form-action": "'none'"}
+MAX_SHOWN_BYTES = 64_000_000  # 8,000 runs on one GPU each, which take a gigabyte of memory to render
+_one_at_a_time = threading.Lock()  # so that several readers of a large report do not each hold it in memory
+
+
+def stored_report(store: Store, campaign_id: str, suite: str, page: InAirflow) -> str | None:
+    """HTML of the report; None: the campaign is another DAG's, as the ids of two DAGs' runs can make one folder's name.
+    Raises StoreError.
+    """
+    stamp = store.campaign_stamp(campaign_id)
+    if stamp[1] > MAX_SHOWN_BYTES:
+        place = store.summary_address(campaign_id, "report.html")
+        raise StoreError(f"The report of {campaign_id} is too large to be shown here; its file is {place}")
+    with _one_at_a_time:
+        return _rendered(store, campaign_id, suite, page, stamp)
+
+
+@lru_cache(maxsize=8)
+def _rendered(store: Store, campaign_id: str, suite: str, page: InAirflow, _stamp: tuple[float, int]) -> str | None:
+    campaign = store.read_campaign(campaign_id)
+    return report_html(campaign, plots.draw(campaign), page=page) if campaign.suite == suite else None
+
 
 router = APIRouter(route_class=OwnRoute)
 MAX_MAP_INDEX = 1_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -77,6 +79,42 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
 
     with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 1200 samples in"):
         parse_result(text.replace('"samples_per_second":9.5,', '"samples_per_second":19.0,', 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        (("startup", "total_s"), 1e7, "startup.total_s is 1e+07 s, but the run took 55 s from started_at"),
+        (("telemetry", "gpus", 0, "sm_clock_min_mhz"), 1980.0, "sm_clock_min_mhz is 1980, above sm_clock_mean_mhz"),
+        (("telemetry", "gpus", 0, "temperature_max_c"), 41.0, "temperature_mean_c is 60, above temperature_max_c"),
+        (("performance", "step_time", "min_s"), 50.0, "performance.step_time.min_s is 50, above p5_s"),
+        (("performance", "step_time", "mean_s"), 50.0, "performance.step_time.mean_s is 50, above max_s"),
+        (("performance", "step_times_s"), [0.84] * 3, "performance.step_times_s holds 3 steps, its windows have 150"),
+        (("performance", "windows"), [], "performance.samples_per_second is 9.5, of no window"),
+        (("memory", "peak_allocated_bytes"), 10**15, "memory.peak_allocated_bytes is 1e+06 GB, but the largest GPU"),
+        (("communication", "total_pct"), 3.0, "communication.exposed_pct is 4, above total_pct, which is 3"),
+        (("context", "node"), "node-2", "context.node is 'node-2', but the run was planned for node-1"),
+        (("ranks", 0, "status"), "oom", "status is 'ok', but ranks.0.status is 'oom'"),
+    ],
+)
+def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ...], value: Any, sentence: str) -> None:
+    document: Any = make_result(exposed_communication_pct=4.0).model_dump(mode="json")
+    target = document
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+
+    with pytest.raises(ContractError, match=re.escape(sentence)):
+        parse_result(json.dumps(document))
+
+
+@pytest.mark.parametrize("where", ["context", "telemetry"])
+def test_more_gpus_than_were_planned_are_refused(where: str) -> None:
+    document = make_result().model_dump(mode="json")
+    document[where]["gpus"] *= 64
+
+    with pytest.raises(ContractError, match=rf"{where}\.gpus has 64, of a run that was planned with 1"):
+        parse_result(json.dumps(document))
 
 
 def test_ranks_that_slow_down_at_different_times_contradict_nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from bench_image.contract.parse import json_schemas, parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import Status
 from bench_image.contract.result_sections import Cost
+from committed import committed
 from tests.builders import make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.image.contract.documents import (
@@ -33,7 +33,7 @@ def test_the_committed_schemas_are_those_of_the_models(name: str, golden: Golden
     golden(name, json.dumps(json_schemas()[name], indent=2, ensure_ascii=False) + "\n", folder=SCHEMA_DIR)
 
 
-PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
+PUBLISHED = committed("*/result.json")
 GOLDEN_V1 = ("result-v1.json", "result-v1-oom.json")
 
 
@@ -55,9 +55,9 @@ def test_what_a_result_of_0_1_lacks_is_null_with_one_reason_for_all_gpus() -> No
         assert result.missing[path] == "not measured by the version that wrote this result"
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
-def test_the_published_results_are_readable(path: Path) -> None:
-    assert parse_result(path.read_bytes()).status is Status.OK
+@pytest.mark.parametrize("text", PUBLISHED.values(), ids=PUBLISHED)
+def test_the_published_results_are_readable(text: str) -> None:
+    assert parse_result(text.encode()).status is Status.OK
 
 
 BROKEN_VALUES: tuple[Any, ...] = (None, [], {}, "x", 7, [[]], {"schema_version": 1}, 1e308, "\ud800", True)
@@ -145,8 +145,32 @@ def test_a_truncated_result_is_refused(kept: int) -> None:
 
 
 def test_an_oversized_result_is_refused_before_it_is_parsed() -> None:
-    with pytest.raises(ContractError, match="result of 4000001 bytes is larger than the 4000000 allowed"):
+    with pytest.raises(ContractError, match="result of 16000001 bytes is larger than the 16000000 allowed"):
         parse_result(b" " * (MAX_RESULT_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ('"ranks":[', "[],"),
+        ('"ranks":[', "{},"),
+        ('"step_times_s":[', "0.000000000001,"),
+        ('"windows":[', '{"started_s": 1.0},'),
+        ("{", '"a": 0.000000000000,'),
+    ],
+)
+def test_a_hostile_result_costs_little_more_than_its_size(place: str, value: str) -> None:
+    """Each item once became some faults, and a dictionary of each: 2,800 times the bytes of the document."""
+    repeated = value * (1_000_000 // len(value))
+    raw = make_result().model_dump_json().replace(place, place + repeated, 1).encode()
+    tracemalloc.start()
+    with pytest.raises(ContractError) as error:
+        parse_result(raw)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < 10 * len(raw)
+    assert len(str(error.value)) < 2000
 
 
 def test_nesting_without_end_is_refused() -> None:

@@ -50,6 +50,9 @@ def with_value(path: Path, value: Any) -> dict[str, Any]:
         (("telemetry", "gpus", 0, "temperature_mean_c"), -274, "telemetry.gpus.0.temperature_mean_c: Input should be"),
         (("telemetry", "gpus", 0, "utilisation_mean_pct"), 250, "telemetry.gpus.0.utilisation_mean_pct: Input should"),
         (("telemetry", "gpus", 0, "throttle_share_pct", "thermal"), 1e9, "throttle_share_pct.thermal: Input should be"),
+        (("telemetry", "gpus", 0, "power_mean_w"), 1e5, "telemetry.gpus.0.power_mean_w: Input should be less than"),
+        (("performance", "mfu_pct"), 1e6, "performance.mfu_pct: Input should be less than or equal to 200"),
+        (("performance", "last_loss"), 1e12, "performance.last_loss: Input should be less than or equal to 1000000"),
         (("chosen", "micro_batch_size"), 2**63, "chosen.micro_batch_size: Input should be less than or equal to 65536"),
         (("parameters", "total"), -1, "parameters.total: Input should be greater than or equal to 0 (got -1)"),
         (("finished_at",), "9999-12-31T23:59:59-12:00", "finished_at: Value error, the date must lie between 1970"),
@@ -120,7 +123,7 @@ def test_a_text_with_a_nul_can_be_stored_anywhere() -> None:
     [
         ("power_mean_w", 640.0, None),
         ("power_mean_w", None, None),
-        ("power_mean_w", 4_294_967.295, "4294967.295: Input should be less than or equal to 100000"),
+        ("power_mean_w", 4_294_967.295, "4294967.295: Input should be less than or equal to 10000"),
         ("energy_j", -5.0, "-5.0: Input should be greater than or equal to 0"),
         ("energy_j", float("nan"), "nan: Input should be a finite number"),
     ],

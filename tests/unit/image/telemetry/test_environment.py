@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract.pod_io import TEMPLATE_ENV
+from bench_image.contract.pod_io import POD_ENV, TEMPLATE_ENV
 from bench_image.contract.result_sections import Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry.environment import (
     CUDA_LIBRARIES,
     IMAGE_ENV,
     LIBRARIES,
-    POD_ENV,
     cpu_model,
     library_versions,
     read_context,

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
+from committed import committed
 from tests.builders import make_failed, make_result
-from tests.conftest import GOLDEN_DIR
 from trainbench.judging.checks.identity import identity_findings
 from trainbench.judging.node_runs import by_group, latest_results
 from trainbench.planning.nodes import GpuNode
@@ -65,8 +65,8 @@ def on(node: str, *uuids: str, round_: int = 1) -> RunResult:
 
 def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
     """[J6]: 37 runs named h200-4 come from five disjoint sets of GPUs, and nobody said so."""
-    folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-strategies-2026-11-21"
-    results = [parse_result(path.read_bytes()) for path in sorted(folder.glob("runs/*/result.json"))]
+    texts = committed("campaigns/h200-strategies-2026-11-21/runs/*/result.json").values()
+    results = [parse_result(text.encode()) for text in texts]
     (finding,) = identity_findings(results)
 
     assert len(results) == 37

@@ -10,8 +10,8 @@ import pytest
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from bench_image.contract.result_sections import ParameterCount, Performance
+from committed import committed
 from tests.builders import make_failed, make_result
-from tests.conftest import GOLDEN_DIR
 from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with, whole_results
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Level, Why
@@ -22,7 +22,7 @@ from trainbench.judging.checks.same_work import (
     unequal_work_findings,
 )
 
-PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
+PUBLISHED = [text.encode() for text in committed("*/result.json").values()]
 
 
 def with_loss(node: str, loss: float | None, round_: int = 1, **fields: Any) -> RunResult:
@@ -242,8 +242,8 @@ def test_the_published_results_of_equal_work_lie_far_within_the_limits() -> None
     measured step.
     """
     of_work: dict[str, list[Performance]] = {}
-    for path in PUBLISHED:
-        result = parse_result(path.read_bytes())
+    for text in PUBLISHED:
+        result = parse_result(text)
         parts = [rank.performance for rank in result.ranks if rank.performance] or [result.performance]
         of_work.setdefault(result.effective_spec.fingerprint, []).extend(part for part in parts if part.first_loss)
     repeated = {work: parts for work, parts in of_work.items() if len(parts) > 1}
@@ -267,7 +267,7 @@ def about(value: float) -> Any:
 
 def test_no_published_run_computes_something_else_than_its_equals() -> None:
     """Nor those of the nights, whose windows had 19 to 25 steps."""
-    results = [parse_result(path.read_bytes()) for path in PUBLISHED]
+    results = [parse_result(text) for text in PUBLISHED]
     alone = [
         result.spec.changed(identity={"campaign_id": "one", "group_id": result.spec.fingerprint}) for result in results
     ]

@@ -16,7 +16,7 @@ from trainbench.pages.reads.queries import Pages
 
 
 def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainbench.pages.reads.export.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("trainbench.pages.reads.run_list.ROWS_AT_ONCE", 2)
     pieces = list(pages.runs_csv(ALL))
     assert [len(piece.splitlines()) for piece in pieces] == [1, 2, 1, 2, 2, 2, 2]
     rows = list(csv.DictReader(io.StringIO("".join(pieces))))

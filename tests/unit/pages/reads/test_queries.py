@@ -28,7 +28,7 @@ def test_an_empty_database_has_empty_pages(history: History) -> None:
 
 
 def pages_columns() -> tuple[str, ...]:
-    from trainbench.pages.reads.export import COLUMNS
+    from trainbench.pages.reads.run_list import COLUMNS
 
     return COLUMNS
 

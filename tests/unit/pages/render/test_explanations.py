@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import Why
-from trainbench.pages.render.explanations import glossary_tables
+from trainbench.pages.render.listings import glossary_tables
 
 
 def test_the_glossary_explains_each_reason_of_each_state_and_what_to_do() -> None:

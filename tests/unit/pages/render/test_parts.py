@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -12,10 +11,10 @@ import pytest
 
 from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import Confirmation, State, Why
-from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
+from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links
-from trainbench.pages.render.page import ago, assets
+from trainbench.pages.render.page import ago
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HOSTILE = "<a href='javascript:alert(1)'>&"
@@ -117,22 +116,27 @@ def event(day: int, text: str) -> NodeEvent:
     )
 
 
+def parts(figure: Any) -> list[dict[str, Any]]:
+    """Of each panel: its lines and marks by label."""
+    return [{line.get_label(): line for line in axes.lines} for axes in figure.axes]
+
+
 def test_a_chart_has_the_band_of_the_limit_past_and_level_and_marks_red_points() -> None:
     """Peers at 10 samples/s and a limit of 5 %: the band reaches from 9.5 to 10.5."""
     slow = point(1, 9.0, state=State.RED, why=Why.SLOW, past_deviation_pct=-10.0, level_deviation_pct=-25.0)
     levels = [replace(each, level_expected=12.0) for each in (point(0, 10.1), slow)]
-    figure = charts.node_chart(series(*levels), ())
-    assert figure is not None
-    low, high, past, level, marks = figure["data"]
+    figure = charts.node_figure(series(*levels), ())
+    (lines,) = parts(figure)
+    (band,) = figure.axes[0].collections
 
-    assert (low["y"], high["y"], high["fill"]) == ([9.5, 9.5], [10.5, 10.5], "tonexty")
-    assert (past["y"], level["y"]) == ([10.0, 10.0], [12.0, 12.0])
-    assert marks["y"] == [10.1, 9.0]
-    assert marks["marker"]["symbol"] == ["circle", "x"]
-    assert marks["text"][1] == (
-        "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers (limit 5 %), "
-        "−10.0 % against its own past, −25.0 % against its level<br>red: slow"
-    )
+    assert {round(float(y), 6) for y in band.get_paths()[0].vertices[:, 1]} == {9.5, 10.5}
+    assert [list(lines[name].get_ydata()) for name in ("past_expected", "level_expected")] == [[10.0] * 2, [12.0] * 2]
+    assert (list(lines["node"].get_ydata()), list(lines["red"].get_ydata())) == ([10.1], [9.0])
+    assert lines["red"].get_marker() != lines["node"].get_marker()
+    assert (
+        "2026-11-22 08:00 UTC\n9.000 samples/s, −10.0 % against its peers (limit 5 %), "
+        "−10.0 % against its own past, −25.0 % against its level\nred: slow"
+    ) in charts.node_chart(series(*levels), ())  # type: ignore[operator]
 
 
 def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
@@ -142,17 +146,12 @@ def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
         point(1, 10.0, samples_per_second_limit_pct=3.0, memory_limit_pct=1.0),
         point(2, 10.0, memory_deviation_pct=0.2),
     )
-    figure = charts.node_chart(changed, ())
-    assert figure is not None
-    low, high = figure["data"][:2]
+    rates, memory = charts.node_figure(changed, ()).axes
+    (of_rates,), (of_memory,) = rates.collections, memory.collections
 
-    assert low["x"] == ["2026-11-22T08:00:00+00:00", "2026-11-23T08:00:00+00:00"]
-    assert (low["y"], high["y"]) == ([9.7, 9.5], [10.3, 10.5])
-    assert [(band["x0"], band["x1"], band["y1"]) for band in figure["layout"]["shapes"]] == [
-        ("2026-11-22T08:00:00+00:00", "2026-11-23T08:00:00+00:00", 1.0),
-        ("2026-11-23T08:00:00+00:00", "2026-11-23T20:00:00+00:00", 2.0),
-    ]
-    assert figure["layout"]["yaxis2"]["range"] == [-3.0, 3.0]  # half a limit beyond the wider band
+    assert {round(float(y), 6) for y in of_rates.get_paths()[0].vertices[:, 1]} == {9.7, 10.3, 9.5, 10.5}  # type: ignore[index, union-attr]
+    assert {abs(round(float(y), 6)) for y in of_memory.get_paths()[0].vertices[:, 1]} == {1.0, 2.0}  # type: ignore[index, union-attr]
+    assert memory.get_ylim() == (-3.0, 3.0)  # half a limit beyond the wider band
 
 
 def test_the_legend_names_the_limits_of_the_newest_campaign() -> None:
@@ -166,46 +165,34 @@ def test_the_legend_names_the_limits_of_the_newest_campaign() -> None:
 
 
 def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
-    figure = charts.node_chart(series(point(0, 10.1)), ())
-    several = charts.node_chart(series(point(0, 10.1), point(1, 10.0)), ())
-    assert figure is not None
-    assert several is not None
+    from matplotlib.dates import num2date
 
-    assert figure["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-21T20:00:00+00:00"]
-    assert several["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-22T20:00:00+00:00"]
+    for points, last in (((point(0, 10.1),), "2026-11-21"), ((point(0, 10.1), point(1, 10.0)), "2026-11-22")):
+        figure = charts.node_figure(series(*points), ())
+        begin, end = (num2date(x).isoformat() for x in figure.axes[0].get_xlim())
+        assert (begin, end) == ("2026-11-20T20:00:00+00:00", f"{last}T20:00:00+00:00")
 
 
 def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
     known = series(point(0, 10.0, memory_deviation_pct=3.0), point(1, 10.0, temperature_deviation_c=-20.0))
-    figure = charts.node_chart(known, ())
-    assert figure is not None
+    _, memory, temperature = charts.node_figure(known, ()).axes
 
-    assert [note["text"] for note in figure["layout"]["annotations"]] == [
-        "samples/s", "memory against its peers, %", "temperature against its peers, °C"
-    ]  # fmt: skip
-    assert figure["layout"]["yaxis2"]["range"] == pytest.approx([-3.9, 3.9])  # room for the mark beyond the 3 %
-    assert figure["layout"]["yaxis3"]["range"] == pytest.approx([-26.0, 26.0])
+    assert (memory.get_title(loc="left"), temperature.get_title(loc="left")) == (
+        "memory against its peers, %", "temperature against its peers, °C"
+    )  # fmt: skip
+    assert memory.get_ylim() == pytest.approx((-3.9, 3.9))  # room for the mark beyond the 3 %
+    assert temperature.get_ylim() == pytest.approx((-26.0, 26.0))
     assert charts.node_chart(series(point(0, None)), ()) is None
 
 
 def test_events_outside_the_points_are_left_to_the_table_and_their_text_stays_text() -> None:
     events = (event(1, f"driver went from 1 to {HOSTILE}"), event(9, "later"))
-    figure = charts.node_chart(series(point(0, 10.0), point(2, 10.0)), events)
-    assert figure is not None
-    (marked,) = [trace for trace in figure["data"] if trace.get("yaxis") == "y9"]
+    chart = charts.node_chart(series(point(0, 10.0), point(2, 10.0)), events)
+    assert chart is not None
 
-    assert len(marked["x"]) == 1
-    assert "<a" not in json.dumps(figure)
-    assert "&lt;a href='javascript:alert(1)'&gt;&amp;" in marked["text"][0]
-
-
-def test_one_month_is_no_chart() -> None:
-    months = [CostRow(name=f"2026-{n}", usd=n, gpu_hours=1, num_runs=1, num_unpriced=0) for n in (11, 10)]
-    figure = charts.months_chart(months)
-    assert figure is not None
-
-    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == (["2026-10", "2026-11"], [10, 11])
-    assert charts.months_chart(months[:1]) is None
+    assert "<a" not in chart
+    assert "&lt;a href=&#x27;javascript:alert(1)&#x27;&gt;&amp;" in chart
+    assert "later" not in chart
 
 
 @pytest.mark.parametrize(
@@ -278,10 +265,3 @@ def heat_cell(state: State, why: Why, deviation: float | None, **fields: Any) ->
 )
 def test_an_age_has_its_usual_unit(minutes: int, text: str) -> None:
     assert ago(NOW - timedelta(minutes=minutes), NOW) == text
-
-
-def test_plotly_s_script_comes_from_the_installed_package() -> None:
-    (name,) = [name for name in assets() if name.startswith("plotly-")]
-
-    assert name.endswith(".min.js")
-    assert assets()[name].path.parts[-3:] == ("plotly", "package_data", "plotly.min.js")

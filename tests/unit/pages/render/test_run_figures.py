@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.tables import csv_text
-from trainbench.pages.render.run_figures import gpu_table, run_figures
+from trainbench.pages.render.listings import gpu_table, run_figures
 
 
 def test_each_gpu_has_a_row_with_its_own_figures() -> None:

@@ -1,5 +1,5 @@
 "use strict";
-// What the pages do in the browser. Without it they show everything but the charts, and cannot acknowledge.
+// What the pages do in the browser. Without it they show everything, and cannot acknowledge.
 const root = document.documentElement;
 root.classList.add("scripted");
 root.classList.toggle("framed", window.top !== window.self);
@@ -29,10 +29,10 @@ function darkRules(chosen) {
   }
 }
 colourMode();
-addEventListener("storage", () => { colourMode(); redraw(); });
+addEventListener("storage", colourMode);
 try {
   if (window.parent !== window) {
-    new MutationObserver(() => { colourMode(); redraw(); })
+    new MutationObserver(colourMode)
       .observe(window.parent.document.documentElement, { attributeFilter: ["class"] });
   }
 } catch { /* another origin's frame */ }
@@ -59,61 +59,6 @@ function follow(event) {
 }
 addEventListener("click", follow);
 addEventListener("auxclick", (event) => { if (event.button === 1) follow(event); });
-
-// ---------------------------------------------------------------- charts
-const drawn = new Set();
-function colour(name) {
-  const probe = document.createElement("span");
-  probe.style.color = name;
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
-}
-function coloured(value) {
-  if (typeof value === "string") return value.startsWith("var(--") ? colour(value) : value;
-  if (Array.isArray(value)) return value.map(coloured);
-  if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
-  }
-  return value;
-}
-function draw(place) {
-  const waiting = place.querySelector(".waiting");
-  if (!window.Plotly) {
-    if (waiting) waiting.textContent = "The chart could not be loaded; its figures are in the table.";
-    return;
-  }
-  const figure = coloured(JSON.parse(place.dataset.figure));
-  const axis = { gridcolor: colour("var(--line)"), linecolor: colour("var(--line)"), zeroline: false, automargin: true };
-  const layout = figure.layout;
-  for (const name of Object.keys(layout)) {
-    if (/^[xy]axis/.test(name)) layout[name] = { ...axis, ...layout[name] };
-  }
-  Object.assign(layout, {
-    autosize: true, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 60, r: 16, t: 8, b: 36 }, hovermode: "closest",
-    font: { color: colour("var(--soft)"), size: 12, family: getComputedStyle(document.body).fontFamily },
-    hoverlabel: { bgcolor: colour("var(--card)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") }, align: "left" },
-  });
-  waiting?.remove();
-  place.style.height = `${layout.height}px`;
-  drawn.add(place);
-  window.Plotly.react(place, figure.data, layout, {
-    displayModeBar: false, responsive: true, scrollZoom: false,
-  });
-}
-function redraw() { drawn.forEach(draw); }
-function charts() {
-  const places = document.querySelectorAll("[data-figure]");
-  if (!places.length) return;
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
-    }
-  }, { rootMargin: "300px" });
-  places.forEach((place) => seen.observe(place));
-}
 
 // ---------------------------------------------------------------- the map of nodes and days
 function heatMap(map) {
@@ -177,7 +122,6 @@ async function acknowledge(form) {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  charts();
   document.querySelectorAll(".heat table").forEach(heatMap);
   for (const form of document.querySelectorAll(".filters")) {
     form.addEventListener("change", () => { document.getElementById("main").ariaBusy = "true"; form.requestSubmit(); });

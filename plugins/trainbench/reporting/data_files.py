@@ -1,0 +1,276 @@
+"""metrics.csv, one row for each run, failed ones included, and report.json, the report for programs.
+
+report.json holds:
+
+    format, format_version     "trainbench-report", 1
+    campaign_id, suite, title, campaign_kind, started_at, finished_at
+    verdict                    sentence, tone (good | warn | bad), drill, recommended
+    nodes                      one for each: state, why, reason, next_step, comparisons of the verdict that decides it
+    groups, findings           as in verdict.json, whose models document them; numbers as computed, percent as percent
+    runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
+    comparisons                the reports' comparison tables as text; each column with its unit and field
+    cost                       sentences
+    parameters                 of the campaign
+
+Paths are relative to the file. An unknown number is an empty cell of the CSV.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice, repeat
+from typing import Any
+
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult
+from bench_image.contract.work import AUTO
+from trainbench.comparison.entries import value_text
+from trainbench.comparison.scaling import Efficiency, efficiencies
+from trainbench.core.compact_rows import CompactRow
+from trainbench.core.csv_cells import Cell, lines
+from trainbench.core.tables import RESULT_LINK, Table
+from trainbench.figure_catalogue.run_figures import run_values
+from trainbench.params.applies_to import applies_to
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.planning.skipped import Skipped
+from trainbench.prices.run_cost import RunCost
+from trainbench.reporting import cost_report, verdict_text
+from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.results.campaign import Campaign
+from trainbench.results.fault_isolation import FaultIsolation
+from trainbench.results.readings import gpu_name
+
+# The columns that scripts of existing users read, in their order; ours follow.
+FLAT_ROW = (
+    "strategy",
+    "world_size",
+    "rank",
+    "seq_len",
+    "tier",
+    "steps",
+    "per_device_batch",
+    "grad_accum",
+    "tokens_per_sec",
+    "mean_step_time_sec",
+    "mean_loss",
+    "peak_vram_gb",
+    "h2d_gbps_per_gpu",
+    "scaling_efficiency_pct",
+)
+ROWS_AT_ONCE = 500
+_TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
+
+
+def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None) -> Iterator[str]:
+    """The CSV text in pieces. `rows`: those of `metric_rows` where the caller has them; they are read twice."""
+    rows = list(metric_rows(campaign)) if rows is None else rows
+    header = tuple(dict.fromkeys(name for row in chain([FLAT_ROW], rows) for name in row))
+    yield lines([header])
+    remaining = iter(rows)
+    while some := list(islice(remaining, ROWS_AT_ONCE)):
+        yield lines([row.get(name) for name in header] for row in some)
+
+
+def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[CompactRow]:
+    """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
+    has none; `parts` takes the finding.
+    """
+    parts = parts or FaultIsolation()
+    scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
+    for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=False):
+        run_id = result.spec.identity.run_id
+        made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))
+        if made is not None:
+            yield CompactRow(made | _label(campaign, campaign.labels.get(result.spec.identity.group_id)))
+    for skipped in campaign.skipped:
+        for node in skipped.nodes or (None,):
+            yield CompactRow(_skipped_row(campaign, skipped, node))
+
+
+def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+    """One row: the flat columns first, then identity, figures, prices, versions and work of the run."""
+    figures = {each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()}
+    scaling: dict[str, Cell] = {
+        "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
+        "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
+        "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
+    }
+    flat = _setting(result) | figures | scaling
+    return {
+        **{name: flat[name] for name in FLAT_ROW},
+        **_identity(result),
+        **figures,
+        **scaling,
+        "memory_kind": result.memory.kind,
+        "price_source": cost.price_source,
+        "price_as_of": cost.price_as_of,
+        **_versions(result),
+        **_work(result),
+    }
+
+
+def _setting(result: RunResult) -> dict[str, Cell]:
+    """The flat columns that are not figures of the catalogue."""
+    spec, memory = result.effective_spec, result.memory
+    tier = _TIER.fullmatch(spec.work.model)
+    return {
+        "strategy": spec.placement.strategy,
+        "world_size": spec.placement.world_size,
+        "rank": 0,
+        "seq_len": spec.work.seq_length,
+        "tier": tier[1].upper() if tier else spec.work.model,
+        "steps": result.performance.measured_steps,
+        "per_device_batch": None if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size,
+        "grad_accum": spec.work.gradient_accumulation_steps,
+        "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
+    }
+
+
+def _versions(result: RunResult) -> dict[str, Cell]:
+    context = result.context
+    return {
+        "driver": context.driver if context else None,
+        "cuda": context.cuda if context else None,
+        "torch": context.libraries.get("torch") if context else None,
+        "image": context.image if context else None,
+        "pod_template": context.pod_template if context else None,
+    }
+
+
+def _work(result: RunResult) -> dict[str, Cell]:
+    """Columns of the work and of the program's choices; rows with one `work_fingerprint` did equal work."""
+    work, chosen = result.effective_spec.work, result.chosen
+    return {
+        "work_fingerprint": fingerprint(work),
+        "weights": work.weights,
+        "data": "memory" if work.data == "memory" else "disk",
+        "micro_batch_size_asked": result.spec.work.micro_batch_size,
+        "gradient_checkpointing_asked": value_text(result.spec.work.gradient_checkpointing),
+        "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
+        "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
+        "chosen_why": chosen.why if chosen else None,
+        "execution": "; ".join(f"{name}: {value}" for name, value in chosen.execution.items()) if chosen else None,
+        "trainable_parameters": result.parameters.trainable,
+        "total_parameters": result.parameters.total,
+    }
+
+
+def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
+    """The row of a planned run that did not run: the campaign's parameters, except those that the run names itself."""
+    names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
+    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
+    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes one of these
+        params = {name: params.get(name) for name in ("model", "device")}
+    if skipped.model and skipped.recipe:  # a survey's parameters name several
+        params |= {"model": skipped.model, "recipe": skipped.recipe.value}
+    batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
+    return _label(campaign, skipped.label) | {
+        "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
+        "world_size": skipped.gpus_per_node,
+        "seq_len": tokens if isinstance(tokens, int) else None,
+        "per_device_batch": batch if isinstance(batch, int) else None,
+        "campaign_id": campaign.campaign_id,
+        "group_id": skipped.group_id,
+        "node": node,
+        "status": skipped.state,
+        "error": skipped.reason,
+        **{name: str(value) for name, value in params.items() if value is not None},
+    }
+
+
+def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
+    """The work's name in the form, in campaigns that name works."""
+    return {"label": label} if campaign.labels else {}
+
+
+def _identity(result: RunResult) -> dict[str, Cell]:
+    spec = result.spec
+    return {
+        "campaign_id": spec.identity.campaign_id,
+        "run_id": spec.identity.run_id,
+        "group_id": spec.identity.group_id,
+        "node": spec.identity.node,
+        "round": spec.identity.round,
+        "status": result.status,
+        "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
+        "model": spec.work.model,
+        "recipe": spec.work.recipe,
+        "precision": spec.work.precision,
+        "optimizer": spec.work.optimizer,
+        "preset": spec.work.preset,
+        "device": spec.work.device,
+        "gpu_name": gpu_name(result),
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "is_drill": spec.drill is not None,
+        "num_gpus": len(result.context.gpus) if result.context else None,
+    }
+
+
+FORMAT, FORMAT_VERSION = "trainbench-report", 1
+
+
+def report_json(
+    campaign: Campaign,
+    rows: Iterable[Mapping[str, Cell]] | None = None,
+    sections: Sequence[Section] | None = None,
+) -> Iterator[str]:
+    """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
+    rows = metric_rows(campaign) if rows is None else rows
+    sections = comparison_sections(campaign) if sections is None else sections
+    head = campaign.model_dump(
+        mode="json", include={"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
+    )
+    verdict = {
+        "sentence": verdict_text.verdict(campaign),
+        "tone": verdict_text.tone(campaign),
+        "drill": verdict_text.drill_sentence(campaign),
+        "recommended": verdict_text.recommended(campaign),
+    }
+    nodes = [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)]
+    judged = campaign.model_dump(mode="json", include={"groups", "findings"})
+    before = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **head,
+        "verdict": verdict,
+        "nodes": nodes,
+        **judged,
+        "runs": [],
+    }
+    after = {
+        "comparisons": [
+            {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
+            for section in sections
+        ],
+        "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
+        "parameters": campaign.params,
+    }
+    yield _text(before).removesuffix("]}")
+    for place, row in enumerate(rows):
+        yield (", " if place else "") + _text({**row, "result": _link(row.get("run_id"))})
+    yield "], " + _text(after).removeprefix("{") + "\n"
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _link(run_id: object) -> str | None:
+    """The link to the raw result of a run; a skipped run has none."""
+    return RESULT_LINK.format(run_id=run_id) if run_id else None
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "columns": [
+            {"name": column.name, "is_number": column.is_number, "unit": column.unit, "field": column.field}
+            for column in table.columns
+        ],
+        "rows": [{"cells": list(row.texts), "tone": row.tone.value, "result": _link(row.run_id)} for row in table.rows],
+        "notes": list(table.notes),
+    }

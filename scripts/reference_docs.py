@@ -1,0 +1,152 @@
+"""Writes the reference pages that are made from the code: docs/settings.md, docs/parameters.md and docs/commands.md.
+
+PYTHONPATH=.:plugins python scripts/reference_docs.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic.fields import FieldInfo
+
+from trainbench.cli.app import app
+from trainbench.params.applies_to import applies_to
+from trainbench.params.campaign_kind import SUITES
+from trainbench.params.campaign_params import SECTIONS, form
+from trainbench.planning.planners import PLANNERS
+from trainbench.settings.environment import PREFIX, Settings
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MANY = 1_000_000_000  # a bound that nobody reaches is not shown
+WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."
+SETTINGS = f"""\
+# Settings
+
+Environment variables of an installation. Set the same ones for Airflow's scheduler, triggerer, DAG processor, workers
+and API server. `trainbench` on the command line reads them too. An empty variable counts as one that is not set. A
+value that is not allowed is refused with a sentence that names the variable, the value and what is allowed.
+{WRITTEN_BY}
+
+"""
+PARAMETERS = f"""\
+# Parameters
+
+What a run can be told: by the fields of the trigger form, by `--set NAME=VALUE` of `trainbench plan`, `run` and
+`check`, and by the `conf` of Airflow's [API and command line](airflow-api.md). A name or value that is not allowed is
+refused, with the allowed ones. Defaults are those of the GPU night; another suite's default stands behind its letter: N
+`node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`. A parameter without a letter in the
+last column belongs to all four. `trainbench run --device cpu` takes smaller values of its own.
+{WRITTEN_BY}
+"""
+COMMANDS = f"""\
+# Commands
+
+`trainbench COMMAND --help` explains each option. Every command takes `--json` and `--help`, which the table leaves out.
+[command-line.md](command-line.md) shows them in use. {WRITTEN_BY}
+
+"""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def settings_page() -> str:
+    """The launcher first, then the rest by name."""
+    fields = sorted(Settings.model_fields.items(), key=lambda item: (item[0] != "launcher", item[0]))
+    rows = ((_variable(name), _default(field), field.description or "") for name, field in fields)
+    return SETTINGS + table(("variable", "default", "what it sets"), rows)
+
+
+def _variable(name: str) -> str:
+    return f"`{PREFIX}{name.upper()}{'_<DAG ID>' if name == 'schedule' else ''}`"
+
+
+def _default(field: FieldInfo) -> str:
+    value: Any = field.default
+    if value in (None, (), {}, "") or ("/" in str(value) and Path(str(value)).is_absolute()):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{','.join(map(str, value)) if isinstance(value, tuple) else value}`"
+
+
+def parameters_page() -> str:
+    forms = {kind: form(PLANNERS[kind].starts_with(locally=False)) for kind in SUITES.values()}
+    letters = dict(zip(SUITES.values(), "NSCH", strict=True))
+    sections = {
+        section: [name for name, field in form().items() if field["section"] == section] for section in SECTIONS
+    }
+    head = ("parameter", "default", "meaning", "of")
+    return PARAMETERS + "".join(
+        f"\n## {section}\n" + table(head, (_parameter(name, forms, letters) for name in names))
+        for section, names in sections.items()
+    )
+
+
+def _parameter(name: str, forms: Mapping[Any, Any], letters: Mapping[Any, str]) -> Iterator[str]:
+    kinds = [kind for kind in letters if applies_to(name, kind)]
+    field = forms[kinds[0]][name]
+    yield f"`{name}`"
+    own = {letters[kind]: forms[kind][name]["default"] for kind in kinds[1:]}
+    changed = (f"{letter} {_value(value)}" for letter, value in own.items() if value != field["default"])
+    yield ", ".join(filter(None, (_value(field["default"]), *changed)))
+    yield " ".join(filter(None, (field["description_md"], _allowed(field))))
+    yield "" if len(kinds) == len(letters) else "".join(letters[kind] for kind in kinds)
+
+
+def _value(value: Any) -> str:
+    if value in (None, "", [], {}):
+        return ""
+    if isinstance(value, list):
+        return "all" if len(value) > 5 else f"`{','.join(_value(each).strip('`') for each in value)}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{json.dumps(value)}`".replace('"', "")
+
+
+def _allowed(field: Mapping[str, Any]) -> str:
+    choices = [
+        str(choice) for choice in field.get("enum") or field.get("items", {}).get("enum", ()) if choice is not None
+    ]
+    if choices:
+        return "" if all(f"`{choice}`" in field["description_md"] for choice in choices) else f"*{', '.join(choices)}*"
+    least = f"{field['minimum']:,}" if "minimum" in field else "above 0" if "exclusiveMinimum" in field else None
+    most = field.get("maximum", MANY)
+    return f"*{least} to {most:,.10g}*" if least and most < MANY else ""
+
+
+def commands_page() -> str:
+    command = typer.main.get_command(app)
+    return COMMANDS + table(("command", "does", "options"), sorted(_commands(command, ())))
+
+
+def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    children: Mapping[str, Any] = getattr(command, "commands", {})
+    for name, child in children.items():
+        yield from _commands(child, (*words, name))
+    if words and (not children or command.invoke_without_command):
+        arguments = [part for part in command.params if part.param_type_name == "argument"]
+        names = [part.name.upper() if part.required else f"[{part.name.upper()}]" for part in arguments]
+        options = [max(part.opts, key=len) for part in command.params if part.param_type_name == "option"]
+        kept = (f"`{option}`" for option in options if option not in ("--json", "--help"))
+        yield (
+            f"`{' '.join((*words, *names))}`",
+            " ".join(command.help.split()).partition(". ")[0].replace("|", "\\|"),
+            ", ".join(kept),
+        )
+
+
+PAGES = {
+    DOCS / "settings.md": settings_page,
+    DOCS / "parameters.md": parameters_page,
+    DOCS / "commands.md": commands_page,
+}
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        path.write_text(page())
