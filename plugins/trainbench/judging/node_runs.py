@@ -128,7 +128,8 @@ def _positive(rates: tuple[float, ...]) -> tuple[float, ...]:
 def choice_of(result: RunResult) -> str:
     """The settings that a spec may leave to the program, as chosen: "micro-batch 8, checkpointing on"."""
     ran = result.effective_spec.work
-    return f"micro-batch {ran.micro_batch_size}, checkpointing {'on' if ran.gradient_checkpointing else 'off'}"
+    checkpointing = result.chosen.checkpointing if result.chosen else "on" if ran.gradient_checkpointing else "off"
+    return f"micro-batch {ran.micro_batch_size}, checkpointing {checkpointing}"
 
 
 def usual_choice(members: Sequence[NodeRuns]) -> str | None:

@@ -169,6 +169,10 @@ def test_utilisation_by_hand() -> None:
     assert figures.hfu_pct is not None
     assert figures.hfu_pct > figures.mfu_pct  # checkpointing computes layers twice
 
+    some = make_report(chosen=CHOSEN.model_copy(update={"checkpointed_layers": 1}))
+    half = merge(spec, [some], ProcessExits({0: 0}), BEGIN, END).performance.hfu_pct
+    assert half == pytest.approx((figures.mfu_pct + figures.hfu_pct) / 2)  # one of two layers
+
 
 def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:
     """Twice the samples in the same time, on twice the GPUs."""
