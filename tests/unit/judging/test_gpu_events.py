@@ -103,7 +103,9 @@ def test_of_a_gang_the_node_with_the_gpu_is_named(place: int, node: str) -> None
     """Two nodes of two GPUs: the second GPU is the first node's, the third the second node's."""
     result = make_result("node-1", strategy="ddp", nodes=2, gpus_per_node=2, peers=("node-2",))
     one_of_each = tuple(
-        gpu.model_copy(update={"index": number % 2, "uuid": f"GPU-{number}", "xids": {"48": 1} if number == place else {}})
+        gpu.model_copy(
+            update={"index": number % 2, "uuid": f"GPU-{number}", "xids": {"48": 1} if number == place else {}}
+        )
         for number, gpu in enumerate(result.telemetry.gpus * 2)
     )
     gang = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": one_of_each})})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
-from tests.builders import make_cpu_result, make_result
+from tests.builders import STARTED_AT, make_cpu_result, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import Against, Metric
+from trainbench.judging.past import records_of
 
 
 @pytest.mark.parametrize(("scatter_pct", "is_own"), [(1.6, False), (2.0, True)])
@@ -38,3 +42,14 @@ def test_a_drilled_node_is_no_example_for_the_others() -> None:
     against = group.nodes[3].comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
     assert against
     assert (against.expected, against.source) == (pytest.approx(9.5), "the median of 2 peers")
+
+
+@pytest.mark.parametrize(("noise_floor", "num"), [(False, 3), (True, 0)])
+def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: bool, num: int) -> None:
+    runs = [make_result(f"node-{i}") for i in (1, 2, 3)]
+    nights = [STARTED_AT - timedelta(days=days) for days in (1, 2, 3, 4, 5, 6)]
+    earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(runs, at)]
+    (group,) = judge_fleet(runs, earlier=earlier, params={"noise_floor": noise_floor}).groups
+
+    pasts = [node for node in group.nodes if node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)]
+    assert len(pasts) == num

@@ -309,6 +309,12 @@ def test_why_a_node_takes_more_memory(changes: dict[str, Any], category: str) ->
     assert finding.measured.startswith("memory +7.0 %")
 
 
+def test_what_peers_say_of_0_bytes_of_memory_is_no_difference() -> None:
+    silent = [changed(run, {"context.gpus.0.memory_total_bytes": 0}) for run in GOOD]
+    (finding,) = diagnosed(*silent, make_result("node-4", memory_gb=7.6))
+    assert finding.category == "cause_unknown"
+
+
 @pytest.mark.parametrize(
     ("temperature_c", "power_w", "category", "sentence"),
     [
