@@ -43,7 +43,7 @@ def make_memory(allocated: int) -> Memory:
 
 def make_gpu(name: str) -> Gpu:
     return Gpu(
-        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=1, compute_capability="9.0",
+        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=10**9, compute_capability="9.0",
         pcie_generation_max=5, pcie_width_max=16, sm_clock_max_mhz=1980.0, power_limit_w=700.0,
     )  # fmt: skip
 
