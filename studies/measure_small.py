@@ -24,29 +24,35 @@ from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import EncoderDecoderShape, shape_of
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import Lora, Quantisation, Work
+from bench_image.contract.work import AUTO, Lora, Quantisation, Work
 
 WIDE = EncoderDecoderShape(
     family="encoder-decoder", hidden_size=512, intermediate_size=2048, num_encoder_layers=6, num_decoder_layers=6,
     num_heads=8,
 )  # fmt: skip
-# Kind, samples, tokens of a sample (source plus target), steps of a turn; whether the loop is measured beside it.
-JOBS: Mapping[str, tuple[str, int, int, int, bool]] = {
-    "gpt2-full-8x1024": ("gpt2", 8, 1024, 60, True),
-    "gpt2-full-64x1024": ("gpt2", 64, 1024, 8, True),
-    "gpt2-medium-full-8x1024": ("gpt2-medium", 8, 1024, 25, True),
-    "gpt2-lora-8x1024": ("gpt2-lora", 8, 1024, 60, True),
-    "encoder-decoder-64x256": ("encoder-decoder", 64, 256, 300, True),
-    "encoder-decoder-32x1024": ("encoder-decoder", 32, 1024, 200, True),
-    "encoder-decoder-512-32x512": ("encoder-decoder-512", 32, 512, 80, True),
-    "tier-a-full-1x2048": ("tier-a", 1, 2048, 80, True),
-    "tier-b-full-4x2048": ("tier-b", 4, 2048, 6, False),
+# Kind, samples, tokens of a sample (source plus target), steps of a turn.
+JOBS: Mapping[str, tuple[str, int, int, int]] = {
+    "gpt2-full-8x1024": ("gpt2", 8, 1024, 60),
+    "gpt2-full-64x1024": ("gpt2", 64, 1024, 8),
+    "gpt2-medium-full-8x1024": ("gpt2-medium", 8, 1024, 25),
+    "gpt2-lora-8x1024": ("gpt2-lora", 8, 1024, 60),
+    "encoder-decoder-64x256": ("encoder-decoder", 64, 256, 300),
+    "encoder-decoder-32x1024": ("encoder-decoder", 32, 1024, 200),
+    "encoder-decoder-512-32x512": ("encoder-decoder-512", 32, 512, 80),
+    "tier-a-full-1x2048": ("tier-a", 1, 2048, 80),
+    "tier-b-full-4x2048": ("tier-b", 4, 2048, 6),
 }
-LARGE = {"lora-8x2048": ("mistral-7b-lora", 8, 2048), "qlora-8x512": ("mistral-7b-qlora", 8, 512)}
-# Runs as on a smaller GPU: torch may take so many GiB.
-LIMITED = {"lora-8x2048-of-80-gib": ("lora-8x2048", 80), "qlora-8x512-of-24-gib": ("qlora-8x512", 24)}
+LARGE = {
+    "lora-8x2048": ("mistral-7b-lora", 8, 2048), "qlora-8x512": ("mistral-7b-qlora", 8, 512),
+    "full-8x2048": ("mistral-7b", 8, 2048),
+}  # fmt: skip
+# Runs as on a smaller GPU: torch may take so many GiB, and the program chooses what to checkpoint.
+LIMITED = {
+    "lora-8x2048-of-80-gib": ("lora-8x2048", 80), "lora-8x2048-of-48-gib": ("lora-8x2048", 48),
+    "qlora-8x512-of-24-gib": ("qlora-8x512", 24),
+}  # fmt: skip
 WARM_UP, PROFILED = 10, 2
-LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # a GPU cannot hold all jobs at once: these come first
+LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # turns of their own: a GPU cannot hold all jobs at once
 
 
 def spec_of(kind: str, batch: int, tokens: int, run: str, **measurement: Any) -> RunSpec:
@@ -91,7 +97,7 @@ def serve(name: str, program: str) -> None:
     """One process: compiles, reports, and makes a turn for each line that it reads."""
     import torch
 
-    kind, batch, tokens, steps, _ = JOBS[name]
+    kind, batch, tokens, steps = JOBS[name]
     begin = time.perf_counter()
     if program == "loop":
         from studies.plain_loops import loop
@@ -141,24 +147,32 @@ def told(process: subprocess.Popen[str], word: str) -> dict[str, Any]:
 
 def turns(output: Path) -> None:
     """Measures all JOBS by turns, and writes turns.json."""
-    rows = [*turns_of(LARGEST, output), *turns_of([name for name in JOBS if name not in LARGEST], output)]
-    (output / "turns.json").write_text(json.dumps(rows, indent=1))
+    rows: list[dict[str, Any]] = []
+    for names in ([name for name in JOBS if name not in LARGEST], *([name] for name in LARGEST)):
+        rows += turns_of(names, output)
+        (output / "turns.json").write_text(json.dumps(rows, indent=1))
     for row in rows:
         print(row["job"], row["program"], [round(rate) for rate in row["tokens_per_s"]], round(row["peak_gb"], 2))
 
 
 def turns_of(names: Sequence[str], output: Path) -> list[dict[str, Any]]:
     """The reports of these jobs' programs, all of which are in the GPU's memory at once."""
-    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "3", "OMP_NUM_THREADS": "2"}
-    programs = {name: ("tuned", "loop") if JOBS[name][4] else ("tuned",) for name in names}
+    threads = max(1, (os.cpu_count() or 1) // (2 * len(names)))
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2"}
     processes = {
         (name, program): subprocess.Popen(
             [sys.executable, __file__, str(output), "--serve", name, program], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(output / f"{name}-{program}.log").open("w"),
         )
-        for name, each in programs.items() for program in each
+        for name in names for program in ("tuned", "loop")
     }  # fmt: skip
-    reports = {key: heard(process) | {"tokens_per_s": []} for key, process in processes.items()}
+    reports: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, process in processes.copy().items():
+        try:
+            reports[key] = heard(process) | {"tokens_per_s": []}
+        except RuntimeError as error:  # its log says why; the others go on
+            print(error)
+            del processes[key]
     for _ in range(2):
         for key, process in processes.items():
             told(process, "warm up")  # clocks, after the others' turns
@@ -180,7 +194,7 @@ def planned() -> Iterator[RunSpec]:
     for name, job in LARGE.items():
         yield spec_of(*job, name, **window)
     for name, (job_name, _) in LIMITED.items():
-        yield spec_of(*LARGE[job_name], name, **window)
+        yield spec_of(*LARGE[job_name], name, **window).changed(work={"gradient_checkpointing": AUTO})
 
 
 def limited(folder: Path) -> None:
@@ -198,9 +212,11 @@ def limited(folder: Path) -> None:
     (folder / "result.json").write_text(result.model_dump_json(indent=1))
 
 
-def whole_runs(output: Path) -> None:
+def whole_runs(output: Path, names: Sequence[str] = ()) -> None:
     previous: subprocess.Popen[bytes] | None = None
     for spec in planned():
+        if names and spec.identity.run_id not in names:
+            continue
         folder = output / "runs" / spec.identity.run_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(spec.model_dump_json(indent=1))
@@ -222,6 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("--only", choices=("turns", "runs"))
+    parser.add_argument("--runs", nargs="*", default=(), metavar="RUN", help="these runs alone")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "PROGRAM"), help=argparse.SUPPRESS)
     parser.add_argument("--limited", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -235,7 +252,7 @@ def main() -> None:
     if arguments.only != "runs":
         turns(arguments.output)
     if arguments.only != "turns":
-        whole_runs(arguments.output)
+        whole_runs(arguments.output, arguments.runs)
 
 
 if __name__ == "__main__":

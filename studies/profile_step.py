@@ -34,7 +34,7 @@ PARTS = ("fused", "loss", "masks", "kernel", "graph", "kept")
 CLASSES = {
     "attention": re.compile(r"flash|fmha|sdpa|attention|cudnn", re.IGNORECASE),
     "dequantise": re.compile(r"dequant|^_unpack$", re.IGNORECASE),
-    "optimizer": re.compile(r"adam|optimizer|multi_tensor|lpnorm|8bit|^_update$", re.IGNORECASE),
+    "optimizer": re.compile(r"adam|optimizer|multi_tensor|lpnorm|8bit|^_update$|^_squares$", re.IGNORECASE),
     "matmul": re.compile(r"gemm|gemv|nvjet|cutlass|splitk|xmma|cublas|^_share$|^_add_up$", re.IGNORECASE),
     "loss": re.compile(r"softmax|nll|cross_entropy|log_softmax|^_losses$|^_gradients$", re.IGNORECASE),
     "copy": re.compile(r"memcpy|memset|copy_kernel|CatArray", re.IGNORECASE),

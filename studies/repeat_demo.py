@@ -26,7 +26,7 @@ from typing import Any
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.cluster.local_nodes import TRIAL_NODES
-from trainbench.judging.run_rates import judged_rate, rates_in_turns
+from trainbench.judging.node_runs import judged_rate, rates_in_turns
 from trainbench.results.artefacts import open_store
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -72,15 +72,15 @@ def tokens_per_sample(shape: ModelShape, seq_length: int) -> int:
 
 
 def flops_per_token(
-    shape: ModelShape, recipe: Recipe, seq_length: int, lora: Lora | None, gradient_checkpointing: bool
+    shape: ModelShape, recipe: Recipe, seq_length: int, lora: Lora | None, checkpointed: float
 ) -> Flops:
     """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention.
 
     N: matmul parameters with the head, without the input embedding; of experts those that a token visits. L: layers,
     D: hidden size, T: sequence length. A matmul takes 2 FLOPs per parameter and token forward, 2 for the gradient of
     its input and 2 for that of its weight, which frozen weights do not need, hence 4N. Attention is not halved for
-    causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing repeats the forward pass of the
-    layers: hardware FLOPs, not model FLOPs.
+    causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing repeats the forward pass of
+    `checkpointed` of the layers, a share of 1 (or False and True): hardware FLOPs, not model FLOPs.
     """
     layers, attention = _active_linear(shape), _attention_forward(shape, seq_length)
     head = shape.vocab_size * shape.hidden_size
@@ -88,7 +88,7 @@ def flops_per_token(
         head //= 2  # only the decoder's half of the tokens reaches it
     adapters = num_lora_parameters(shape, lora) if lora else 0
     model = (6 if recipe is Recipe.FULL else 4) * (layers + head) + 6 * adapters + 3 * attention
-    recomputed = 2 * layers + 2 * adapters + attention if gradient_checkpointing else 0
+    recomputed = checkpointed * (2 * layers + 2 * adapters + attention)
     return Flops(float(model), float(model + recomputed))
 
 

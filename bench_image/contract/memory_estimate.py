@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench_image.contract.flops import (
@@ -28,6 +30,8 @@ from bench_image.contract.work import AUTO, Lora, Preset
 GPU_MEMORY_GIB: dict[str, int] = {name: spec.memory_gib for name, spec in GPU_SPECS.items()}
 # The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
 USABLE_SHARE = 0.9
+# Where some layers are checkpointed: torch reserved 1.15 times what it allocated, since layers free unequal blocks.
+PARTLY_USABLE_SHARE = 0.85
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
@@ -70,6 +74,23 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
 
 
+def partly_checkpointed(spec: RunSpec, gpu_memory_bytes: int) -> Iterator[tuple[int, int]]:
+    """Numbers of layers that are checkpointed for the run to fit, and the bytes that it needs then.
+
+    The fewest that fit, and an eighth of all layers more, in case that is too few. None where all must be, or
+    the model's layers are not checkpointed one by one. Only `tuned` does so: users' programs checkpoint all or none.
+    `spec` has checkpointing off and no other 'auto'.
+    """
+    if not compiles_as_tuned(spec) or isinstance(spec.work.shape, EncoderDecoderShape):
+        return
+    all_layers = num_layers(spec.work.shape)
+    needs = {n: _need(spec, gpu_memory_bytes, keeps=False, checkpointed=n).total for n in range(1, all_layers)}
+    fewest = next((n for n, need in needs.items() if need <= PARTLY_USABLE_SHARE * gpu_memory_bytes), all_layers)
+    for layers in (fewest, fewest + math.ceil(all_layers / 8)):
+        if layers in needs:
+            yield layers, needs[layers]
+
+
 def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
     """Whether 4-bit weights that forward unpacks are kept for backward, instead of being unpacked again.
 
@@ -81,7 +102,8 @@ def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
     return room is None or _need(spec, room, keeps=True).total <= USABLE_SHARE * room
 
 
-def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> MemoryNeed:
+def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpointed: int = 0) -> MemoryNeed:
+    """`checkpointed`: the number of layers, the first ones, that keep their inputs only where not all do."""
     shape = spec.work.shape
     trainable = num_lora_parameters(shape, spec.work.lora) if spec.work.lora else num_parameters(shape)
     micro_batch = 1 if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size
@@ -91,13 +113,18 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     waiting, at_the_end = _gradients_per_gpu(spec, trainable)
     optimizer = _optimizer_per_gpu(spec, trainable)
     # Activations: of all layers, or with checkpointing the input of each layer and one layer computed again.
-    one_layer = tokens * _layer_activation_bytes(spec, shape)
+    one_layer, one_input = (
+        tokens * _layer_activation_bytes(spec, shape),
+        tokens * shape.hidden_size * _stream_width(spec),
+    )
     if spec.work.gradient_checkpointing:
-        saved = tokens * num_layers(shape) * shape.hidden_size * _stream_width(spec)
+        saved = num_layers(shape) * one_input
         activations, recomputed = saved + one_layer, one_layer
     else:
-        activations = saved = num_layers(shape) * one_layer
+        activations = saved = checkpointed * one_input + (num_layers(shape) - checkpointed) * one_layer
         recomputed = 0
+    # Where only the first layers are checkpointed, their turn comes last, when nearly all gradients exist.
+    again = checkpointed * one_input + one_layer if checkpointed else 0
     # 4-bit weights while they are unpacked: all of them until backward, or the largest for a moment.
     if keeps:
         kept = num_layers(shape) * sum(inputs * outputs for inputs, outputs in shape.linears.values()) * _width(spec)
@@ -107,7 +134,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     logits = _logits_bytes(spec, shape, tokens)
     # The larger of two moments: at the loss, or in the backward pass.
     at_loss = saved + logits + waiting + _head_gradient_bytes(spec, shape, tokens)
-    in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
+    in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end + again))
     in_backward += tokens * _softmax_backward_bytes(spec, shape) - _copies_after_forward(spec, shape)
     total = weights + optimizer + max(at_loss, in_backward) + (WORKSPACES if uses_cuda_graph(spec) else 0)
     paged = _paged_per_gpu(spec, trainable)

@@ -67,10 +67,18 @@ class Chosen(Frozen):
 
     micro_batch_size: int = Field(ge=1, le=65536)
     gradient_checkpointing: bool
+    checkpointed_layers: Count = Field(0, description="of those with checkpointing, where not all have it; else 0")
     why: Text = Field(description="how the choice was made, or that nothing was left to choose")
     execution: dict[Text, Text] = Field(
         max_length=1000, description="dtypes, kernels, compilation: what differs between presets; name -> value"
     )
+
+    @property
+    def checkpointing(self) -> str:
+        """Of which layers: "on", "off", "in 20 layers"."""
+        if self.checkpointed_layers:
+            return f"in {self.checkpointed_layers} layers"
+        return "on" if self.gradient_checkpointing else "off"
 
 
 @slotted

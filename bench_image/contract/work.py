@@ -173,7 +173,8 @@ class WorkSettings(Frozen):
         None,
         "Work",
         "Gradient checkpointing",
-        f"Less memory, more computing. `auto`: only if it does not fit without. {_by_preset('gradient_checkpointing')}",
+        "Less memory, more computing. `auto`: only if it does not fit without; under `tuned` and a given micro-batch "
+        f"in as few layers as fit. {_by_preset('gradient_checkpointing')}",
     )
     compile: bool | None = setting(
         None,

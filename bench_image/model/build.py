@@ -127,11 +127,17 @@ def count_parameters(model: nn.Module) -> ParameterCount:
     return ParameterCount(total=sum(n for n, _ in sizes), trainable=sum(n for n, trains in sizes if trains))
 
 
-def checkpoint_activations(base: Any) -> None:
-    """Switches activation checkpointing on: layers keep only their inputs and run forward again in backward."""
+def checkpoint_activations(base: Any, num_layers: int | None = None) -> None:
+    """Switches activation checkpointing on: layers keep only their inputs and run forward again in backward.
+
+    `num_layers`: of the first so many layers alone. They run again at the end of backward, when memory is free.
+    """
     settings = {"use_reentrant": False}
     # transformers 5.23 renamed the method; 5.17 has only the old name.
     if enable := getattr(base, "activation_checkpointing_enable", None):
         enable(settings)
     else:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    if num_layers is not None:
+        for number, layer in enumerate[Any](layers_of(base)):
+            layer.gradient_checkpointing = number < num_layers

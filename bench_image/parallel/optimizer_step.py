@@ -76,8 +76,11 @@ class OptimizerStep:
         makes all gradients NaN on every rank: so the scaler skips the step everywhere, or the loss becomes NaN.
         """
         # The gradients still hold the loss scale; the norm is that of the unscaled ones.
-        norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-        norm = self.sum_over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
+        if self.clips_within_update:
+            squares = self.optimizer.sum_of_squares()
+        else:
+            squares = torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float32)).square().sum()
+        norm = self.sum_over_ranks(squares).sqrt() / self.scaler.scale(self._one)
         factor = (MAX_GRAD_NORM / (norm + 1e-6)).clamp(max=1.0)
         factor = torch.where(norm.isfinite(), factor, torch.nan)
         if self.clips_within_update:

@@ -11,6 +11,7 @@ from typing import Any
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.memory_estimate import num_layers
 from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolve_spec
 from bench_image.contract.result_sections import (
     Clock,
@@ -181,7 +182,9 @@ def performance_of(
     tokens_per_s = samples_per_s * tokens_per_sample(work.shape, work.seq_length) if samples_per_s else None
     mean_loss, first_loss, last_loss = _losses(windows, missing)
     # Utilisation: FLOPs per second of one GPU against its peak, and against the matmul rate measured on it.
-    flops = flops_per_token(work.shape, work.recipe, work.seq_length, work.lora, work.gradient_checkpointing is True)
+    some = first.chosen.checkpointed_layers if first and first.chosen else 0
+    checkpointed = some / num_layers(work.shape) if some else work.gradient_checkpointing is True
+    flops = flops_per_token(work.shape, work.recipe, work.seq_length, work.lora, checkpointed)
     per_gpu = tokens_per_s / spec.placement.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
     return Performance(

@@ -160,11 +160,12 @@ def _prepare_step(spec: RunSpec, journal: Journal, built: BuiltModel, group: Pro
     from bench_image.training.train_step import TrainStep
 
     journal.enter(Phase.AUTOTUNE)
-    spec, why = autotune(spec, built, group)
+    spec, why, checkpointed = autotune(spec, built, group)
     step = TrainStep(spec, built, group)
     journal.chosen = Chosen(
         micro_batch_size=spec.work.samples_per_micro_step,
         gradient_checkpointing=spec.work.gradient_checkpointing is True,
+        checkpointed_layers=checkpointed,
         why=why,
         execution=describe_execution(step) | {"data": step.batches.source},
     )

@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract.memory_estimate import (
+    USABLE_SHARE,
+    memory_need_bytes,
+    num_layers,
+    partly_checkpointed,
+)
 from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
@@ -38,14 +43,29 @@ class Trial(NamedTuple):
         return self.micro_batch_size / self.step_s if self.step_s else 0.0
 
 
-RunTrial = Callable[[RunSpec], Trial]
+class Candidate(NamedTuple):
+    """A spec without 'auto', the bytes it is predicted to need, and how many layers are checkpointed if not all are."""
+
+    spec: RunSpec
+    need: int
+    checkpointed_layers: int = 0
+
+    def __str__(self) -> str:
+        checkpointing = "on" if self.spec.work.gradient_checkpointing else "off"
+        if self.checkpointed_layers:
+            checkpointing = f"in {self.checkpointed_layers} of {num_layers(self.spec.work.shape)} layers"
+        return f"micro-batch {self.spec.work.micro_batch_size}, checkpointing {checkpointing}"
+
+
+RunTrial = Callable[[Candidate], Trial]
 
 
 class Choice(NamedTuple):
-    """The spec without 'auto', and how it was chosen."""
+    """The spec without 'auto', how it was chosen, and how many layers are checkpointed if not all are."""
 
     spec: RunSpec
     why: str
+    checkpointed_layers: int = 0
 
 
 def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
@@ -63,7 +83,7 @@ def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
     else:
         choice = by_formula(spec, group.memory_bytes())
     if spec.work.gradient_checkpointing == AUTO and choice.spec.work.gradient_checkpointing is True:
-        checkpoint_activations(built.base)
+        checkpoint_activations(built.base, choice.checkpointed_layers or None)
     return choice
 
 
@@ -81,23 +101,29 @@ def clearly_fits(spec: RunSpec, memory: int) -> bool:
 def by_formula(spec: RunSpec, memory: int) -> Choice:
     """The first candidate that fits by prediction: if possible without checkpointing, the largest micro-batch."""
     have_gb = memory * USABLE_SHARE / 1e9
-    for candidate in _candidates(spec):
-        need_gb = memory_need_bytes(candidate, memory).total / 1e9
+    for candidate in _candidates(spec, memory):
+        need_gb = candidate.need / 1e9
         if need_gb <= have_gb:
-            why = f"{_named(candidate)}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
-            return Choice(candidate, why)
-    why = f"{_named(candidate)}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
-    return Choice(candidate, why)
+            why = f"{candidate}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
+            return Choice(candidate.spec, why, candidate.checkpointed_layers)
+    why = f"{candidate}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
+    return Choice(candidate.spec, why)
 
 
 def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
-    """The fastest of the TRIED_FOR_SPEED largest micro-batches that fit; checkpointing only if none fits without."""
-    candidate = spec
-    for _, group in itertools.groupby(_candidates(spec), key=lambda candidate: candidate.work.gradient_checkpointing):
+    """The fastest of the TRIED_FOR_SPEED largest micro-batches that fit; checkpointing only if none fits without.
+
+    Of a given micro-batch with as few checkpointed layers as fit by prediction, before all are.
+    """
+
+    def kind(candidate: Candidate) -> tuple[object, int]:
+        return candidate.spec.work.gradient_checkpointing, candidate.checkpointed_layers
+
+    for _, group in itertools.groupby(_candidates(spec, memory), key=kind):
         # From the largest down: skip what cannot fit, stop after enough successful trials.
         trials: list[Trial] = []
         for candidate in group:
-            if memory_need_bytes(candidate, memory).total > OPTIMISM * memory:
+            if candidate.need > OPTIMISM * memory:
                 continue
             trial = run_trial(candidate)
             if trial.step_s is not None:
@@ -107,35 +133,34 @@ def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
         if trials:
             best = max(trials, key=lambda trial: trial.samples_per_s)
             rates = ", ".join(f"{trial.micro_batch_size}: {trial.samples_per_s:.2f} samples/s" for trial in trials)
-            candidate = candidate.changed(work={"micro_batch_size": best.micro_batch_size})
-            return Choice(candidate, f"{_named(candidate)}: the fastest of those tried that fit ({rates})")
-    return Choice(candidate, f"{_named(candidate)}: every trial ran out of memory, this is the least")
+            size = {"micro_batch_size": best.micro_batch_size}
+            chosen = candidate._replace(spec=candidate.spec.changed(work=size))
+            why = f"{chosen}: the fastest of those tried that fit ({rates})"
+            return Choice(chosen.spec, why, chosen.checkpointed_layers)
+    return Choice(candidate.spec, f"{candidate}: every trial ran out of memory, this is the least")
 
 
-def _candidates(spec: RunSpec) -> Iterator[RunSpec]:
-    """Specs without 'auto', from the probably fastest to the one that needs least memory."""
+def _candidates(spec: RunSpec, memory: int) -> Iterator[Candidate]:
+    """From the probably fastest to the one that needs least memory."""
     checkpointing = [False, True] if spec.work.gradient_checkpointing == AUTO else [spec.work.gradient_checkpointing]
     sizes = SIZES[::-1] if spec.work.micro_batch_size == AUTO else (spec.work.micro_batch_size,)
-    for checkpoints, size in itertools.product(checkpointing, sizes):
-        yield spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
-
-
-def _named(candidate: RunSpec) -> str:
-    checkpointing = "on" if candidate.work.gradient_checkpointing else "off"
-    return f"micro-batch {candidate.work.micro_batch_size}, checkpointing {checkpointing}"
+    for checkpoints in checkpointing:
+        for size in sizes:
+            whole = spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
+            yield Candidate(whole, memory_need_bytes(whole, memory).total)
+        if len(checkpointing) > 1 and not checkpoints and len(sizes) == 1:
+            for layers, need in partly_checkpointed(whole, memory):
+                yield Candidate(whole.changed(work={"gradient_checkpointing": True}), need, layers)
 
 
 def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:
     """A function that trains a few steps of a candidate and returns the trial; out of memory is a result."""
-    checkpointed = False
 
-    def run_trial(candidate: RunSpec) -> Trial:
-        nonlocal checkpointed
-        if candidate.work.gradient_checkpointing is True and not checkpointed:
-            checkpoint_activations(built.base)
-            checkpointed = True
+    def run_trial(candidate: Candidate) -> Trial:
+        if candidate.spec.work.gradient_checkpointing is True:
+            checkpoint_activations(built.base, candidate.checkpointed_layers or None)
         try:
-            step_s = _step_seconds(candidate, built, group)
+            step_s = _step_seconds(candidate.spec, built, group)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -145,7 +170,7 @@ def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:
             parameter.grad = None
         gc.collect()
         torch.cuda.empty_cache()
-        return Trial(candidate.work.samples_per_micro_step, step_s)
+        return Trial(candidate.spec.work.samples_per_micro_step, step_s)
 
     return run_trial
 

@@ -17,6 +17,7 @@ from bench_image.contract.preset_switches import (
     uses_fused_lora,
 )
 from bench_image.contract.spec import RunSpec
+from bench_image.model.architectures import layers_of
 from bench_image.model.dtypes import model_dtypes
 from bench_image.model.head import PADDED_TO
 
@@ -56,6 +57,10 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         execution["head and loss"] = f"one operation{padded}; the gradient takes the place of the logits"
     if makes_product_anew(spec):
         execution["product within the MLP"] = "made anew for backward"
+    layers = layers_of(step.base)
+    checkpointed = sum(getattr(layer, "gradient_checkpointing", False) for layer in layers)
+    if 0 < checkpointed < len(layers):
+        execution["checkpointing"] = f"the first {checkpointed} of {len(layers)} layers"
     if spec.work.precision is Precision.FP8:
         in_bf16 = "adapters, head and attention" if spec.work.lora else "head and attention"
         execution["products"] = f"layers: fp8 (e4m3), a scale for each row; {in_bf16}: bf16"
@@ -87,6 +92,6 @@ def _graph(step: TrainStep) -> str:
 def _optimizer(spec: RunSpec, device: torch.device) -> str:
     if spec.work.optimizer is Optimizer.ADAMW_TORCH:
         if clips_within_update(spec):
-            return "AdamW as torch's fused one; large tensors are clipped and updated in one pass"
+            return "AdamW as torch's fused one; all tensors are clipped and updated in one pass"
         return "torch AdamW, fused" if device.type == "cuda" else "torch AdamW"
     return "bitsandbytes AdamW" + (", paged" if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")

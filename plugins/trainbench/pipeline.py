@@ -29,11 +29,10 @@ from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
-from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
 from trainbench.judging.judge import Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
-from trainbench.judging.past import records_of
+from trainbench.judging.past import NO_HISTORY, HistoryReads, records_of
 from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables

@@ -11,8 +11,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
 from trainbench import pipeline
 from trainbench.core.baselines import Baseline
-from trainbench.judging.history_reads import NO_HISTORY, HistoryReads, NoHistory
-from trainbench.judging.past import NodeRecord, records_of
+from trainbench.judging.past import NO_HISTORY, HistoryReads, NodeRecord, NoHistory, records_of
 from trainbench.planning.plan import Plan
 from trainbench.results.campaign import Campaign
 

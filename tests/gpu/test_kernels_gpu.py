@@ -46,10 +46,10 @@ def test_the_gated_products_gradients_are_torchs() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_clipping_within_the_update_is_torchs_adamw(dtype: torch.dtype) -> None:
-    """One tensor of each kind: updated by itself, and together with other small ones."""
-    from bench_image.kernels.clipping_adamw import LARGE, ClippingAdamW
+    """Tensors of whole blocks and of parts of one, and one whose size is left to torch; addresses change."""
+    from bench_image.kernels.clipping_adamw import BLOCK, ClippingAdamW
 
-    first = [torch.randn(LARGE + 7, device="cuda"), torch.randn(100, device="cuda")]
+    first = [torch.randn(size, device="cuda") for size in (2 * BLOCK, 3 * BLOCK + 8, 16, 1001)]
     ours, theirs = ([torch.nn.Parameter(values.to(dtype)) for values in first] for _ in range(2))
     clipping, plain = ClippingAdamW(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, fused=True)
     for _ in range(4):
@@ -57,6 +57,8 @@ def test_clipping_within_the_update_is_torchs_adamw(dtype: torch.dtype) -> None:
         for mine, their in zip(ours, theirs, strict=True):
             mine.grad = torch.randn_like(mine)
             their.grad = mine.grad / 2
+        wanted = sum(float(their.grad.double().square().sum()) * 4 for their in theirs if their.grad is not None)
+        assert float(clipping.sum_of_squares()) == pytest.approx(wanted, rel=1e-2 if dtype is torch.bfloat16 else 1e-5)
         clipping.step()
         plain.step()
         clipping.zero_grad()

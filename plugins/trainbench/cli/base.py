@@ -156,7 +156,7 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
         "data": output.data,
     }
     # JSON has no NaN and no infinity: null.
-    stdout.write(to_json(document, indent=1, inf_nan_mode="null").decode() + "\n")
+    stdout.write(to_json(document, indent=1, inf_nan_mode="null", ensure_ascii=True).decode() + "\n")
     stdout.flush()
     return code
 

@@ -32,9 +32,8 @@ from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES
 from trainbench.core.verdicts import Metric, Tolerances, gpu_title
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.node_runs import NodeRuns, by_group, run_figure
+from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, run_figure
 from trainbench.judging.noise import Noise, Run
-from trainbench.judging.run_rates import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
 from trainbench.results.campaign import Campaign

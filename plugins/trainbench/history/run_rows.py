@@ -14,7 +14,7 @@ from trainbench.core.compact_rows import CompactRow
 from trainbench.core.verdicts import Against, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
-from trainbench.judging.run_rates import judged_rate
+from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import RunCost, measured_joules
 from trainbench.results.campaign import IMPORTED, Campaign

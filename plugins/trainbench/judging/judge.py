@@ -44,14 +44,22 @@ from trainbench.judging.expectations import (
     compare_rate,
     measured,
 )
+from trainbench.judging.gpu_runs import odd_gpu
 from trainbench.judging.levels import KnownLevel, level_of
-from trainbench.judging.node_runs import Key, NodeRuns, by_group, choice_of
+from trainbench.judging.node_runs import (
+    Key,
+    NodeRuns,
+    by_group,
+    choice_of,
+    judged_rate,
+    least_sd,
+    rates_in_turns,
+    scatter_of_run,
+)
 from trainbench.judging.noise import MIN_SD, Noise, Pool, Run, median_variance, pooled, to_pct
-from trainbench.judging.odd_gpu import odd_gpu
 from trainbench.judging.past import NodeRecord, Past, night_noise, past_of, records_of, slowdown
 from trainbench.judging.probe_bands import probe_shares
 from trainbench.judging.rule import Decision, Facts, decide, is_suspect, phrase
-from trainbench.judging.run_rates import judged_rate, least_sd, rates_in_turns, scatter_of_run
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
 from trainbench.results import fault_isolation

@@ -1,4 +1,5 @@
-"""A unit's own past: its earlier campaigns, the baseline made from them, and since when it is slower.
+"""A unit's own past: its earlier campaigns, the baseline made from them, and since when it is slower; and what judging
+reads from the history, an interface, so that the judgement needs no database.
 
 A unit is a set of GPUs (by UUID; without UUIDs the node's name) at one work, under any node name, driver and image: a
 version that changed may be the cause of a slowdown, and is no reason to forget the past.
@@ -8,20 +9,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.baselines import Baseline
 from trainbench.core.formats import count, day, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
-from trainbench.judging.node_runs import gpu_name, run_figure
+from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
 from trainbench.judging.noise import MIN_SD, Noise, deviation_pct, median_noise
-from trainbench.judging.run_rates import judged_rate
 from trainbench.results.setups import Setup, change_phrases, setup_of
 from trainbench.results.shared_gpu import shared_by
 
@@ -197,3 +198,32 @@ def slowdown(past: Past, tonight: NodeRecord) -> Slowdown:
         first -= 1
     before = [night.setup for night in nights[:first]][-BASELINE_NIGHTS:]
     return Slowdown(nights[first].at, change_phrases(before, nights[first].setup) if before else ())
+
+
+class HistoryReads(Protocol):
+    """Reads of earlier campaigns; `history.History` documents the rules of each method."""
+
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
+        """Earlier campaigns of each node at these works, with any driver and image, oldest first."""
+
+    def last_measured(self, since: datetime) -> Mapping[str, datetime]:
+        """Node -> start of its last valid run, for nodes with a run since the given time."""
+
+    def baselines(self) -> Sequence[Baseline]:
+        """All accepted baselines, the oldest first."""
+
+
+class NoHistory:
+    """An empty history, for results that others measured."""
+
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
+        return ()
+
+    def last_measured(self, since: datetime) -> Mapping[str, datetime]:
+        return {}
+
+    def baselines(self) -> Sequence[Baseline]:
+        return ()
+
+
+NO_HISTORY = NoHistory()

@@ -190,7 +190,7 @@ def chosen(campaign: Campaign) -> Table:
             cells = (
                 f"{names[result.spec.identity.group_id]}, {result.spec.work.preset}",
                 str(result.chosen.micro_batch_size),
-                "on" if result.chosen.gradient_checkpointing else "off",
+                result.chosen.checkpointing,
                 result.chosen.why,
                 execution or NA,
             )

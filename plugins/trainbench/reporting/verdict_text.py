@@ -30,7 +30,7 @@ from trainbench.core.verdicts import (
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.judging.node_findings import finding_of
-from trainbench.judging.run_rates import judged_rate
+from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, recommendations, survey_tables
 from trainbench.reporting.work_names import group_name

@@ -43,7 +43,7 @@ def make_memory(allocated: int) -> Memory:
 
 def make_gpu(name: str) -> Gpu:
     return Gpu(
-        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=1, compute_capability="9.0",
+        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=10**9, compute_capability="9.0",
         pcie_generation_max=5, pcie_width_max=16, sm_clock_max_mhz=1980.0, power_limit_w=700.0,
     )  # fmt: skip
 
@@ -168,6 +168,10 @@ def test_utilisation_by_hand() -> None:
     assert figures.matmul_share_pct == pytest.approx(2 * figures.mfu_pct)
     assert figures.hfu_pct is not None
     assert figures.hfu_pct > figures.mfu_pct  # checkpointing computes layers twice
+
+    some = make_report(chosen=CHOSEN.model_copy(update={"checkpointed_layers": 1}))
+    half = merge(spec, [some], ProcessExits({0: 0}), BEGIN, END).performance.hfu_pct
+    assert half == pytest.approx((figures.mfu_pct + figures.hfu_pct) / 2)  # one of two layers
 
 
 def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:

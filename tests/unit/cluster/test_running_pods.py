@@ -229,7 +229,7 @@ def test_the_local_launcher_needs_no_cluster(quiet: None, monkeypatch: pytest.Mo
 
 def test_ctrl_c_leaves_cleanly(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that looks twice, and is then interrupted in its pause."""
-    from trainbench.cli import watch as watching
+    from trainbench.cli import cluster as watching
 
     looks: list[float] = []
 

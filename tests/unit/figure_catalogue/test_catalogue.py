@@ -17,7 +17,7 @@ from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.catalogue import FIGURES, document, origins
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
-from trainbench.pages.render import run_figures as run_page
+from trainbench.pages.render import listings
 from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.data_files import metric_rows
@@ -97,7 +97,7 @@ def test_a_new_figure_of_a_run_is_in_every_output(monkeypatch: pytest.MonkeyPatc
     campaign = campaigns.make_campaign([make_result()])
     assert "first_loss" in next(iter(metric_rows(campaign)))
     assert "first loss" in run_tables.performance(campaign).names
-    assert ("first loss",) in {row.texts[:1] for table in run_page.run_figures(make_result()) for row in table.rows}
+    assert ("first loss",) in {row.texts[:1] for table in listings.run_figures(make_result()) for row in table.rows}
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)

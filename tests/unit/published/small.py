@@ -1,4 +1,4 @@
-"""Figures of small models, from docs/results/small-h200-2026-11-23."""
+"""Figures of small models and of smaller GPUs, from docs/results/small-h200-2026-11-25 and, before, -23."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import re
 import statistics
 from collections.abc import Iterator
 
+from bench_image.contract.memory_estimate import memory_need_bytes, partly_checkpointed
 from bench_image.contract.model_shapes import MODELS
+from tests.unit.published import measured
 from tests.unit.published.measured import RESULTS, document, each, mfu_pct, peak_gb, row, tokens_per_s
 
-SMALL = "small-h200-2026-11-23"
-# Job -> its whole run, and its name in the turns.
+SMALL, BEFORE = "small-h200-2026-11-25", "small-h200-2026-11-23"
 JOBS = {
-    "GPT-2 full 8 x 1024": ("gpt2-full-8x1024", "gpt2-8x1024"),
-    "GPT-2 full 64 x 1024": ("gpt2-full-64x1024", "gpt2-64x1024"),
-    "GPT-2 medium full 8 x 1024": ("gpt2-medium-full-8x1024", "gpt2-medium-8x1024"),
-    "GPT-2 LoRA 8 x 1024": ("gpt2-lora-8x1024", "gpt2-lora-8x1024"),
-    "encoder-decoder 64 x (2 x 128)": ("encoder-decoder-64x256", "encdec-64x256"),
-    "encoder-decoder 32 x (2 x 512)": ("encoder-decoder-32x1024", "encdec-32x1024"),
-    "encoder-decoder, 512 wide, 6 + 6 layers, 32 x (2 x 256)": ("encoder-decoder-512-32x512", "encdec-512-32x512"),
-    "tier A full 1 x 2048": ("tier-a-full-1x2048", "tier-a-1x2048"),
-    "tier B full 4 x 2048": ("tier-b-full-4x2048", "tier-b-4x2048"),
+    "GPT-2 full 8 x 1024": "gpt2-full-8x1024",
+    "GPT-2 full 64 x 1024": "gpt2-full-64x1024",
+    "GPT-2 medium full 8 x 1024": "gpt2-medium-full-8x1024",
+    "GPT-2 LoRA 8 x 1024": "gpt2-lora-8x1024",
+    "encoder-decoder 64 x (2 x 128)": "encoder-decoder-64x256",
+    "encoder-decoder 32 x (2 x 512)": "encoder-decoder-32x1024",
+    "encoder-decoder, 512 wide, 6 + 6 layers, 32 x (2 x 256)": "encoder-decoder-512-32x512",
+    "tier A full 1 x 2048": "tier-a-full-1x2048",
+    "tier B full 4 x 2048": "tier-b-full-4x2048",
 }
-LARGE = {"QLoRA 8 x 512": "qlora-8x512", "LoRA 8 x 2048": "lora-8x2048"}
+LARGE = {"QLoRA 8 x 512": "qlora-8x512", "LoRA 8 x 2048": "lora-8x2048", "full 8 x 2048": "full-8x2048"}
+LIMITED = {
+    "lora-8x2048-of-80-gib": ("LoRA 8 x 2048", 80, "nothing"),
+    "lora-8x2048-of-48-gib": ("LoRA 8 x 2048", 48, "20 of 32 layers"),
+    "qlora-8x512-of-24-gib": ("QLoRA 8 x 512", 24, "nothing; 4-bit weights are unpacked twice"),
+}
 CLASSES = ("matmul", "attention", "elementwise", "loss", "optimizer", "copy")
 
 
@@ -30,35 +36,62 @@ def run(name: str) -> str:
     return f"{SMALL}/runs/{name}"
 
 
-def turns(name: str) -> dict[str, list[float]]:
-    lines = (RESULTS / SMALL / name).read_text().splitlines()
+def turns() -> dict[tuple[str, str], list[float]]:
+    return {(turn["job"], turn["program"]): turn["tokens_per_s"] for turn in document(f"{SMALL}/turns.json")}
+
+
+def turns_before(name: str) -> dict[str, list[float]]:
+    lines = (RESULTS / BEFORE / name).read_text().splitlines()
     return {key: [float(rate) for rate in rates] for _, key, *rates in map(str.split, lines)}
 
 
 def page() -> Iterator[str]:
-    loops = turns("first-turns.txt")
-    for job, (name, turn) in JOBS.items():
-        rates = next((loops[f"{turn}-{kind}"] for kind in ("loop-graph", "loop") if f"{turn}-{kind}" in loops), None)
+    by_turns = turns()
+    for job, name in JOBS.items():
+        ours, loops = by_turns.get((name, "tuned")), by_turns.get((name, "loop"))
         yield row(
             job,
             f"{tokens_per_s(run(name)):,.0f}",
             f"{mfu_pct(run(name)):.1f} %",
             f"{peak_gb(run(name)):.1f}",
-            each(rates, ",.0f") if rates else "",
-            f"{tokens_per_s(run(name)) / statistics.fmean(rates):.2f}" if rates else "",
+            each(ours, ",.0f") if ours else "",
+            each(loops, ",.0f") if loops else "",
+            f"{statistics.fmean(ours) / statistics.fmean(loops):.2f}" if ours and loops else "",
         )
     for job, name in LARGE.items():
         mfu, peak = f"{mfu_pct(run(name)):.1f} %", f"{peak_gb(run(name)):.1f}"
-        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[23 November](results/{SMALL}/README.md)")
+        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[25 November](results/{SMALL}/README.md)")
     yield f"{tokens_per_s(run('gpt2-full-8x1024')):,.0f} tokens/s with GPT-2, full, 8 x 1024"
-    yield f"makes {each(turns('second-turns.txt')['mistral-7b-lora-8x2048-layers-old'], ',.0f')} tokens/s"
     yield f"{MODELS['gpt2'].vocab_size:,} columns"
     yield f"{peak_gb(run('lora-8x2048')):.1f} and {peak_gb(run('qlora-8x512')):.1f} GB"
+    yield from smaller_gpus()
 
 
-def note() -> Iterator[str]:
-    """The note beside the results: milliseconds of a step by class, before the kernels and with them."""
-    first, second = document(f"{SMALL}/first-profile.json"), document(f"{SMALL}/second-profile.json")
+def smaller_gpus() -> Iterator[str]:
+    for name, (job, gib, chosen) in LIMITED.items():
+        result = measured.run(run(name))
+        off = result.spec.changed(work={"gradient_checkpointing": False})
+        need = memory_need_bytes(off, gib * 2**30).total
+        assert result.chosen
+        if layers := result.chosen.checkpointed_layers:
+            assert chosen == f"{layers} of {off.work.shape.num_layers} layers"  # type: ignore[union-attr]
+            need = dict(partly_checkpointed(off, gib * 2**30))[layers]
+        rate, peak = f"{tokens_per_s(run(name)):,.0f}", f"{peak_gb(run(name)):.1f}"
+        yield row(job, f"{gib} GiB", chosen, rate, peak, f"{need / 1e9:.1f}")
+
+
+def profile_rows() -> Iterator[str]:
+    for turn in document(f"{SMALL}/turns.json"):
+        if "profile" in turn:
+            ms = turn["profile"]["ms_per_step"]
+            cells = [f"{ms.get(name, 0):.2f}" for name in CLASSES]
+            idle, kernels = turn["profile"]["idle_ms_per_step"], turn["profile"]["kernels_per_step"]
+            yield row(turn["job"], *cells, f"{idle:.2f}", f"{kernels:.0f}")
+
+
+def before() -> Iterator[str]:
+    """The note beside the results of 23 November: milliseconds of a step by class, before the kernels and with them."""
+    first, second = document(f"{BEFORE}/first-profile.json"), document(f"{BEFORE}/second-profile.json")
     for title, of, key in (
         ("GPT-2 full 8 x 1024, plain loop", first, "gpt2-8x1024-loop-graph"),
         ("GPT-2 full 8 x 1024, layer by layer, inductor's loss", first, "gpt2-8x1024-layers"),
@@ -77,8 +110,8 @@ def note() -> Iterator[str]:
     for name in (
         "gpt2-8x1024-whole", "gpt2-8x1024-layers", "encdec-64x256-layers", "encdec-64x256-whole",
     ):  # fmt: skip
-        yield f"{each(turns('first-turns.txt')[name], ',.0f')}"
-    shapes = (RESULTS / SMALL / "kernel-shapes.txt").read_text()
+        yield f"{each(turns_before('first-turns.txt')[name], ',.0f')}"
+    shapes = (RESULTS / BEFORE / "kernel-shapes.txt").read_text()
     adam = re.search(r"adam 2048 4 (\S+) ideal (\S+)", shapes)
     torchs = re.search(r"adam torch (\S+)", shapes)
     assert adam
@@ -86,6 +119,36 @@ def note() -> Iterator[str]:
     yield f"{adam[1]} ms where torch's takes {torchs[1]} and memory speed allows {adam[2]}"
 
 
+def tries() -> Iterator[str]:
+    """The section of docs/performance-tries.md."""
+    variants = {(entry["job"], entry["variant"]): entry for entry in document(f"{SMALL}/variants.json")}
+    for title, variant in (
+        ("as it was", "mix"), ("weight gradients on a second stream", "over-mix-16"), ("joined products", "cat-mix"),
+    ):  # fmt: skip
+        cells = []
+        for job in ("tier-a-full-1x2048", "tier-b-full-4x2048"):
+            of = variants[job, variant]
+            cells += [f"{statistics.median(of['tokens_per_s']):,.0f}", f"{of['ms_per_step']['matmul']:.2f}"]
+        yield row(title, *cells)
+    lines = (RESULTS / SMALL / "optimizer-turns.txt").read_text().splitlines()
+    rates = {(job, variant): statistics.median(map(float, each)) for job, variant, *each in map(str.split, lines)}
+    for title, job in (
+        ("tier A 1 x 2048", "tier-a-full-1x2048"), ("GPT-2 full 8 x 1024", "gpt2-full-8x1024"),
+        ("encoder-decoder 64 x (2 x 128)", "encoder-decoder-64x256"),
+        ("encoder-decoder 512 wide", "encoder-decoder-512-32x512"), ("tier B 4 x 2048", "tier-b-full-4x2048"),
+    ):  # fmt: skip
+        new = rates.get((job, "nojoin"), rates[job, "new"])
+        yield row(title, f"{rates[job, 'old']:,.0f}", f"{new:,.0f}", f"{100 * (new / rates[job, 'old'] - 1):+.1f} %")
+    yield f"{rates['tier-a-full-1x2048', 'new']:,.0f} tokens/s with joined products"
+
+
 def encoder_decoder() -> Iterator[str]:
-    tuned, users = (tokens_per_s(f"{SMALL}/seq2seq/{name}") for name in ("tuned-bf16", "as-users-run-fp16"))
+    tuned, users = (tokens_per_s(f"{BEFORE}/seq2seq/{name}") for name in ("tuned-bf16", "as-users-run-fp16"))
     yield f"makes {tuned:,.0f} tokens/s, the default (fp16) {users:,.0f}, in short runs"
+    for size, name in (("52.3 M", "52m"), ("210.8 M", "211m")):
+        users, tuned = (tokens_per_s(f"{SMALL}/seq2seq/{name}{kind}") for kind in ("", "-tuned"))
+        result = measured.run(f"{SMALL}/seq2seq/{name}-tuned")
+        seconds = result.startup.compile_s
+        assert seconds
+        peak = f"{peak_gb(f'{SMALL}/seq2seq/{name}-tuned'):.1f}"
+        yield row(size, f"{users:,.0f}", f"{tuned:,.0f}", f"{tuned / users:.1f}", peak, f"{seconds:.0f}")

@@ -91,7 +91,6 @@ PROFILED = {
 }
 WHOLE_RUNS = {
     "QLoRA 8 x 512, adapters on q, k, v, o": (f"{AA}/redesign/tuned", "22 November"),
-    "full 8 x 2048": (f"{FLOAT8}/bf16-1-gpus", "22 November"),
     "tier A 1 x 2048, accumulation 4": (f"{GRAPHS}/one-gpu-1-gpus", "23 November"),
 }
 LORA = [f"{FLOAT8_LORA}/lora-bf16-1-gpus-{turn}" for turn in (1, 2)]
@@ -125,11 +124,11 @@ def other_jobs() -> Iterator[str]:
             f"{peak_gb(folders[0]):.1f}",
             measured_on(day, name.split("/")[0]),
         )
-    full = [f"{FLOAT8}/bf16-1-gpus-{turn}" for turn in (1, 2)]
     four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
-    yield f"reaches {each(map(mfu_pct, full), '.1f')} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
+    yield f"reaches {mfu_pct(small.run('full-8x2048')):.1f} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
     attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
-    yield f"reaches {each(map(mfu_pct, LORA), '.1f')} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
+    lora = mfu_pct(small.run("lora-8x2048"))
+    yield f"reaches {lora:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
 
 
 ON_FOUR = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from bench_image.contract.work import Device
 from tests.unit.published.measured import document, row
+from trainbench.judging.node_runs import PROCESS_SD
 from trainbench.judging.noise import median_variance
-from trainbench.judging.run_rates import PROCESS_SD
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, BenchmarkParams
 
 TRIAL = "demo-definite-2026-11-24"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.unit.published import start, zero
+from tests.unit.published import small, start, zero
 from tests.unit.published.measured import (
     FIRST,
     SECOND,
@@ -37,6 +37,7 @@ def tries() -> Iterator[str]:
     yield from strategies_by_probe()
     yield from zero.tried()
     yield from start.in_tries()
+    yield from small.tries()
 
 
 def first(name: str) -> Any:

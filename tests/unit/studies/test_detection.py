@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import re
+import statistics
+from statistics import NormalDist
 
 import pytest
 
@@ -29,3 +33,35 @@ def test_every_case_was_simulated() -> None:
 def test_the_rules_are_those_that_were_simulated(row: dict[str, object]) -> None:
     """Simulated nights are the same in every process: another rule gives other shares."""
     assert simulate(Fleet.model_validate(row["fleet"]), FIRST) == row["first"], "run python studies/detection.py"
+
+
+def test_the_page_says_how_often_a_node_just_beyond_the_limit_is_beyond_it() -> None:
+    """The rule's own estimate (one round, two re-runs beside three controls), with no chance in its way."""
+    assert f"in {_beyond_5_pct(noise=0.005):.0%}".replace("%", " %") in _page()
+    assert f"to {_beyond_5_pct(noise=0.0):.0%} at most".replace("%", " %") in _page()
+
+
+def _beyond_5_pct(noise: float, nights: int = 50_000) -> float:
+    draw = random.Random(1)
+    beyond = 0
+    for _ in range(nights):
+        nodes = [draw.gauss(0, 0.004) + (math.log(0.945) if node == 0 else 0.0) for node in range(4)]
+        first, *again = ([node + draw.gauss(0, noise) for node in nodes] for _ in range(3))
+        changes = [statistics.median(run - before for run, before in zip(r[1:], first[1:], strict=True)) for r in again]
+        own = [first[0], *(run[0] - change for run, change in zip(again, changes, strict=True))]
+        beyond += statistics.median(own) - statistics.median(first[1:]) < math.log(0.95)
+    return beyond / nights
+
+
+def test_the_page_says_how_often_a_step_is_beyond_chance() -> None:
+    """Tonight's round and run, and the median of ten such nights: 0.3 % each."""
+    night = math.hypot(0.3, 0.3)
+    sd = math.hypot(night, night * math.sqrt(math.pi / 20))
+    chance = sd * NormalDist().inv_cdf(0.99 ** (1 / 32))
+    found = NormalDist().cdf((-100 * math.log(0.98) - chance) / sd)
+    assert f"by {sd:.2f} % together: among 32 nodes chance shows {chance:.2f} % in one healthy night" in _page()
+    assert f"beyond that in {100 * found:.0f} % of nights" in _page()
+
+
+def _page() -> str:
+    return " ".join(PAGE.read_text().split())

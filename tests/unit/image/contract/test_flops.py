@@ -110,6 +110,7 @@ def test_flops_of_full_training() -> None:
 def test_flops_of_checkpointed_training() -> None:
     """The layers' forward pass comes again: 2 * 1728 + 4 * 3 * 8 * 4 = 3,840 more, but for the hardware only."""
     assert flops_per_token(PAPER, Recipe.FULL, 4, None, True) == (12_000, 15_840)
+    assert flops_per_token(PAPER, Recipe.FULL, 4, None, 0.5) == (12_000, 13_920)  # half of the layers
 
 
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])

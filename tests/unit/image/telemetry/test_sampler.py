@@ -280,7 +280,7 @@ def test_a_reading_that_cannot_be_costs_its_own_figure_only() -> None:
 
     assert (gpu.power_mean_w, gpu.temperature_mean_c) == (None, 60)
     assert missing["gpus.0.power_mean_w"] == (
-        "the driver returned an impossible value: 4294967.295: Input should be less than or equal to 100000"
+        "the driver returned an impossible value: 4294967.295: Input should be less than or equal to 10000"
     )
 
 

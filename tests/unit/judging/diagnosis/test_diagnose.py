@@ -472,6 +472,18 @@ def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
     assert other_execution_findings(GOOD) == ()
 
 
+def test_other_checkpointed_layers_are_other_work() -> None:
+    def chose(layers: int) -> Chosen:
+        return Chosen(
+            micro_batch_size=8, gradient_checkpointing=True, checkpointed_layers=layers, why="fits", execution={}
+        )
+
+    runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(6 if i == 4 else 2)) for i in (1, 2, 3, 4)]
+    (finding,) = other_execution_findings(runs)
+
+    assert (finding.subject, finding.measured) == ("node-4", "micro-batch 8, checkpointing in 6 layers")
+
+
 def test_of_several_works_on_one_node_each_none_has_to_be_compared() -> None:
     alone = [make_group([make_node("node-1", why=Why.NOTHING_TO_COMPARE)], group_id) for group_id in ("ddp", "fsdp")]
 
