@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +21,6 @@ from tests.builders import make_cpu_result
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.pods import time_limits
 
@@ -85,46 +83,18 @@ class Outcome(NamedTuple):
         return dict(self.xcoms.get("pod_end") or {})
 
 
-class SlowReentry:
-    """The pod is gone when the deferred task resumes: the provider's issue 73117."""
+class BenchKilled(BenchPodOperator):
+    """The first try is ended after its program, before it reads the result, as by a worker without a database."""
 
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
-        self.client.delete_namespaced_pod(event["name"], event["namespace"], grace_period_seconds=0)  # type: ignore[attr-defined]
-        return super().trigger_reentry(context, event)  # type: ignore[misc]
-
-
-class AlreadyTerminal:
-    """The pod has ended before the task defers, as after a retry that finds it again: the provider's issue 72821."""
-
-    def invoke_defer_method(self, last_log_time: Any = None, context: Any = None) -> Any:
-        name, namespace = self.pod.metadata.name, self.pod.metadata.namespace  # type: ignore[has-type]
-        while True:
-            self.pod = self.hook.get_pod(name, namespace)  # type: ignore[attr-defined]
-            if any(own.name == "base" and own.state.terminated for own in self.pod.status.container_statuses or ()):
-                return super().invoke_defer_method(last_log_time, context)  # type: ignore[misc]
-            time.sleep(0.2)
-
-
-class KilledByAirflow:
-    """The first try is ended while it reads its result, as by a scheduler that takes a resumed task for killed."""
-
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
+    def to_its_end(self, context: Any, event: Any = None) -> None:
         self.is_first = context["ti"].try_number == 1
-        return super().trigger_reentry(context, event)  # type: ignore[misc]
+        super().to_its_end(context, event)
 
-    def cleanup(self, *arguments: Any, **options: Any) -> None:
+    def _collect(self) -> Any:
         if self.is_first:
-            self.on_kill()  # type: ignore[attr-defined]
+            self.on_kill()
             raise AirflowException("this process was ended")
-        super().cleanup(*arguments, **options)  # type: ignore[misc]
-
-
-class BenchKilled(KilledByAirflow, BenchPodOperator):
-    pass
-
-
-class BenchSlow(SlowReentry, BenchPodOperator):
-    pass
+        yield from super()._collect()
 
 
 class BenchHurried(BenchPodOperator):
@@ -136,8 +106,8 @@ class BenchHurried(BenchPodOperator):
 
     def execute(self, context: Any) -> Any:
         self._patch.setattr(time_limits, "LATE_S", 2)
-        self._patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
-        self._patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
+        self._patch.setattr(time_limits, "LOG_SILENCE_S", 3)
+        self._patch.setattr(time_limits, "CONNECT_S", 3)
         return self._until_the_end(super().execute, context)
 
     def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
@@ -153,10 +123,6 @@ class BenchHurried(BenchPodOperator):
             raise
         self._patch.undo()
         return result
-
-
-class BenchTerminal(AlreadyTerminal, BenchPodOperator):
-    pass
 
 
 def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:

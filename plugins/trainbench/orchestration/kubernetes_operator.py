@@ -43,7 +43,8 @@ from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
 from trainbench.pods.time_limits import GRACE_S, has_ended, task_limit_s
-from trainbench.results.artefacts import open_store
+from trainbench.results.arrivals import arrived_of_pod
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
@@ -147,7 +148,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._is_gone, self._end = False, None
         if not self.is_made:
             yield from self._make(context)
-        if self._end is not None:
+        if self._end is not None or self.left.arrival is not None:
             return
         yield from self._wait(concludes)
         if self._is_gone or (self._seen and has_ended(self._seen, self.base_container_name)):
@@ -177,6 +178,9 @@ class BenchPodOperator(KubernetesPodOperator):
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.pod_name = request.metadata.name
+        if arrival := arrived_of_pod(self._store, self.manifest, self.pod_name):
+            self.left, self.is_made = Left(arrival), True  # by a triggerer that was ended before it could say so
+            return
         yield from self._asked(lambda: self._create(request))
         self.is_made = True
         self.log.info("Made pod %s", self.pod_name)
@@ -240,10 +244,10 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _collect(self) -> Steps[None]:
         """Store what the pod left. A node that serves no log is asked again for as long as the pod is there."""
-        store, first = open_store(self._store_address or read_settings().store), time.monotonic()
+        first = time.monotonic()
         while True:
             try:
-                self.left = collect(self._api, store, self.manifest, self.pod_name, self._namespace, self.log)
+                self.left = collect(self._api, self._store, self.manifest, self.pod_name, self._namespace, self.log)
                 break
             except (ApiException, HTTPError) as error:
                 if not is_outage(error) or time.monotonic() - first > time_limits.OUTAGE_S:
@@ -355,6 +359,10 @@ class BenchPodOperator(KubernetesPodOperator):
         labels = self.manifest["metadata"]["labels"]
         own = {name: labels[name] for name in (CAMPAIGN, NODE) if name in labels}
         return PodListing(self._namespace, ",".join(f"{name}={value}" for name, value in (own or labels).items()))
+
+    @property
+    def _store(self) -> Store:
+        return open_store(self._store_address or read_settings().store)
 
     @property
     def _api(self) -> Any:
