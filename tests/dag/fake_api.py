@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 from kubernetes.client import ApiClient, ApiException  # type: ignore[import-untyped]
 
+ROOM = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 READY = {"type": "Ready", "status": "True"}
 
 
@@ -46,7 +47,9 @@ class FakeApi:
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def add_node(self, name: str, **spec: Any) -> dict[str, Any]:
-        self.nodes.append({"metadata": {"name": name}, "spec": spec, "status": {"conditions": [READY]}})
+        self.nodes.append(
+            {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [READY], "allocatable": ROOM}}
+        )
         return self.nodes[-1]
 
     def become(self, name: str, *conditions: Any, **status: Any) -> None:

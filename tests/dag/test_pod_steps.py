@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
 
-LATER = Callable[["Pods"], None]
+PEERS = {"peers": ("gpu-8",), "nodes": 2, "strategy": "ddp"}  # of the rank of a gang
 NO_ROUTE = refusal(500, "Internal Server Error", "dial tcp 10.1.2.3:10250: no route to host")
 INSUFFICIENT = {
     "type": "PodScheduled",
@@ -36,7 +36,7 @@ class Pods:
         self.store, self.clock, self.api = store, clock, FakeApi()
         self.node = self.api.add_node("gpu-7")
         self.pushed: dict[str, Any] = {}
-        self.has_peers = False
+        self.peers: dict[str, Any] = {}
 
     def task(self, try_number: int = 1, max_tries: int = 2) -> Any:
         ti = Mock(dag_id="night", run_id="r1", task_id="benchmark", map_index=0, id="u1")
@@ -47,11 +47,10 @@ class Pods:
     def operator(self) -> Any:
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
-        peers = {"peers": ("gpu-8",), "nodes": 2, "strategy": "ddp"} if self.has_peers else {}
-        self.spec = make_spec(node="gpu-7", gpus_per_node=1, **peers)
+        spec = make_spec(node="gpu-7", gpus_per_node=1, **self.peers)
         made = BenchPodOperator(
             task_id="benchmark",
-            pod_template_dict=manifest(self.spec, PodSettings()),
+            pod_template_dict=manifest(spec, PodSettings()),
             do_xcom_push=False,
             schedule_timeout_seconds=3600,
             startup_timeout_seconds=600,
@@ -72,7 +71,7 @@ class Pods:
 
     def lines(self) -> list[str]:
         """The log of a program that printed the result of its run."""
-        result = make_result("gpu-7", gpus_per_node=1).model_copy(update={"spec": self.spec})
+        result = make_result("gpu-7", gpus_per_node=1, **self.peers)
         assert result.context is not None
         result = result.model_copy(update={"context": result.context.model_copy(update={"pod": self.name})})
         return ["step 1", *result_lines(result.model_dump_json()), "a thread ended late"]
@@ -176,7 +175,7 @@ def test_an_api_server_that_is_away_for_half_an_hour_costs_no_result(
     pods: Pods, has_peers: bool, went_at: float
 ) -> None:
     """Audit K1. The program ends meanwhile."""
-    pods.has_peers, pods.api.away = has_peers, went_at < 0
+    pods.peers, pods.api.away = PEERS if has_peers else {}, went_at < 0
 
     def back() -> None:
         pods.api.away = False
@@ -248,7 +247,7 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
     """Audit K5: the rounds before it take three hours."""
     from airflow.sdk.exceptions import AirflowSkipException
 
-    other = manifest(make_spec(node="gpu-7", gpus_per_node=1, round_=2), PodSettings())
+    other = manifest(make_spec(node="gpu-7", gpus_per_node=1, round=2), PodSettings())
     if not is_own:
         other["metadata"]["labels"]["trainbench.io/campaign"] = "another"
     pods.api.pods["other"] = {
@@ -338,7 +337,7 @@ def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> Non
 def test_a_rank_whose_pod_is_gone_is_not_made_anew_alone(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    pods.has_peers = True
+    pods.peers = PEERS
     with pytest.raises(AirflowFailException, match="Airflow lost this task, and its pod is gone"):
         pods.run(pods.task(try_number=2))
     assert pods.api.created == []
@@ -350,7 +349,7 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
     """The pods of the gang still run: the next try finds this one again. The last try ends the gang."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    pods.has_peers = True
+    pods.peers = PEERS
     expired = refusal(401, "Unauthorized", "Unauthorized")
     pods.clock.at(20, lambda: pods.ends(expired))
     with pytest.raises(AirflowException, match="has it expired") as retried:

@@ -308,9 +308,10 @@ class BenchPodOperator(KubernetesPodOperator):
         events = read_events(self._api, self.pod_name, self._namespace) if self.is_made and seen is None else ()
         node = read_node(self._api, node_of(self.manifest))
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
-        is_unread = status is not None and seen is not None and has_ended(seen, self.base_container_name)
-        if is_unread and end.kind in (EndKind.NO_RESULT, EndKind.API):
-            return PodEnd(kind=EndKind.API, message=f"its result could not be read, it is still in the pod: {said}")
+        if isinstance(failure, ApiException | HTTPError) and is_outage(failure) and end.kind is not EndKind.NODE_LOST:
+            is_unread = seen is not None and has_ended(seen, self.base_container_name)
+            what = "its result could not be read, it is still in the pod" if is_unread else f"no answer ({status})"
+            return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
         return end
 
     def remove(self) -> None:
