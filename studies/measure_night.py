@@ -26,13 +26,13 @@ from typing import Any
 
 import psutil
 
-from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.pod_io import SPEC_ENV
 from local_airflow import LocalAirflow
 from studies.measure_overhead import DAG, IMAGE, SCHEDULES
 from tests.builders import fields_of, make_result
 from tests.builders.ports import free_port
 from tests.builders.postgres import server
-from tests.kube.clusters import SHELL, connection, start_standin
+from tests.kube.clusters import ROOT, SHELL, connection, start_standin
 from tests.standin import python_image, shell_image
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -44,8 +44,10 @@ PROGRAM = """#!/bin/sh
 spec="$%(spec)s"; node=${spec#*\\"node\\":\\"}; node=${node%%%%\\"*}
 for step in 1 2 3 4 5 6 7 8 9 10; do echo "phase=measure node=$node step=$step"; done
 sleep %(seconds)s
-{ sed "s/%(node)s/$node/g" %(folder)s/head; printf '%%s' "$spec"; cat %(folder)s/tail; } > "$%(xcom)s/%(file)s"
-cat "$%(xcom)s/%(file)s"; echo
+{ sed "s/%(node)s/$node/g" %(folder)s/head; printf '%%s' "$spec"; cat %(folder)s/tail; } | %(python)s -S -c '
+import sys
+from bench_image.contract.result_lines import result_lines
+print(*result_lines(sys.stdin.read()), sep="\\n")'
 """
 
 
@@ -197,10 +199,10 @@ def _image(folder: Path, program_s: float) -> dict[str, Any]:
     (folder / "head").write_text(head)
     (folder / "tail").write_text(tail)
     program = folder / "python"
-    names = {"spec": SPEC_ENV, "xcom": XCOM_DIR_ENV, "file": XCOM_FILE, "node": NODE}
-    program.write_text(PROGRAM % (names | {"seconds": program_s, "folder": folder}))
+    names = {"spec": SPEC_ENV, "node": NODE, "python": sys.executable, "folder": folder}
+    program.write_text(PROGRAM % (names | {"seconds": program_s}))
     program.chmod(0o755)
-    image = python_image(Path(sys.executable), folder)
+    image = python_image(Path(sys.executable), folder, ROOT / "bench_image", PYTHONPATH=str(ROOT))
     image["env"]["PATH"] = f"{folder}:{image['env']['PATH']}"
     return image
 

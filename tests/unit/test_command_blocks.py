@@ -39,6 +39,7 @@ ELSEWHERE = {
     "nodes": "tests/kube/test_mark_nodes.py",
     "housekeeping": "tests/kube/test_housekeeping.py",
     "collect": "tests/kube/test_collect.py",
+    "result": "tests/unit/cli/test_cli_result.py",
 }
 MEANT = {
     "DIR": HERE,

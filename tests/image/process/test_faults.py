@@ -15,6 +15,7 @@ import torch
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
+from bench_image.contract.result_lines import ResultReader
 from bench_image.contract.spec import RunSpec
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
@@ -260,6 +261,15 @@ def test_a_folder_that_cannot_be_written_to_leaves_the_result_on_stdout(tmp_path
 
     assert (done.returncode, result.status) == (EXIT_CODES[Status.ERROR], Status.ERROR)
     assert "the result cannot be written" in done.stderr
+
+
+def test_in_a_pod_the_result_leaves_as_lines_of_the_log(tmp_path: Path) -> None:
+    spec = make_spec(model="gpt-17").model_dump_json()
+    done = run_program("--output", str(tmp_path), TRAINBENCH_SPEC=spec, TRAINBENCH_POD="tb-1")
+    lines = done.stdout.splitlines()
+
+    assert all(line.startswith("trainbench-result ") for line in lines)
+    assert ResultReader(lines).text() == (tmp_path / "result.json").read_text()
 
 
 def test_an_unknown_model_is_a_result_that_names_the_known_ones(tmp_path: Path) -> None:
