@@ -62,11 +62,12 @@ def test_a_try_of_a_pod_s_task_is_bounded_by_queue_start_deadline_outages_and_th
     airflow_db: None,
 ) -> None:
     """600 s for a place, 60 s to start, 1,920 s of the pod, 180 s to give up; two outages of 1,800 s; 6 hours."""
-    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+    from trainbench.orchestration.run_operator import ManifestOperator
 
     times = {"schedule_timeout_seconds": 600, "startup_timeout_seconds": 60}
     pod = manifest(make_spec(timeout_s=1800), PodSettings())
-    operator = BenchPodOperator(task_id="benchmark", pod_template_dict=pod, **times)
+    operator = ManifestOperator(task_id="rank", pod_template_dict=pod, options=times)
+    operator.pre_execute({})  # type: ignore[typeddict-item]
 
     assert operator.execution_timeout == timedelta(seconds=2760 + 3600 + 21_600)
 

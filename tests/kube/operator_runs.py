@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import SPEC_ENV
@@ -22,6 +22,7 @@ from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 
 BUNDLE = "dags-folder"
@@ -104,25 +105,31 @@ class BenchHurried(BenchPodOperator):
 
     _patch = pytest.MonkeyPatch()
 
-    def execute(self, context: Any) -> Any:
+    def steps(self, context: Any, concludes: bool = True) -> Any:
         self._patch.setattr(time_limits, "LATE_S", 2)
         self._patch.setattr(time_limits, "LOG_SILENCE_S", 3)
         self._patch.setattr(time_limits, "CONNECT_S", 3)
-        return self._until_the_end(super().execute, context)
-
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
-        return self._until_the_end(super().trigger_reentry, context, event)
-
-    def _until_the_end(self, step: Any, *arguments: Any) -> Any:
         try:
-            result = step(*arguments)
-        except TaskDeferred:
-            raise
-        except BaseException:
+            yield from super().steps(context, concludes)
+        finally:
             self._patch.undo()
-            raise
-        self._patch.undo()
-        return result
+
+
+class Deferred:
+    """Defers as `ManifestOperator` does, for one task of many."""
+
+    def execute(self: Any, context: Any) -> None:
+        names = (
+            "kubernetes_conn_id",
+            "schedule_timeout_seconds",
+            "startup_timeout_seconds",
+            "termination_grace_period",
+        )
+        options = {name: getattr(self, name) for name in ("kubernetes_conn_id", *times)}
+        self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
+
+    def trigger_reentry(self: Any, context: Any, event: Any) -> None:
+        self.to_its_end(context, event)
 
 
 def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
@@ -151,9 +158,8 @@ def _task(cluster: Any, case: Case) -> None:
     base["image"] = case.image
     give_a_run(base, case.name)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
-    case.operator(
-        task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, deferrable=case.deferrable, **options
-    )
+    operator = type("DeferredCase", (Deferred, case.operator), {}) if case.deferrable else case.operator
+    operator(task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, **options)
 
 
 def give_a_run(base: dict[str, Any], name: str) -> RunSpec:

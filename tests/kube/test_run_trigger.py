@@ -23,7 +23,6 @@ from trainbench.orchestration import kubernetes_operator, pod_reads, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
-from trainbench.results.artefacts import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_REAL, reason="its faults need the stand-in")]
 OPTIONS = {
@@ -181,8 +180,8 @@ def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
     (event,) = triggers.run(trigger)
     if type(event).__name__ != "TaskSuccessEvent":
         trigger.task_instance.xcom_push = lambda **_: None  # type: ignore[union-attr]
+        assert trigger._operator is not None
         with pytest.raises(AirflowFailException):
-            assert trigger._operator is not None
             trigger._operator.trigger_reentry({"ti": trigger.task_instance}, event.payload)
 
     folder = tmp_path / "store" / "campaigns" / spec.identity.campaign_id / "runs" / spec.identity.run_id

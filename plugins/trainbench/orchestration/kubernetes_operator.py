@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, NoReturn, TypeVar
 
@@ -37,12 +37,11 @@ from trainbench.orchestration.pod_reads import (
     status_of,
     timeouts,
 )
-from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, has_ended, task_limit_s
+from trainbench.pods.time_limits import GRACE_S, has_ended
 from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -58,9 +57,6 @@ OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels 
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 # How requests and the store fail; Airflow's own timeout ends what waits longer than it should.
-OPTIONS = (
-    "kubernetes_conn_id", "schedule_timeout_seconds", "startup_timeout_seconds", "termination_grace_period",
-)  # fmt: skip
 FAILURES = (ApiException, HTTPError, StoreError, AirflowTaskTimeout)
 
 
@@ -91,20 +87,9 @@ class BenchPodOperator(KubernetesPodOperator):
         self._is_gone = False
         self._end: PodEnd | None = None
         self._is_resumed = False
-        deadline_s = (self.manifest.get("spec") or {}).get("activeDeadlineSeconds")
-        if deadline_s is not None:
-            limit_s = task_limit_s(self.schedule_timeout_seconds, self.startup_timeout_seconds, deadline_s)
-            self.execution_timeout = timedelta(seconds=limit_s)
 
     def execute(self, context: Context) -> None:
-        if self.deferrable:
-            options = {name: getattr(self, name) for name in OPTIONS}
-            trigger = RunTrigger(dict(self.manifest), options, self._store_address)
-            self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
         self.to_its_end(context)
-
-    def trigger_reentry(self, context: Context, event: Mapping[str, Any]) -> None:
-        self.to_its_end(context, event)
 
     def to_its_end(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
         """Run the pod in this process. `event`: of a trigger that did not see it end well; empty: it made none."""
