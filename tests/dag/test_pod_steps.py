@@ -10,11 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import result_lines
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.dag.fake_api import Clock, FakeApi, refusal
+from tests.kube.after_fault import after_fault
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
@@ -78,6 +80,11 @@ class Pods:
 
     def stored(self) -> Any:
         return [self.store.read_results(campaign).results for campaign in self.store.campaign_ids()]
+
+    def stored_nodes(self) -> list[str]:
+        """Of the results and of the ranks of a gang that are stored."""
+        runs = self.store.root / "campaigns"
+        return [parse_result(path.read_text()).spec.identity.node for path in runs.glob("*/runs/*/*.json")]
 
     @property
     def end(self) -> Mapping[str, Any]:
@@ -189,7 +196,7 @@ def test_an_api_server_that_is_away_for_half_an_hour_costs_no_result(
     pods.run()
 
     assert pods.pushed.keys() == {"return_value"}
-    assert pods.api.pods == {}
+    after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
 
 
 def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_pod(pods: Pods) -> None:
@@ -240,6 +247,7 @@ def test_a_pod_that_was_placed_at_the_last_moment_of_its_queue_time_runs_to_its_
     assert pods.clock.now > 3600
     assert pods.pushed.keys() == {"return_value"}
     assert pods.api.deleted == [pods.name]
+    after_fault("placed-late", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["of this night", "of somebody else"])
@@ -261,6 +269,7 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
     if is_own:
         pods.run()
         assert pods.pushed.keys() == {"return_value"}
+        after_fault("behind-own-pods", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods.keys() - {"other"})
     else:
         with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
             pods.run()
@@ -292,7 +301,8 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
 
     assert pods.end["kind"] == "withdrawn"
     assert pods.clock.now < 361
-    assert (len(pods.api.created), pods.api.pods) == (int(is_made), {})
+    assert len(pods.api.created) == is_made
+    after_fault("node-taken-away", pods=pods.api.pods, cause=pods.end["message"])
 
 
 @pytest.mark.parametrize(("silent_s", "is_made"), [(200, True), (400, False)])

@@ -119,12 +119,7 @@ class Deferred:
     """Defers as `ManifestOperator` does, for one task of many."""
 
     def execute(self: Any, context: Any) -> None:
-        names = (
-            "kubernetes_conn_id",
-            "schedule_timeout_seconds",
-            "startup_timeout_seconds",
-            "termination_grace_period",
-        )
+        times = ("schedule_timeout_seconds", "startup_timeout_seconds", "termination_grace_period")
         options = {name: getattr(self, name) for name in ("kubernetes_conn_id", *times)}
         self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
 

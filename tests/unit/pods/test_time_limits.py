@@ -22,8 +22,9 @@ def pod(**metadata: str) -> dict[str, Any]:
 
 
 def test_airflow_ends_a_try_after_queue_start_deadline_the_night_s_own_pods_and_two_outages() -> None:
-    """An hour for a place, 15 min to start, 32 min of work, and 20 + 40 + 30 + 90 s: 3600 + 900 + 1920 + 180 = 6600; 6 h
-    behind the night's own pods; twice 30 min without an API server: 6600 + 21600 + 3600."""
+    """An hour for a place, 15 min to start, 32 min of work, and 20 + 40 + 30 + 90 s: 3600 + 900 + 1920 + 180 = 6600;
+    6 h behind the night's own pods; twice 30 min without an API server: 6600 + 21600 + 3600.
+    """
     assert task_limit_s(3600, 900, 1920) == 31_800
 
 
