@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -41,7 +42,7 @@ class Pods:
         self.peers: dict[str, Any] = {}
 
     def task(self, try_number: int = 1, max_tries: int = 2) -> Any:
-        ti = Mock(dag_id="night", run_id="r1", task_id="benchmark", map_index=0, id="u1")
+        ti = SimpleNamespace(dag_id="night", run_id="r1", task_id="benchmark", map_index=0, id="u1")
         ti.try_number, ti.max_tries = try_number, max_tries
         ti.xcom_push = lambda key, value: self.pushed.update({key: value})
         return {"ti": ti, "run_id": "r1", "dag": None}
@@ -468,3 +469,32 @@ def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: P
         delete_pods(pods.api, "trainbench", {"task_id": labels["task_id"]}, before=keep)
 
     assert (pods.api.deleted, len(pods.stored())) == ([name], 1)
+
+
+def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that could not be made resumed its task within the second: Airflow called it failed."""
+    from trainbench.orchestration import run_trigger
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        pods.clock.sleep(seconds)
+
+    monkeypatch.setattr(run_trigger, "time", pods.clock)
+    monkeypatch.setattr(run_trigger.asyncio, "sleep", sleep)
+    operator = pods.operator()
+    trigger = run_trigger.RunTrigger(dict(operator.manifest), {"kubernetes_conn_id": None}, None)
+    trigger.task_instance = pods.task()["ti"]
+    monkeypatch.setattr(run_trigger, "_hook", lambda _: operator.hook)
+    monkeypatch.setattr(trigger, "_new_operator", lambda: operator)
+    pods.api.create_namespaced_pod = Mock(side_effect=refusal(403, "Forbidden", "no"))  # type: ignore[method-assign]
+
+    async def first() -> Any:
+        return await anext(trigger.run())
+
+    event = asyncio.run(first())
+    assert not event.payload["is_made"]
+    assert slept == [10.0]
