@@ -20,7 +20,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_cpu_result
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
-from tests.kube.shell_pods import pod
+from tests.kube.shell_pods import on_nodes, pod
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
@@ -149,6 +149,8 @@ def _task(cluster: Any, case: Case) -> None:
         name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
     )
     manifest["metadata"]["namespace"] = cluster.namespace
+    if not cluster.simulated:
+        manifest["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
     base = manifest["spec"]["containers"][0]
     base["image"] = case.image
     give_a_run(base, case.name)
