@@ -282,7 +282,8 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _cause(self, failure: BaseException | None) -> PodEnd:
         if isinstance(failure, StoreError):
-            return PodEnd(kind=EndKind.NOT_STORED, message=f"its result is still in the pod: {failure}")
+            where = "its result is still in the pod" if self.is_made else "no pod was made"
+            return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
         if self._end is not None:
             return self._end
         seen, now = self._seen, None if self._is_gone else datetime.now(UTC)
