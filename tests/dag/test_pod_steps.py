@@ -306,6 +306,20 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
     after_fault("node-taken-away", pods=pods.api.pods, cause=pods.end["message"])
 
 
+def test_an_image_that_cannot_be_pulled_ends_the_task_after_a_minute(
+    pods: Pods,
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    placed, waiting = {"type": "PodScheduled", "status": "True"}, {"waiting": {"reason": "ErrImagePull"}}
+    stuck = [{"name": "base", "image": "no/such:1", "state": waiting}]
+    pods.clock.at(10, lambda: pods.api.become(pods.name, placed, phase="Pending", containerStatuses=stuck))
+    with pytest.raises(AirflowFailException, match="'no/such:1' of container 'base' cannot be pulled"):
+        pods.run()
+    assert (pods.end["kind"], pods.api.pods) == ("no_image", {})
+    assert 60 < pods.clock.now < 100
+
+
 @pytest.mark.parametrize(("silent_s", "is_made"), [(200, True), (400, False)])
 def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes_tolerates(
     pods: Pods, silent_s: float, is_made: bool

@@ -50,6 +50,7 @@ from trainbench.settings.environment import read_settings
 T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
+STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
@@ -185,7 +186,10 @@ class BenchPodOperator(KubernetesPodOperator):
         began_at = looked_at = time.monotonic()
         node_seen_at = -float("inf") if self._is_resumed else began_at
         before = None
-        limits = {Stage.QUEUED: self.schedule_timeout_seconds, Stage.STARTING: self.startup_timeout_seconds}
+        start_s = self.startup_timeout_seconds
+        limits = {
+            Stage.QUEUED: self.schedule_timeout_seconds, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s),
+        }  # fmt: skip
         while True:
             listed = yield from self._asked(lambda: self.listing.look(self._api))
             now, seen = time.monotonic(), listed.pods.get(self.pod_name)
@@ -219,7 +223,7 @@ class BenchPodOperator(KubernetesPodOperator):
             name != self.pod_name
             and pod["metadata"]["labels"].get(NODE) == node
             and stage_of(pod, self.base_container_name, datetime.now(UTC))
-            in (Stage.STARTING, Stage.RUNNING, Stage.LEAVING)
+            in (Stage.STARTING, Stage.STUCK, Stage.RUNNING, Stage.LEAVING)
             for name, pod in pods.items()
         )
 

@@ -24,7 +24,7 @@ def pod(phase: str, state: dict[str, Any] | None = None, **status: Any) -> dict[
         (pod("Pending"), Stage.QUEUED),
         (pod("Pending", **PLACED), Stage.STARTING),
         (pod("Pending", {"waiting": {"reason": "ContainerCreating"}}, **PLACED), Stage.STARTING),
-        (pod("Pending", {"waiting": {"reason": "ErrImagePull"}}, **PLACED), Stage.STARTING),
+        (pod("Pending", {"waiting": {"reason": "ErrImagePull"}}, **PLACED), Stage.STUCK),
         (pod("Running", {"running": {}}), Stage.RUNNING),
         (pod("Running", {"waiting": {"reason": "ContainerCreating"}}), Stage.STARTING),
         (pod("Running", {"terminated": {"exitCode": 0}}), Stage.OVER),
