@@ -13,7 +13,9 @@ STARTS = (None, "ContainerCreating", "PodInitializing")  # reasons of a containe
 
 
 class Stage(StrEnum):
-    """`STUCK`: placed, and a container cannot start, as without its image. `LEAVING`: it was deleted and has not ended yet. `OVER`: its program ended, or its node should have ended it."""
+    """`STUCK`: placed, and a container cannot start, as without its image. `LEAVING`: it was deleted and has not ended
+    yet. `OVER`: its program ended, or its node should have ended it.
+    """
 
     QUEUED = "queued"
     STARTING = "starting"
