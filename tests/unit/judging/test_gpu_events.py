@@ -56,6 +56,7 @@ def test_an_xid_that_the_table_lacks_leads_to_the_catalogue() -> None:
     ],
 )
 def test_the_level_of_each_xid_follows_nvidia_s_action(code: int, level: Level) -> None:
+    assert xid(code) is XIDS[code]
     assert xid(code).level is level
 
 
@@ -97,14 +98,17 @@ def test_corrected_memory_errors_are_evidence_only() -> None:
     assert gpu_event_findings([said(ecc_corrected_in_run=50)]) == ()
 
 
-def test_of_a_gang_the_node_with_the_gpu_is_named() -> None:
-    """Two nodes of two GPUs: the third GPU is the second node's."""
+@pytest.mark.parametrize(("place", "node"), [(1, "node-1"), (2, "node-2")])
+def test_of_a_gang_the_node_with_the_gpu_is_named(place: int, node: str) -> None:
+    """Two nodes of two GPUs: the second GPU is the first node's, the third the second node's."""
     result = make_result("node-1", strategy="ddp", nodes=2, gpus_per_node=2, peers=("node-2",))
     one_of_each = tuple(
-        gpu.model_copy(update={"index": number % 2, "uuid": f"GPU-{number}", "xids": {"48": 1} if number == 2 else {}})
+        gpu.model_copy(
+            update={"index": number % 2, "uuid": f"GPU-{number}", "xids": {"48": 1} if number == place else {}}
+        )
         for number, gpu in enumerate(result.telemetry.gpus * 2)
     )
     gang = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": one_of_each})})
 
     (finding,) = gpu_event_findings([gang])
-    assert (finding.nodes, "GPU 0 (GPU-2)" in finding.summary) == (("node-2",), True)
+    assert (finding.nodes, f"(GPU-{place})" in finding.summary) == ((node,), True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trainbench.core.verdicts import Level
-from trainbench.judging.machines import replaced_gpu_findings
+from trainbench.judging.machines import find, replaced_gpu_findings
 from trainbench.judging.past import NodeRecord
 from trainbench.planning.nodes import GpuNode
 from trainbench.results.setups import Setup
@@ -88,3 +88,10 @@ def test_the_gpus_of_all_works_of_a_night_are_its_gpus() -> None:
     before = [point(1, "a"), point(1, "abcd", work="work-2")]
 
     assert replaced_gpu_findings(now, before, NOW) == ()
+
+
+def test_a_node_that_ran_beside_the_gone_one_is_no_rename_of_it() -> None:
+    """Its GPUs were moved into a node that was there already."""
+    before = point(1, "abcd", node="gone")
+    assert [(rename.node, rename.was) for rename in find([point(0, "abcd")], [before])] == [("node-3", "gone")]
+    assert find([point(0, "abcd")], [point(2, "efgh"), before]) == ()

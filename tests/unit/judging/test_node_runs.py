@@ -99,6 +99,7 @@ def test_windows_without_their_step_times_keep_their_rates() -> None:
 
 def test_independent_ranks_count_with_the_slowest() -> None:
     assert judged_rate(make_independent("node-1", (40.0, 30.0, 41.0))) == pytest.approx(30.0)
+    assert judged_rate(make_independent("node-1", (40.0, 30.0))) == pytest.approx(30.0)
 
 
 def test_without_a_window_there_is_no_rate() -> None:

@@ -86,6 +86,15 @@ def test_a_narrow_link_that_all_nodes_have_is_no_cause() -> None:
     assert finding.category == "cause_unknown"
 
 
+def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
+    """One GPU of two is of an older generation."""
+    good = [make_result(f"node-{i}", strategy="ddp", gpus_per_node=2) for i in (1, 2, 3)]
+    bad = make_result("node-4", 8.0, strategy="ddp", gpus_per_node=2, pcie=(4, 8))
+    (finding,) = diagnosed(*good, changed(bad, {"context.gpus.1.pcie_generation_max": 4}))
+
+    assert (finding.clues[0].measured, finding.clues[0].expected) == ("PCIe 4 x8", "PCIe 4 x16")
+
+
 def test_a_healthy_fleet_has_no_findings() -> None:
     assert diagnosed(*GOOD) == ()
 
@@ -95,6 +104,7 @@ def test_a_healthy_fleet_has_no_findings() -> None:
     [
         ({"throttle_share_pct": {"thermal": 40.0}}, "thermal_throttling", "slowed itself down for 40 % of the time"),
         ({"throttle_share_pct": {"hw_slowdown": 7.0}}, "thermal_throttling", "7 % of the time"),
+        ({"throttle_share_pct": {"thermal": 5.5}}, "thermal_throttling", "6 % of the time"),
         ({"throttle_share_pct": {"power_cap": 90.0}}, "power_capping", "ran into its power limit for 90 %"),
         ({"sm_clock_mhz": 1632.0}, "low_clock", "the SM clock is 15.0 % below its peers'"),
         ({"pcie": (5, 8)}, "pcie_degraded", "narrower or slower"),
@@ -119,6 +129,21 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert (finding.why, finding.summary) == (Why.SLOW, "is slow: beyond the limit and beyond chance in each round")
     assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
+
+
+@pytest.mark.parametrize(
+    ("why", "confirmation", "ends"),
+    [
+        (Why.SLOW, Confirmation.CONFIRMED, "in each round"),
+        (Why.SLOW, Confirmation.PENDING, "; not yet confirmed by a re-run"),
+        (Why.SLOW, Confirmation.NOT_PLANNED, "; no re-run was planned"),
+        (Why.HOT, Confirmation.PENDING, "in each round"),
+    ],
+)
+def test_a_slow_node_says_what_its_confirmation_lacks(why: Why, confirmation: Confirmation, ends: str) -> None:
+    said: dict[str, Any] = {"why": why, "confirmation": confirmation}
+    (finding,) = diagnosed(*GOOD, make_result("node-4", 8.0), **said)
+    assert finding.summary.endswith(ends)
 
 
 def test_what_all_nodes_share_explains_nothing() -> None:
@@ -282,6 +307,12 @@ def test_why_a_node_takes_more_memory(changes: dict[str, Any], category: str) ->
     assert finding.category == category
     assert (finding.why, finding.level) == (Why.HEAVY, Level.WARNING)
     assert finding.measured.startswith("memory +7.0 %")
+
+
+def test_what_peers_say_of_0_bytes_of_memory_is_no_difference() -> None:
+    silent = [changed(run, {"context.gpus.0.memory_total_bytes": 0}) for run in GOOD]
+    (finding,) = diagnosed(*silent, make_result("node-4", memory_gb=7.6))
+    assert finding.category == "cause_unknown"
 
 
 @pytest.mark.parametrize(
@@ -451,6 +482,11 @@ def test_how_the_pod_ended_decides_the_next_step(kind: str, step: str) -> None:
     failed = make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="the pod's end")
     (finding,) = diagnosed(*GOOD, failed, why=Why.FAILED, state=State.RED)
     assert step in finding.resolution
+
+
+def test_a_failed_node_without_its_runs_is_told_all_the_same() -> None:
+    (finding,) = diagnose([make_group([make_node("node-9", None, why=Why.FAILED)])], [])
+    assert (finding.category, finding.measured) == ("run_error", "0 of 0 runs failed")
 
 
 def test_a_missing_node() -> None:

@@ -1,0 +1,56 @@
+"""What enters the judgement of a group: its noise and its examples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bench_image.contract.result_sections import Clock
+from bench_image.contract.spec import Drill
+from tests.builders import STARTED_AT, make_cpu_result, make_result
+from tests.builders.judged_fleets import judge_fleet
+from trainbench.core.verdicts import Against, Metric
+from trainbench.judging.past import records_of
+
+
+@pytest.mark.parametrize(("scatter_pct", "is_own"), [(1.6, False), (2.0, True)])
+def test_a_node_has_noise_of_its_own_where_three_sds_are_beyond_the_limit(scatter_pct: float, is_own: bool) -> None:
+    """3 * 1.6 % are within 5 %, 3 * 2 % are not."""
+    wide = (10 - scatter_pct / 10, 10.0, 10 + scatter_pct / 10)
+    runs = [make_result(f"node-{i}", windows=(9.99, 10.0, 10.01)) for i in (1, 2, 3)]
+    (group,) = judge_fleet([*runs, make_result("node-4", windows=wide)]).groups
+
+    assert group.nodes[3].noise_pct == (pytest.approx(scatter_pct, abs=0.01) if is_own else group.noise_pct)
+
+
+def test_of_two_clocks_the_coarser_says_by_how_much_equal_runs_differ() -> None:
+    runs = [make_cpu_result(f"node-{i}") for i in (1, 2, 3)]
+    wall = runs[2].performance.model_copy(update={"clock": Clock.WALL})
+    (group,) = judge_fleet([*runs[:2], runs[2].model_copy(update={"performance": wall})]).groups
+
+    assert group.noise_pct == 2.5
+
+
+def test_a_drilled_node_is_no_example_for_the_others() -> None:
+    """Of 9, 10 and a drill at 7: the median is 9.5, not 9."""
+    runs = [make_result("node-1", 7.0, drill=Drill(slowdown_pct=30))]
+    runs += [make_result(f"node-{i}", rate) for i, rate in ((2, 9.0), (3, 10.0), (4, 11.0))]
+    (group,) = judge_fleet(runs).groups
+
+    against = group.nodes[3].comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert against
+    assert against.source == "the median of 2 peers"
+    assert against.expected == pytest.approx(9.5)
+
+
+@pytest.mark.parametrize(("noise_floor", "num"), [(False, 3), (True, 0)])
+def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: bool, num: int) -> None:
+    runs = [make_result(f"node-{i}") for i in (1, 2, 3)]
+    nights = [STARTED_AT - timedelta(days=days) for days in (1, 2, 3, 4, 5, 6)]
+    earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(runs, at)]
+    (group,) = judge_fleet(runs, earlier=earlier, params={"noise_floor": noise_floor}).groups
+
+    pasts = [node for node in group.nodes if node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)]
+    assert len(pasts) == num
