@@ -34,19 +34,23 @@ from trainbench.exchange.export import SubmissionError, parse_submission, submis
 from trainbench.exchange.result_files import BenchFileError, parse_bench_file
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import open_history
+from trainbench.judging.levels import LevelsError, parse_levels
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
+from trainbench.pods.pod_template import PodTemplateError, read_template
 from trainbench.prices.price_import import as_toml, import_prices
 from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 from trainbench.settings.channels import parse_channels
+from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden"
 PART = 500  # inputs of one reader that a process takes at once
 MAX_MESSAGE = 20_000  # characters; an explanation names five fields at most
 HUGE = "9" * 4_301  # Python refuses to read or write an integer of so many digits
@@ -238,6 +242,12 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     offers = columns + b"\np5,H100,8,98.3,40,us-east-1,{}\n"
     channels = b'[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
     params = b'{"model": "tiny", "dimensions": null, "nodes": ["node-1"], "micro_batch_size": "auto", "lora_rank": 8}'
+    template = (ROOT / "docs/examples/pod-templates/infiniband.yaml").read_bytes()
+    levels = b"[[level]]" + (ROOT / "plugins/trainbench/judging/levels.toml").read_bytes().split(b"[[level]]")[1]
+    settings = (
+        b'{"NAMESPACE": "bench", "NODE_SELECTOR": "pool=gpu,tier!=dev", "WORLD_SIZES": "1,2", "QUARANTINE": "gpu-1", '
+        b'"VOLUMES": [{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]}'
+    )
     return {
         "result": Reader(text, parse_result, (ContractError,)),
         "payload": Reader(text, parse_payload, (ContractError,)),
@@ -258,6 +268,9 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         "price catalogue": Reader(
             offers, _file(folder / "offers.csv", lambda path: import_prices(path, "x", None, None)), (PriceError,)
         ),
+        "levels": Reader(levels, lambda raw: parse_levels(raw.decode(errors="replace"), "levels"), (LevelsError,)),
+        "pod template": Reader(template, _file(folder / "template.yaml", read_template), (PodTemplateError,)),
+        "settings": Reader(settings, _settings, (SettingsError, _NoObject)),
         "exit codes": Reader(
             b'{"0": -9, "1": 1}', _file(folder / RANK_EXITS_FILE, lambda _: read_exit_codes(folder)), ()
         ),
@@ -285,6 +298,12 @@ def _object(raw: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _NoObject
     return value
+
+
+def _settings(raw: bytes) -> object:
+    """An environment: no value of one holds a zero byte, or is anything but a text."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in _object(raw).items()}
+    return read_settings({f"{PREFIX}{name}": text.replace("\0", "") for name, text in texts.items()})
 
 
 def _history(folder: Path) -> Reader:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.clusters import cluster, standin
+from tests.kube.e2e import E2E, INSTANCE, IS_REAL, needs
 
 __all__ = ["cluster", "standin"]
 
@@ -26,6 +27,11 @@ os.environ.update(
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
     }
 )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if IS_REAL and (terminal := session.config.pluginmanager.get_plugin("terminalreporter")):
+        terminal.write_line(needs(E2E, INSTANCE))
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,18 @@ def read_e2e(environ: Mapping[str, str]) -> E2e:
     )
 
 
+def needs(e2e: E2e, instance: str) -> str:
+    """What the suite takes of a real cluster, told before it starts."""
+    nodes = ", ".join(e2e.nodes) or "the first two that take pods (E2E_NODES names others)"
+    return f"""\
+The suite runs on the cluster of {e2e.kubeconfig}, namespace {e2e.namespace}, image {e2e.image}.
+  nodes: {nodes}; no other node gets a pod
+  pods: most of 20m CPU and 32 MiB; tests with a benchmark's own pod (2 CPUs and 8 GiB by the
+        shipped LimitRange) are skipped where it does not fit
+  rights: those of docker/kubernetes/base, and no other
+  cleans up: everything with the label app.kubernetes.io/instance={instance}, and looks at nothing else"""
+
+
 def _patience(text: str) -> float:
     try:
         value = float(text)

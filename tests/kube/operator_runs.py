@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import SPEC_ENV
@@ -21,9 +20,9 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_cpu_result
 from tests.kube.clusters import SHELL
 from tests.kube.e2e import E2E, IS_REAL
-from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager
+from tests.kube.shell_pods import on_nodes, pod
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 
 BUNDLE = "dags-folder"
@@ -85,46 +84,18 @@ class Outcome(NamedTuple):
         return dict(self.xcoms.get("pod_end") or {})
 
 
-class SlowReentry:
-    """The pod is gone when the deferred task resumes: the provider's issue 73117."""
+class BenchKilled(BenchPodOperator):
+    """The first try is ended after its program, before it reads the result, as by a worker without a database."""
 
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
-        self.client.delete_namespaced_pod(event["name"], event["namespace"], grace_period_seconds=0)  # type: ignore[attr-defined]
-        return super().trigger_reentry(context, event)  # type: ignore[misc]
-
-
-class AlreadyTerminal:
-    """The pod has ended before the task defers, as after a retry that finds it again: the provider's issue 72821."""
-
-    def invoke_defer_method(self, last_log_time: Any = None, context: Any = None) -> Any:
-        name, namespace = self.pod.metadata.name, self.pod.metadata.namespace  # type: ignore[has-type]
-        while True:
-            self.pod = self.hook.get_pod(name, namespace)  # type: ignore[attr-defined]
-            if any(own.name == "base" and own.state.terminated for own in self.pod.status.container_statuses or ()):
-                return super().invoke_defer_method(last_log_time, context)  # type: ignore[misc]
-            time.sleep(0.2)
-
-
-class KilledByAirflow:
-    """The first try is ended while it reads its result, as by a scheduler that takes a resumed task for killed."""
-
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
+    def to_its_end(self, context: Any, event: Any = None) -> None:
         self.is_first = context["ti"].try_number == 1
-        return super().trigger_reentry(context, event)  # type: ignore[misc]
+        super().to_its_end(context, event)
 
-    def cleanup(self, *arguments: Any, **options: Any) -> None:
+    def _collect(self) -> Any:
         if self.is_first:
-            self.on_kill()  # type: ignore[attr-defined]
+            self.on_kill()
             raise AirflowException("this process was ended")
-        super().cleanup(*arguments, **options)  # type: ignore[misc]
-
-
-class BenchKilled(KilledByAirflow, BenchPodOperator):
-    pass
-
-
-class BenchSlow(SlowReentry, BenchPodOperator):
-    pass
+        yield from super()._collect()
 
 
 class BenchHurried(BenchPodOperator):
@@ -134,29 +105,26 @@ class BenchHurried(BenchPodOperator):
 
     _patch = pytest.MonkeyPatch()
 
-    def execute(self, context: Any) -> Any:
+    def steps(self, context: Any, concludes: bool = True) -> Any:
         self._patch.setattr(time_limits, "LATE_S", 2)
-        self._patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
-        self._patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
-        return self._until_the_end(super().execute, context)
-
-    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
-        return self._until_the_end(super().trigger_reentry, context, event)
-
-    def _until_the_end(self, step: Any, *arguments: Any) -> Any:
+        self._patch.setattr(time_limits, "LOG_SILENCE_S", 3)
+        self._patch.setattr(time_limits, "CONNECT_S", 3)
         try:
-            result = step(*arguments)
-        except TaskDeferred:
-            raise
-        except BaseException:
+            yield from super().steps(context, concludes)
+        finally:
             self._patch.undo()
-            raise
-        self._patch.undo()
-        return result
 
 
-class BenchTerminal(AlreadyTerminal, BenchPodOperator):
-    pass
+class Deferred:
+    """Defers as `ManifestOperator` does, for one task of many."""
+
+    def execute(self: Any, context: Any) -> None:
+        times = ("schedule_timeout_seconds", "startup_timeout_seconds", "termination_grace_period")
+        options = {name: getattr(self, name) for name in ("kubernetes_conn_id", *times)}
+        self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
+
+    def trigger_reentry(self: Any, context: Any, event: Any) -> None:
+        self.to_its_end(context, event)
 
 
 def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
@@ -181,13 +149,14 @@ def _task(cluster: Any, case: Case) -> None:
         name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
     )
     manifest["metadata"]["namespace"] = cluster.namespace
+    if not cluster.simulated:
+        manifest["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
     base = manifest["spec"]["containers"][0]
     base["image"] = case.image
     give_a_run(base, case.name)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
-    case.operator(
-        task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, deferrable=case.deferrable, **options
-    )
+    operator = type("DeferredCase", (Deferred, case.operator), {}) if case.deferrable else case.operator
+    operator(task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, **options)
 
 
 def give_a_run(base: dict[str, Any], name: str) -> RunSpec:

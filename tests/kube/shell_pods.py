@@ -41,3 +41,10 @@ def pod(name: str, script: str = "true", gpus: int = 0, labels: dict[str, str] |
             **spec,
         },
     }
+
+
+def on_nodes(names: list[str]) -> dict[str, Any]:
+    """The affinity of a pod that may go to these nodes only."""
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

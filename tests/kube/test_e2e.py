@@ -11,7 +11,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +101,36 @@ def reasons(output: str) -> list[str]:
     return re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", output, re.MULTILINE)
 
 
+@contextmanager
+def nodes_seen(cluster: StandinCluster) -> Iterator[set[str]]:
+    """The nodes on which pods are seen meanwhile."""
+    seen, over = set[str](), threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.3):
+            seen.update(pod["spec"]["nodeName"] for pod in cluster.pods() if "nodeName" in pod["spec"])
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
+
+
 @pytest.mark.slow
 def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_gpus(outside: StandinCluster) -> None:
     """Audit K15: 27 of 32 tests failed on a real cluster, as the shipped quota refused their pods."""
     kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())
     files = [f"tests/kube/{name}" for name in SUITE]
-    done = run_suite(kubeconfig, *files, "-k", QUICK)
+    outside.add_node("a-node-of-others", gpus=0)
+    with nodes_seen(outside) as seen:
+        done = run_suite(kubeconfig, *files, "-k", QUICK, E2E_NODES="worker-1")
 
     assert done.returncode == 0, done.stdout[-15000:]
+    assert "nodes: worker-1; no other node gets a pod" in done.stdout
+    assert seen == {"worker-1"}
     assert [why for why in reasons(done.stdout) if not any(re.fullmatch(known, why) for known in SKIPS)] == []
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed

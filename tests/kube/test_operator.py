@@ -30,14 +30,12 @@ from tests.kube.operator_runs import (
     WRITE,
     BenchHurried,
     BenchKilled,
-    BenchSlow,
-    BenchTerminal,
     Case,
     Outcome,
     run_cases,
 )
 from trainbench.core.verdicts import State
-from trainbench.orchestration import kubernetes_operator, pod_trigger
+from trainbench.orchestration import kubernetes_operator, pod_reads, run_trigger
 from trainbench.pods.manifests import GANG, RENDEZVOUS, PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 
@@ -94,10 +92,8 @@ ANYWHERE = (
     Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
     Case("quota", gpus=9000),
     Case("deferred-quota", gpus=9000, deferrable=True),
-    Case("killed-pod", deferrable=True, operator=BenchKilled, options={"retries": 1}),
-    Case("killed-rank", deferrable=True, operator=BenchKilled, options={"retries": 1}, labels=OF_GANG),
-    Case("gone", deferrable=True, operator=BenchSlow),
-    Case("terminal", deferrable=True, operator=BenchTerminal),
+    Case("killed-pod", operator=BenchKilled, options={"retries": 1}),
+    Case("killed-rank", operator=BenchKilled, options={"retries": 1}, labels=OF_GANG),
 )
 DRAIN = {"action": "drain", "moment": "running", "delay_s": 1}
 DISK_FULL = {"action": "evict", "moment": "running", "delay_s": 1, "resource": "ephemeral-storage", "n": 0}
@@ -171,8 +167,9 @@ def outcomes(
         for case in DOOMED:
             standin.add_node(f"node-of-{case.name}", gpus=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
-        patch.setattr(kubernetes_operator, "RESULT_PAUSE_S", 0.2)
+        patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
+        patch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
+        patch.setattr(pod_reads, "REFRESH_S", 0.2)
         patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         selected = _selected(request.session)
@@ -208,7 +205,6 @@ def of(*names: str) -> Any:
 @of(
     "ok",
     "deferred-ok",
-    "terminal",
     "talks-on",
     "deferred-talks-on",
     "no-events",
@@ -217,7 +213,7 @@ def of(*names: str) -> Any:
     "deferred-lost",
 )
 def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
-    """`terminal`: over before the task deferred. `talks-on`: a line of stderr and one of 40,000 characters come after
+    """`talks-on`: a line of stderr and one of 40,000 characters come after
     the result. `lost`: the pod was made, but the reply said 503."""
     assert outcome.state == "success", outcome.end
     assert outcome.result == RESULT
@@ -307,15 +303,14 @@ def test_an_image_that_is_not_there_is_named(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("gone", "vanished", "deferred-vanished")
+@of("vanished", "deferred-vanished")
 def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
-    """`gone`: after its end, before its result was read."""
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "vanished"
 
 
 @of("killed-pod", "killed-rank")
-def test_a_task_that_airflow_ends_while_it_resumes_finds_its_pod_and_result_again(outcome: Outcome) -> None:
+def test_a_task_that_airflow_ends_before_it_reads_the_result_finds_its_pod_and_result_again(outcome: Outcome) -> None:
     """Its end deleted the pod, and with a rank's pod the whole gang, which cannot be made anew."""
     assert (outcome.state, outcome.tries) == ("success", 2)
     assert outcome.result == RESULT
@@ -447,12 +442,11 @@ def payload_of(outcome: Outcome) -> str | None:
 
 # The requests that the operator made of a real API server for one pod, without the reads of the pod itself, and of its
 # events: where the machine is busy, the pod has started before the operator waits for that.
-SYNC = ["list pods", "create pods", "list pods", "get log", "delete pods"]
-DEFERRED = ["list pods", "create pods", "get log", "delete pods"]
+RECORDED = ["create pods", "get log", "delete pods"]
 
 
-@pytest.mark.parametrize(("outcome", "recorded"), [("ok", SYNC), ("deferred-ok", DEFERRED)], indirect=["outcome"])
-def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome, recorded: list[str]) -> None:
+@of("ok", "deferred-ok")
+def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome) -> None:
     if not outcome.requests:
         pytest.skip("only the stand-in tells which requests it saw")
     made = []
@@ -463,5 +457,5 @@ def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome, recor
         if what != "events" and request != "get pods" and not (request == "get log" and request in made):
             made.append(request)
 
-    assert made == recorded
+    assert made == RECORDED
     assert all(entry["code"] < 300 for entry in outcome.requests)

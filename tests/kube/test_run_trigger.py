@@ -5,7 +5,6 @@ with the pod as it is. It runs here by itself, against the stand-in, as the trig
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,18 +19,15 @@ from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, IN_VAIN, WRITE, give_a_run
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import bounded_pod_manager, pod_listing, pod_trigger, run_trigger
-from trainbench.orchestration.run_operator import NOT_MADE
+from trainbench.orchestration import kubernetes_operator, pod_reads, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
+from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
-from trainbench.results.artefacts import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_REAL, reason="its faults need the stand-in")]
 OPTIONS = {
     "kubernetes_conn_id": "kubernetes_default",
     "do_xcom_push": False,
-    "get_logs": True,
-    "on_finish_action": "delete_pod",
     **{name: FAST[name] for name in ("schedule_timeout_seconds", "startup_timeout_seconds")},
     "termination_grace_period": 1,
 }
@@ -43,7 +39,6 @@ class Triggers:
 
     def __init__(self, cluster: Any, store: str) -> None:
         self.cluster = cluster
-        self.results: dict[str, Any] = {}
         self.runs: dict[str, RunSpec] = {}
         self.store = store
         self.limits: dict[str, Any] = {}
@@ -57,9 +52,9 @@ class Triggers:
         base = made["spec"]["containers"][0]
         base["env"] = list(env)
         self.runs[name] = give_a_run(base, name)
-        trigger = RunTrigger(made, OPTIONS | self.limits, self.store, time.time() + 600)
+        trigger = RunTrigger(made, OPTIONS | self.limits, self.store)
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
-            dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number
+            dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number, max_tries=0, id=try_number
         )
         return trigger
 
@@ -86,19 +81,12 @@ def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tm
     cluster.nodes(1)
     rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
-    monkeypatch.setattr(pod_listing, "REFRESH_S", 0.3)
-    monkeypatch.setattr(run_trigger, "REFRESH_S", 0.3)
-    monkeypatch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
+    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
+    monkeypatch.setattr(pod_reads, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 0.0)  # each test has rights of its own
-    monkeypatch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 600.0)
-    made = Triggers(cluster, str(tmp_path / "store"))
-
-    def push(**xcom: Any) -> None:
-        made.results[xcom["task_id"]] = xcom["value"]
-
-    monkeypatch.setattr(run_trigger, "XCom", SimpleNamespace(set=push))
-    return made
+    monkeypatch.setattr(time_limits, "LOG_SILENCE_S", 600.0)
+    return Triggers(cluster, str(tmp_path / "store"))
 
 
 def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
@@ -110,16 +98,13 @@ def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
                "evicted": "exec sleep 100", "cut": f"{WRITE} | cut -c-60"}  # fmt: skip
     events = dict(zip(scripts, triggers.run(*(triggers.trigger(*case) for case in scripts.items())), strict=True))
 
-    assert {name for name, event in events.items() if type(event).__name__ == "TaskSuccessEvent"} == {
-        "good",
-        "also-good",
-    }
-    assert triggers.results.keys() == {"good", "also-good"}
-    for name, handed_over in triggers.results.items():
+    good = {name for name, event in events.items() if type(event).__name__ == "TaskSuccessEvent"}
+    assert good == {"good", "also-good"}
+    for name in good:
+        handed_over = events[name].xcoms["return_value"]
         assert parse_result(Path(handed_over["address"]).read_bytes()).spec == triggers.runs[name]
-    assert events["refused"].payload == {"status": NOT_MADE}
-    assert {name: events[name].payload["status"] for name in ("failed", "silent", "cut", "evicted")} == {
-        "failed": "failed", "silent": "success", "cut": "success", "evicted": "failed",
+    assert {name for name, event in events.items() if name not in good and event.payload["is_made"]} == {
+        "failed", "silent", "cut", "evicted",
     }  # fmt: skip
     assert triggers.left() == ["cut", "evicted", "failed", "silent"]
 
@@ -131,9 +116,8 @@ def test_all_pods_are_watched_by_one_list(triggers: Triggers) -> None:
     uris = [entry["uri"] for entry in triggers.cluster.requests() if entry["verb"] in ("get", "list")]
     assert [uri for uri in uris if "labelSelector" in uri and "task_id" not in uri and "/pods?" in uri]
     for name in names:
-        own = [uri for uri in uris if f"/pods/case-{name}-" in uri]
-        before_its_log = own[: next(place for place, uri in enumerate(own) if "/log" in uri)]
-        assert len(before_its_log) == 1, "a pod is read when it is collected, not while it runs"
+        (own,) = [uri for uri in uris if f"/pods/case-{name}-" in uri]
+        assert "/log" in own
 
 
 def test_a_triggerer_that_starts_again_finds_the_pod(triggers: Triggers) -> None:
@@ -174,49 +158,8 @@ def test_a_pod_that_finds_no_place_is_left_to_a_worker_after_the_waiting_time(tr
     triggers.limits = IN_VAIN
     (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
 
-    assert event.payload["status"] == "timeout"
+    assert event.payload["waited_s"]["queued"] >= IN_VAIN["schedule_timeout_seconds"]
     assert triggers.left() == ["placeless"]
-
-
-def test_without_the_right_to_list_each_pod_is_looked_at_by_itself(triggers: Triggers) -> None:
-    triggers.cluster.fault(method="GET", path="/pods\\?.*limit=", code=500, n=0)
-    (event,) = triggers.run(triggers.trigger("alone"))
-
-    assert event.payload["status"] == "success"
-    assert triggers.left() == ["alone"]
-
-
-@pytest.mark.parametrize("is_gone", [False, True], ids=["the pod is there", "the pod is gone"])
-def test_a_result_that_airflow_did_not_take_is_read_from_the_store(
-    triggers: Triggers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_gone: bool
-) -> None:
-    """The trigger stored it, then Airflow's API failed."""
-
-    def refuse(**_: Any) -> None:
-        raise RuntimeError("Airflow's API does not answer")
-
-    monkeypatch.setattr(run_trigger, "XCom", SimpleNamespace(set=refuse))
-    trigger = triggers.trigger("stored", f"sleep 1; {WRITE}")
-
-    (event,) = triggers.run(trigger)
-    worker = trigger._operator
-    name_the_pod(triggers, "stored", trigger.pod_name)
-    if is_gone:
-        worker.client.delete_namespaced_pod(trigger.pod_name, trigger.pod_namespace, grace_period_seconds=0)
-    pushed: dict[str, Any] = {}
-    trigger.task_instance.xcom_push = lambda key, value: pushed.update({key: value})  # type: ignore[union-attr]
-    worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
-
-    assert event.payload["status"] == "success"
-    assert parse_result(Path(pushed["return_value"]["address"]).read_bytes()).spec == triggers.runs["stored"]
-
-
-def name_the_pod(triggers: Triggers, run: str, pod_name: str) -> None:
-    """As the benchmark program would have: the scripts of these pods print what was made before they had a name."""
-    store, identity = open_store(triggers.store), triggers.runs[run].identity
-    stored = parse_result(store.read_result_file(identity.campaign_id, identity.run_id))
-    assert stored.context is not None
-    store.write_result(stored.model_copy(update={"context": stored.context.model_copy(update={"pod": pod_name})}))
 
 
 FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
@@ -237,6 +180,7 @@ def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
     (event,) = triggers.run(trigger)
     if type(event).__name__ != "TaskSuccessEvent":
         trigger.task_instance.xcom_push = lambda **_: None  # type: ignore[union-attr]
+        assert trigger._operator is not None
         with pytest.raises(AirflowFailException):
             trigger._operator.trigger_reentry({"ti": trigger.task_instance}, event.payload)
 

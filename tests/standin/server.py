@@ -190,10 +190,11 @@ class Server:
             items = [item for item in self.cluster.store.all(call.resource, call.namespace) if match(item)]
         else:
             items = [self.cluster.store.get(call.resource, call.namespace, call.name)]
-        uid = (options.get("preconditions") or {}).get("uid")
-        for item in items:
-            if uid and uid != item["metadata"]["uid"]:
-                raise failure(409, f"the UID in the precondition ({uid}) does not match the UID in record")
+        preconditions = options.get("preconditions") or {}
+        for name, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wanted = preconditions.get(name)
+            if wanted and any(wanted != item["metadata"][name] for item in items):
+                raise failure(409, f"the {title} in the precondition ({wanted}) does not match the {title} in record")
         grace = request.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         for item in items if request.query.get("dryRun") != "All" else []:
             if call.resource == "pods":

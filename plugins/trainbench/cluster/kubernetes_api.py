@@ -64,13 +64,9 @@ NEEDED = (
     Permission(verb="create", resource="pods", purpose="start a benchmark"),
     Permission(verb="get", resource="pods", purpose="follow a pod"),
     Permission(verb="list", resource="pods", purpose="find a pod again after a restart, and leaked ones"),
-    Permission(verb="watch", resource="pods", purpose="follow changes without polling", is_required=False),
-    Permission(verb="patch", resource="pods", purpose="mark a pod as read"),
     Permission(verb="delete", resource="pods", purpose="remove a pod that has ended or leaked"),
-    Permission(verb="deletecollection", resource="pods", purpose="end all pods of a gang at once"),
     Permission(verb="get", resource="pods", subresource="log", purpose="read a pod's result and show its log"),
     Permission(verb="list", resource="events", purpose="say why a pod does not start"),
-    Permission(verb="watch", resource="events", purpose="say it without polling", is_required=False),
     Permission(verb="get", resource="services", purpose="check the gangs' Service", is_required=False),
     Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="find the GPU nodes"),
 )

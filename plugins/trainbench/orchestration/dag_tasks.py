@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
@@ -82,16 +83,17 @@ def _release(label: str, value: str) -> None:
     if settings.launcher is not Launcher.LOCAL:
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
+        from trainbench.orchestration.kept_results import collect
         from trainbench.orchestration.pod_deletion import delete_pods
-        from trainbench.orchestration.rescue import rescue
         from trainbench.results.artefacts import open_store
 
         client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
         store = open_store(settings.store)
 
-        def keep_result(pod: Any) -> None:
-            if address := rescue(client, store, pod):
-                log(f"stored the result of {pod.metadata.name} as {address}")
+        def keep_result(pod: Mapping[str, Any]) -> None:
+            name = pod["metadata"]["name"]
+            if left := collect(client, store, pod, name, settings.namespace, getLogger(__name__)).arrival:
+                log(f"the result of {name} is stored as {left.address}")
 
         labels = installation_labels(settings) | {label: value}
         deleted = delete_pods(client, settings.namespace, labels, before=keep_result)

@@ -1,356 +1,382 @@
-"""The Airflow operator that runs a Pod manifest on the cluster, reports the cause of a failure, and removes the pod."""
+"""The Airflow operator that runs a Pod manifest on the cluster, stores its result, says why it failed, and removes it.
+
+One generator, `steps`, makes the pod, waits for its program's end and stores its result. A worker runs it in a loop
+(`to_its_end`), the triggerer in threads (`run_trigger`). Whoever runs it, only a worker says how the task ended.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from typing import Any, NoReturn
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import Any, NoReturn, TypeVar
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
-from airflow.providers.cncf.kubernetes.utils.container import container_is_succeeded
 from airflow.sdk import Context
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-    AirflowTaskTimeout,
-    TaskDeferred,
-)
-from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
-from trainbench.orchestration.api_errors import UNREACHABLE, answer, http_status_of
-from trainbench.orchestration.bounded_pod_manager import BoundedPodManager, end_silent_requests
-from trainbench.orchestration.kept_results import keep_log
-from trainbench.orchestration.pod_deletion import delete_pods
-from trainbench.orchestration.pod_reads import follow_log, read_events, read_log, read_node, read_pod
-from trainbench.orchestration.pod_trigger import BenchPodTrigger
-from trainbench.planning.nodes import not_ready_s
-from trainbench.pods.manifests import GANG, RENDEZVOUS, node_of
-from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
-from trainbench.pods.pod_log import MAX_LINE, LogTail
-from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
-from trainbench.results.arrivals import Arrival, arrived_of_pod, store_arrival
-from trainbench.results.artefacts import open_store
+from trainbench.orchestration.kept_results import Left, collect
+from trainbench.orchestration.pod_deletion import delete_pod, delete_pods
+from trainbench.orchestration.pod_reads import (
+    REFRESH_S,
+    UNREACHABLE,
+    Pod,
+    PodListing,
+    answer,
+    is_outage,
+    list_pods,
+    read_events,
+    read_node,
+    read_pod,
+    status_of,
+    timeouts,
+)
+from trainbench.pods import time_limits
+from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
+from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
+from trainbench.pods.pod_stage import Stage, stage_of
+from trainbench.pods.time_limits import GRACE_S, has_ended
+from trainbench.results.arrivals import arrived_of_pod
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
-# Requests for a log that the node does not serve go on for as long as `release` waits for an API server.
-RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
+T = TypeVar("T")
+Steps = Generator[float, None, T]  # yields the seconds until the next step
+NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
+STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
-# A pod of a gang is never made anew, but after a failure of the API alone it still runs and can be reattached.
-REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
+NAME_CHARS, HASH_CHARS = 63, 8
+OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
+# A pod of a gang is never made anew, but after a failure of the API or the store it is still there for the next try.
+REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
-
-
-def log_line(container: str, line: str) -> str:
-    """A line of the pod's log for the task's log."""
-    return f"[{container}] {line[:MAX_LINE]}"
+# How requests and the store fail; Airflow's own timeout ends what waits longer than it should.
+FAILURES = (ApiException, HTTPError, StoreError, AirflowTaskTimeout)
 
 
 class BenchPodOperator(KubernetesPodOperator):
-    """`KubernetesPodOperator`, with six differences.
+    """Of the provider's operator it uses the connection and the request that it builds from the manifest.
 
-    - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
-    - The pod's end is pushed as XCom `pod_end`. Only failures that a new pod may cure are retried; a node that is not
-      free skips the task, which then counts for no verdict.
-    - A pod that was made although its creation returned an error is reattached, not leaked.
     - The result is read from the pod's log into the store before the pod is deleted; Airflow gets its address. A pod
       whose result cannot be read or stored stays for the next try, and at last for `release`.
+    - An API server that is away is waited for, for OUTAGE_S. The name of the pod is that of the task's try, so that a
+      repeated creation finds its own pod.
+    - The pod's end is pushed as XCom `pod_end`. Only failures that a new pod may cure are retried; a node that is not
+      free skips the task, which then counts for no verdict.
     - When a pod of a gang fails, the rest of the gang is deleted, because it would wait for its peer.
     - It ends in bounded time (`time_limits`) when the node is dead, and names a pod that it could not remove.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.arrival: Arrival | None = None
-        self._missing = ABSENT  # what the reader of results missed in the log
-        self._pod_name: str | None = None
-        self._is_resumed = self._is_making = False
-        self._last_seen: Mapping[str, Any] | None = None
-        self.store: str | None = None  # address of the store of results; None: the settings'
-        self.result_wait_s = RESULT_WAIT_S
-        self.log_formatter = self.log_formatter or log_line
-        deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
-        if deadline_s is not None:
-            limit_s = task_limit_s(self.schedule_timeout_seconds, self.startup_timeout_seconds, deadline_s)
-            self.execution_timeout = timedelta(seconds=limit_s)
+    def __init__(self, *, store: str | None = None, **kwargs: Any) -> None:
+        """`store`: address of the store of results; None: the settings'."""
+        super().__init__(**kwargs, random_name_suffix=False)
+        self._store_address = store
+        self._grace_s = GRACE_S if self.termination_grace_period is None else self.termination_grace_period
+        self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
+        self.pod_name = ""
+        self.is_made = False
+        self.waited_s: Counter[str] = Counter()  # by stage of the pod
+        self.left = Left(None)
+        self._seen: Pod | None = None  # the pod as it was last seen
+        self._is_gone = False
+        self._end: PodEnd | None = None
+        self._is_resumed = False
 
-    def execute(self, context: Context) -> Any:
+    def execute(self, context: Context) -> None:
+        self.to_its_end(context)
+
+    def to_its_end(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
+        """Run the pod in this process. `event`: of a trigger that did not see it end well; empty: it made none."""
+        failure: BaseException | None = None
+        self._is_resumed = event is not None
+        if event:
+            self.pod_name, self.is_made, self._seen = event["pod"], event["is_made"], event["seen"]
+            self.waited_s.update(event["waited_s"])
         try:
-            super().execute(context)
-            self._hand_over(context, self._require())
-        except TaskDeferred:
-            raise
-        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            self._concluded(context, error)
+            for pause_s in self.steps(context):
+                time.sleep(pause_s)
+        except FAILURES as error:
+            failure = error
+        if failure is None and self.has_succeeded:
+            context["ti"].xcom_push(key="return_value", value=self.handed_over)
+            self.remove()
+        else:
+            self._conclude(context, failure)
 
-    def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        self._pod_name, self._is_resumed = event["name"], True
-        try:
-            self._leave_a_late_pod(event)
-            super().trigger_reentry(context, event)
-            self._hand_over(context, self._require())
-        except TaskDeferred:
-            raise
-        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError, StoreError) as error:
-            self._concluded(context, error)
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the program ended well and its result is stored."""
+        if self.left.arrival is None or self.left.arrival.failure:
+            return False
+        return self._seen is None or self._is_gone or _exit_code(self._seen, self.base_container_name) == 0
 
-    def defer(self, *, trigger: Any, **options: Any) -> NoReturn:
-        if isinstance(trigger, KubernetesPodTrigger):
-            trigger = BenchPodTrigger.like(trigger)
-        super().defer(trigger=trigger, **options)
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What another process needs to go on: the `event` of `to_its_end`."""
+        return {"pod": self.pod_name, "is_made": self.is_made, "seen": self._seen, "waited_s": dict(self.waited_s)}
 
-    def _leave_a_late_pod(self, event: Mapping[str, Any]) -> None:
-        """Raise AirflowException for a pod that runs beyond its time limit: the provider's operator would follow its
-        log without end.
+    @property
+    def handed_over(self) -> Mapping[str, Any] | None:
+        """What Airflow's database holds of the result."""
+        return self.left.arrival.for_xcom if self.left.arrival else None
+
+    def steps(self, context: Context, concludes: bool = True) -> Steps[None]:
+        """Make the pod, wait until its program has ended, store what it left. Without `concludes`, a pod that has
+        waited too long is left as it is. Raises FAILURES where it is not known what the pod holds.
         """
-        if event["status"] != "timeout":
+        self._is_gone, self._end = False, None
+        if not self.is_made:
+            yield from self._make(context)
+        if self._end is not None or self.left.arrival is not None:
             return
-        seen = self._look(event["name"], event["namespace"])
-        if seen and seen["status"].get("phase") == "Running" and not has_ended(seen, self.base_container_name):
-            self._last_seen = seen
-            raise AirflowException(event["message"])
+        yield from self._wait(concludes)
+        if self._is_gone or (self._seen and has_ended(self._seen, self.base_container_name)):
+            yield from self._collect()
 
-    def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
-        self._pod_name = pod_request_obj.metadata.name
-        self._refuse_dead_node()
-        if self._has_peers and context["ti"].try_number > 1:
-            return self._reattached_pod(pod_request_obj, context)
-        self._is_making = True
+    def _make(self, context: Context) -> Steps[None]:
+        """Make the pod, unless one of an earlier try is still there, or `self._end` says why none can be made."""
+        request = self.build_pod_request_obj(context)
+        ti, labels = context["ti"], request.metadata.labels
+        if ti.try_number > 1:
+            selector = ",".join(f"{name}={labels[name]}" for name in (*OF_TASK, INSTANCE) if name in labels)
+            pods = yield from self._asked(lambda: list(list_pods(self._api, self._namespace, selector)))
+            there = [pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            if there:
+                self.pod_name = max(there, key=lambda metadata: metadata["creationTimestamp"])["name"]
+                self.is_made = True
+                return
+            if self._has_peers:
+                raise AirflowFailException(
+                    "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
+                    "else run the gang again"
+                )
+        node = read_node(self._api, node_of(self.manifest))
+        self._end = unplaceable(node, datetime.now(UTC))
+        if self._end is not None:
+            return
+        digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
+        request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
+        self.pod_name = request.metadata.name
+        if arrival := arrived_of_pod(self._store, self.manifest, self.pod_name):
+            self.left, self.is_made = Left(arrival), True  # by a triggerer that was ended before it could say so
+            return
+        yield from self._asked(lambda: self._create(request))
+        self.is_made = True
+        self.log.info("Made pod %s", self.pod_name)
+
+    def _create(self, request: V1Pod) -> None:
+        """Create the pod, unless a request without an answer did."""
         try:
-            pod = super().get_or_create_pod(pod_request_obj, context)
-            self._pod_name = pod.metadata.name  # a pod of an earlier try has another name
-            return pod
+            self._api.create_namespaced_pod(self._namespace, request, _request_timeout=timeouts())
         except ApiException as error:
-            # The name has a random suffix: if it exists, it is the pod whose creation got no answer.
-            if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
-                return pod
-            raise
-        finally:
-            self._is_making = False
+            if error.status != 409:
+                raise
+            if read_pod(self._api, request.metadata.name, self._namespace) is None:  # a conflict about its quota
+                raise ApiException(status=UNREACHABLE, reason=answer(error)) from None
 
-    def process_pod_deletion(self, pod: V1Pod, *, reraise: bool = True) -> bool:
-        """Keep the pod of an earlier try that has ended: the provider's operator would make a new one, but its result
-        has not been read.
-        """
-        return False if self._is_making else bool(super().process_pod_deletion(pod, reraise=reraise))
+    def _wait(self, concludes: bool) -> Steps[None]:
+        """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start."""
+        began_at = looked_at = time.monotonic()
+        node_seen_at = -float("inf") if self._is_resumed else began_at
+        before = None
+        start_s = self.startup_timeout_seconds
+        limits = {
+            Stage.QUEUED: self.schedule_timeout_seconds, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s),
+        }  # fmt: skip
+        while True:
+            listed = yield from self._asked(lambda: self.listing.look(self._api))
+            now, seen = time.monotonic(), listed.pods.get(self.pod_name)
+            if seen is None and listed.at > began_at:
+                self._is_gone = True
+                return
+            stage = None if seen is None else stage_of(seen, self.base_container_name, datetime.now(UTC))
+            self._seen = seen or self._seen
+            if stage is Stage.OVER:
+                return
+            if (
+                stage is not None
+                and stage is before
+                and not (stage is Stage.QUEUED and self._is_behind_own(listed.pods))
+            ):
+                self.waited_s[stage] += min(now - looked_at, 2 * REFRESH_S)  # type: ignore[assignment]  # not an outage
+            before, looked_at = stage, now
+            if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
+                node_seen_at = now
+                self._end = unplaceable(read_node(self._api, node_of(self.manifest)), datetime.now(UTC))
+            if self._end is not None or (stage in limits and self.waited_s[stage] >= limits[stage]):
+                if not concludes or (yield from self._asked(partial(self._is_taken_back, seen))):
+                    return
+                self._end = None  # it was placed or started at the last moment
+            yield REFRESH_S
 
-    def _refuse_dead_node(self) -> None:
-        """Raise AirflowException for a dead node: this pod and, in a study, all later ones would wait for it."""
-        node = self._node()
-        silent_s = not_ready_s(node, datetime.now(UTC)) if node else None
-        if silent_s is not None and silent_s > DEAD_AFTER_S:
-            raise AirflowException(f"no pod was made: its node has not been ready for {silent_s:.0f} s")
+    def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
+        """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""
+        node = self.manifest["metadata"]["labels"].get(NODE)
+        return node is not None and any(
+            name != self.pod_name
+            and pod["metadata"]["labels"].get(NODE) == node
+            and stage_of(pod, self.base_container_name, datetime.now(UTC))
+            in (Stage.STARTING, Stage.STUCK, Stage.RUNNING, Stage.LEAVING)
+            for name, pod in pods.items()
+        )
 
-    @property
-    def _has_peers(self) -> bool:
-        return RENDEZVOUS in self._metadata["labels"]
+    def _is_taken_back(self, seen: Pod | None) -> bool:
+        """Delete the pod as it was seen; False: it has changed, and may have been placed."""
+        return delete_pod(self._api, self.pod_name, self._namespace, self._grace_s, seen)
 
-    @property
-    def _metadata(self) -> Mapping[str, Any]:
-        metadata: Mapping[str, Any] = (self.pod_template_dict or {})["metadata"]
-        return metadata
-
-    def _reattached_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
-        """The existing pod of a gang's task that Airflow lost. A new pod could not join the gang."""
-        pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
-        if pod is None:
-            raise AirflowFailException(
-                "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; else "
-                "run the gang again"
-            )
-        return pod
-
-    def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
-        if remote_pod is not None and self._last_seen is None:
-            self._last_seen = read_pod(
-                self.client, remote_pod.metadata.name, remote_pod.metadata.namespace
-            )  # before deletion
-        if self._last_seen and has_ended(self._last_seen, self.base_container_name):
-            self._keep_what_it_left(remote_pod)
-        # By the program, not by the pod's phase: a container that a webhook of the cluster added may still run.
-        if remote_pod is not None and not self._killed and container_is_succeeded(remote_pod, self.base_container_name):
-            self.process_pod_deletion(remote_pod, reraise=False)
-            return
-        super().cleanup(pod, remote_pod, xcom_result, context)
-
-    @cached_property
-    def client(self) -> Any:
-        client = super().client
-        end_silent_requests(client)
-        return client
-
-    @cached_property
-    def pod_manager(self) -> BoundedPodManager:
-        return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
-
-    def collect(self, name: str, namespace: str) -> tuple[V1Pod, Arrival]:
-        """The pod that ended well and its stored result, for the trigger; copies the pod's log into the task's. The pod
-        stays, and no cause is determined.
-        """
-        pod = self.hook.get_pod(name, namespace)
-        self._pod_name = name
-        self._keep_what_it_left(pod, lambda line: self.log.info("%s", log_line(self.base_container_name, line)))
-        return pod, self._require()
-
-    def _keep_what_it_left(self, pod: V1Pod, on_line: Callable[[str], None] = lambda _: None) -> None:
-        """Store the log and the result of a pod whose program has ended. Raises ApiException, HTTPError and StoreError
-        where it is not known whether there is a result, or it is not stored: the pod has to stay.
-        """
-        tail = LogTail()
-
-        def add(line: str) -> None:
-            tail.add(line)
-            on_line(line)
-
-        reader = self._patiently(lambda: read_log(self.client, pod, self.base_container_name, add), pod)
-        keep_log(self.pod_template_dict, tail.text, self.log, self.store)
-        try:
-            text = reader.text()
-        except ResultLinesError as error:
-            self._missing = str(error)
-            return
-        store = open_store(self.store or read_settings().store)
-        self.arrival = store_arrival(store, self.pod_template_dict or {}, text, datetime.now(UTC))
-
-    def _patiently(self, read: Callable[[], ResultReader], pod: V1Pod) -> ResultReader:
-        """Repeat a read that the API server or the node does not serve."""
-        gives_up_at = time.monotonic() + self.result_wait_s
+    def _collect(self) -> Steps[None]:
+        """Store what the pod left. A node that serves no log is asked again for as long as the pod is there."""
+        first = time.monotonic()
         while True:
             try:
-                return read()
+                self.left = collect(self._api, self._store, self.manifest, self.pod_name, self._namespace, self.log)
+                break
             except (ApiException, HTTPError) as error:
-                is_final = isinstance(error, ApiException) and 0 < int(error.status or 0) < 500
-                if is_final or time.monotonic() > gives_up_at or self._is_late(pod):
+                if not is_outage(error) or time.monotonic() - first > time_limits.OUTAGE_S:
                     raise
-                self.log.warning("The pod's log is not served (%s): the request is repeated", error)
-            time.sleep(RESULT_PAUSE_S)
+                self.log.warning("The log of %s is not served, it is read again: %s", self.pod_name, answer(error))
+            yield REFRESH_S
+        for line in self.left.log.splitlines():
+            self.log.info("[%s] %s", self.base_container_name, line)
 
-    def _is_late(self, pod: V1Pod) -> bool:
-        """Whether a working node would have ended the pod by now."""
-        with suppress(HTTPError):
-            seen = self._look(pod.metadata.name, pod.metadata.namespace)
-            return seen is not None and is_late(due_of(seen), datetime.now(UTC))
-        return False
+    def _asked(self, request: Callable[[], T]) -> Steps[T]:
+        """The answer of a request, which is repeated while the API server is away."""
+        silent_since = time.monotonic()
+        while True:
+            try:
+                return request()
+            except (ApiException, HTTPError) as error:
+                if not is_outage(error) or time.monotonic() - silent_since > time_limits.OUTAGE_S:
+                    raise
+                self.log.warning("The API server does not answer, it is asked again: %s", answer(error))
+            yield REFRESH_S
 
-    def _write_logs(  # type: ignore[override]  # it is decorated there
-        self, pod: V1Pod, follow: bool = False, since_time: datetime | str | None = None
-    ) -> None:
-        """Copies the pod's log into the log of a resumed task."""
-        since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
-        for line in follow_log(self.client, pod, self.base_container_name, follow, since):
-            self.log.info("%s", log_line(self.base_container_name, line))
-
-    def on_kill(self) -> None:
-        """Keep the pod of a task that has just been resumed: Airflow ends it where its scheduler took the report of the
-        deferral for the task's end, and the next try needs pod and gang. In all other cases `release` deletes them.
-        """
-        if self._is_resumed:
-            self._killed = True  # for the provider: no clean-up
-            self.log.warning("Airflow ended this task while its result was read: the pod stays for the next try")
-            return
-        super().on_kill()
-        self._end_gang(wait_s=0)
-
-    def _look(self, name: str, namespace: str) -> Mapping[str, Any] | None:
-        return read_pod(self.client, name, namespace)
-
-    def _events(self) -> tuple[tuple[str, str], ...]:
-        return read_events(self.client, self._pod_name, self._metadata["namespace"]) if self._pod_name else ()
-
-    def _node(self) -> Mapping[str, Any] | None:
-        """The pod's node; None where it is gone or may not be read."""
-        name = node_of(self.pod_template_dict or {})
-        return read_node(self.client, name) if name else None
-
-    def _require(self) -> Arrival:
-        """The stored result. Raises AirflowException where there is none."""
-        if self.arrival is None and self._pod_name:  # the pod may be gone, its result stored by an earlier task
-            store = open_store(self.store or read_settings().store)
-            self.arrival = arrived_of_pod(store, self.pod_template_dict or {}, self._pod_name)
-        if self.arrival is None:
-            raise AirflowException("the pod ended without a result, or vanished before it could be read")
-        if self.arrival.failure:
-            raise AirflowException(self.arrival.failure)
-        return self.arrival
-
-    def _hand_over(self, context: Context, arrival: Arrival) -> None:
-        context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
-
-    def _concluded(self, context: Context, error: BaseException) -> None:
-        """End as success where the program ended well for all that: its pod was placed at the last moment of the queue
-        time. Else raise the cause.
-        """
-        if self.arrival and not self.arrival.failure and self._last_seen and self._has_succeeded(self._last_seen):
-            self._hand_over(context, self.arrival)
-            return
-        self._conclude(context, error)
-
-    def _has_succeeded(self, seen: Mapping[str, Any]) -> bool:
-        statuses = seen["status"].get("containerStatuses") or ()
-        base: Mapping[str, Any] = next((own for own in statuses if own["name"] == self.base_container_name), {})
-        return bool(base.get("state", {}).get("terminated", {}).get("exitCode") == 0)
-
-    def _conclude(self, context: Context, error: BaseException) -> NoReturn:
+    def _conclude(self, context: Context, failure: BaseException | None) -> NoReturn:
         """Raise the cause as the task's end, and hand over the address of what a failed pod left."""
-        if isinstance(error, AirflowFailException | AirflowSkipException):
-            raise error  # already determined: execute called trigger_reentry
-        if self._killed:
-            raise AirflowException("Airflow ended this task: the next try, if there is one, finds its pod") from error
-        cause = answer(error) if isinstance(error, ApiException) else str(error)
-        http_status = UNREACHABLE if isinstance(error, HTTPError) else http_status_of(error)
-        events = () if self._last_seen else self._events()
-        base, now = self.base_container_name, datetime.now(UTC)
-        end = pod_end(self._last_seen, base, cause, http_status, events, self._node(), now)
-        if end.kind is EndKind.NODE_LOST:
-            end = self._leave_behind(end)
-        if isinstance(error, StoreError):
-            end = PodEnd(kind=EndKind.NOT_STORED, message=f"its result is still in the pod: {error}")
-        end = end.told(self._missing).model_copy(update={"pod": self._pod_name})
-        if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
-            raise AirflowException(end.message) from error
-        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
-        if self.arrival:
-            self._hand_over(context, self.arrival)
-        if self.arrival and end.kind is EndKind.NO_RESULT:
-            raise AirflowFailException(self.arrival.failure or end.message) from error
-        context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
-        if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
-            raise AirflowSkipException(end.message) from error
-        if end.is_infrastructure and not self._has_peers:
-            raise AirflowException(end.message) from error
-        raise AirflowFailException(end.message) from error
-
-    def _leave_behind(self, end: PodEnd) -> PodEnd:
-        """Request the pod's deletion, and name the pod where that fails. Never by force: that would remove only the
-        object, the last sign of a program that may still hold the GPUs.
-        """
-        namespace = self._metadata["namespace"]
-        with suppress(ApiException, HTTPError):
-            self.client.delete_namespaced_pod(
-                self._pod_name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+        ti, arrival, end = context["ti"], self.left.arrival, self._cause(failure)
+        if failure is None:  # else it is not known what the pod holds
+            self.remove()
+        if end.kind is EndKind.NODE_LOST and self._stays():
+            left = (
+                f"pod {self.pod_name} could not be removed and its program may still run there: it goes when the node "
+                "answers again, or when its Node object is deleted"
             )
-        if self._pod_name is None or self._look(self._pod_name, namespace) is None:
-            return end
-        left = (
-            f"pod {self._pod_name} could not be removed and its program may still run there: it goes when the node "
-            "answers again, or when its Node object is deleted"
-        )
-        return end.model_copy(update={"message": f"{end.message}; {left}"})
+            end = end.model_copy(update={"message": f"{end.message}; {left}"})
+        end = end.told(self.left.missing).model_copy(update={"pod": self.pod_name if self.is_made else None})
+        if self._has_peers and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
+            raise AirflowException(end.message) from failure
+        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
+        if arrival:
+            ti.xcom_push(key="return_value", value=arrival.for_xcom)
+            if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED):
+                raise AirflowFailException(arrival.failure or end.message) from failure
+        ti.xcom_push(key=END, value=end.model_dump(mode="json"))
+        if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
+            raise AirflowSkipException(end.message) from failure
+        if end.is_infrastructure and not self._has_peers:
+            raise AirflowException(end.message) from failure
+        raise AirflowFailException(end.message) from failure
+
+    def _cause(self, failure: BaseException | None) -> PodEnd:
+        if isinstance(failure, StoreError):
+            where = "its result is still in the pod" if self.is_made else "no pod was made"
+            return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
+        if self._end is not None:
+            return self._end
+        seen, now = self._seen, None if self._is_gone else datetime.now(UTC)
+        status = status_of(failure) if isinstance(failure, ApiException | HTTPError) else None
+        said = answer(failure) if failure else f"it waited for {max(self.waited_s.values(), default=0):.0f} s"
+        if self._is_gone:  # what it last showed still says why, where it was displaced
+            seen = seen if seen and _is_displaced(seen) else None
+        events = read_events(self._api, self.pod_name, self._namespace) if self.is_made and seen is None else ()
+        node = read_node(self._api, node_of(self.manifest))
+        end = pod_end(seen, self.base_container_name, said, status, events, node, now)
+        if isinstance(failure, ApiException | HTTPError) and is_outage(failure) and end.kind is not EndKind.NODE_LOST:
+            is_unread = seen is not None and has_ended(seen, self.base_container_name)
+            what = "its result could not be read, it is still in the pod" if is_unread else f"no answer ({status})"
+            return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
+        return end
+
+    def remove(self) -> None:
+        """Request the pod's deletion. Never by force: that would remove only the object, the last sign of a program
+        that may still hold the GPUs.
+        """
+        if not self.is_made:
+            return
+        try:
+            delete_pod(self._api, self.pod_name, self._namespace, self._grace_s)
+        except (ApiException, HTTPError) as error:
+            self.log.warning("Pod %s stays until the task `release`: %s", self.pod_name, answer(error))
+
+    def _stays(self) -> bool:
+        with suppress(ApiException, HTTPError):
+            return self.is_made and read_pod(self._api, self.pod_name, self._namespace) is not None
+        return True
 
     def _end_gang(self, wait_s: float) -> None:
         """Delete the gang's pods that still wait or run; their own tasks handle those that have ended."""
         if not self._has_peers:
             return
         time.sleep(wait_s)
-        gang = self._metadata["labels"][GANG]
+        gang = self.manifest["metadata"]["labels"][GANG]
         try:
-            delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
+            delete_pods(self._api, self._namespace, {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
-            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, answer(error))
+
+    def on_kill(self) -> None:
+        """Delete the pod of a task that somebody ended. It stays where its program has ended, whose result `release`
+        collects, and where the task has just been resumed: Airflow ends it where its scheduler took the report of the
+        deferral for the task's end, and the next try needs pod and gang.
+        """
+        if self._is_resumed or not self.pod_name:
+            return
+        with suppress(ApiException, HTTPError):
+            seen = read_pod(self._api, self.pod_name, self._namespace)
+            if seen is not None and not has_ended(seen, self.base_container_name):
+                delete_pod(self._api, self.pod_name, self._namespace, self._grace_s)
+        self._end_gang(wait_s=0)
+
+    @cached_property
+    def listing(self) -> PodListing:
+        """The campaign's pods on this pod's node; the triggerer lists the whole campaign, for all its tasks."""
+        labels = self.manifest["metadata"]["labels"]
+        own = {name: labels[name] for name in (CAMPAIGN, NODE) if name in labels}
+        return PodListing(self._namespace, ",".join(f"{name}={value}" for name, value in (own or labels).items()))
+
+    @property
+    def _store(self) -> Store:
+        return open_store(self._store_address or read_settings().store)
+
+    @property
+    def _api(self) -> Any:
+        return self.hook.core_v1_client
+
+    @property
+    def _namespace(self) -> str:
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def _has_peers(self) -> bool:
+        return RENDEZVOUS in self.manifest["metadata"]["labels"]
+
+
+def _exit_code(pod: Pod, container: str) -> int | None:
+    """None: the container has not ended."""
+    for status in pod["status"].get("containerStatuses") or ():
+        if status["name"] == container:
+            code: int | None = (status.get("state") or {}).get("terminated", {}).get("exitCode")
+            return code
+    return None
+
+
+def _is_displaced(pod: Pod) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)

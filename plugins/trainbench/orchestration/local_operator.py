@@ -1,11 +1,11 @@
-"""The Airflow operator that runs a Pod manifest on this machine: same interface as `KubernetesPodOperator`'s."""
+"""Runs a Pod manifest on this machine as an Airflow task: the local counterpart of `BenchPodOperator`."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from bench_image.contract.result_lines import ABSENT
@@ -17,24 +17,20 @@ from trainbench.pods.pod_log import MAX_LINE
 from trainbench.settings.environment import read_settings
 
 
-class LocalPodOperator(BaseOperator):
+class LocalPodTask:
     """Runs the pod, stores its result and returns the address as XCom, which a failed run's task pushes too."""
 
-    ui_color = "#d7f0e3"
-
-    def __init__(self, *, pod_template_dict: dict[str, Any], turns: MachineTurns | None = None, **kwargs: Any) -> None:
+    def __init__(self, manifest: dict[str, Any], log: Any, turns: MachineTurns | None = None) -> None:
         """`turns`: where the pod shares the machine with others."""
-        super().__init__(**kwargs)
-        self.pod_template_dict, self.turns = pod_template_dict, turns
-        self._pod: LocalPod | None = None
+        self._manifest, self._log = manifest, log
+        self._pod = LocalPod(manifest, read_settings().local_image, turns)
 
-    def execute(self, context: Context) -> Any:
+    def to_its_end(self, context: Context) -> Any:
         from trainbench.results.arrivals import store_arrival
         from trainbench.results.artefacts import open_store
 
-        self._pod = LocalPod(self.pod_template_dict, read_settings().local_image, self.turns)
-        outcome = self._pod.run(lambda line: self.log.info(line[:MAX_LINE]))
-        keep_log(self.pod_template_dict, outcome.log, self.log)
+        outcome = self._pod.run(lambda line: self._log.info(line[:MAX_LINE]))
+        keep_log(self._manifest, outcome.log, self._log)
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             if outcome.missing != ABSENT:
@@ -42,7 +38,7 @@ class LocalPodOperator(BaseOperator):
                 context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
             raise AirflowFailException(f"the pod left no result: {cause}: {outcome.missing}")
         store = open_store(read_settings().store)
-        arrival = store_arrival(store, self.pod_template_dict, outcome.result_text, datetime.now(UTC))
+        arrival = store_arrival(store, self._manifest, outcome.result_text, datetime.now(UTC))
         assert arrival is not None, "the manifest is ours"
         if arrival.failure or outcome.exit_code != 0:
             context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
@@ -50,5 +46,4 @@ class LocalPodOperator(BaseOperator):
         return arrival.for_xcom
 
     def on_kill(self) -> None:
-        if self._pod is not None:
-            self._pod.stop("the task was stopped")
+        self._pod.stop("the task was stopped")

@@ -38,11 +38,11 @@ def gang(task_id: str, settings: Settings) -> Any:
     """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
     a task that Airflow lost reattaches to its pod.
     """
-    from trainbench.orchestration.delegating_operator import DelegatingOperator
+    from trainbench.orchestration.run_operator import ManifestOperator
 
     if settings.launcher is Launcher.LOCAL:
-        return DelegatingOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, options={})
-    return DelegatingOperator.partial(
+        return ManifestOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, options={})
+    return ManifestOperator.partial(
         task_id=task_id,
         map_index_template=RANK_LABEL,
         options=_options(settings),
@@ -56,11 +56,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     return {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": False,  # the result is in the log
-        "get_logs": True,
-        "on_finish_action": "delete_pod",  # the task's log keeps the pod's log, events and container states
         "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,
-        "log_events_on_failure": True,
-        "log_pod_spec_on_failure": False,  # hundreds of lines, with every environment variable
     }

@@ -1,37 +1,85 @@
-"""The operator of one planned run: makes its manifest and hands it to the trigger, or to the launcher's own operator.
-
-A task whose pod succeeds needs Airflow's pod operator only in the triggerer.
+"""The operators of pods' tasks. They import neither Airflow's pod operator nor a Kubernetes client, which would take
+most of the time of each worker's process that reads the DAG: a task whose pod succeeds needs them in the triggerer.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from airflow.sdk import Context, get_current_context
+from airflow.sdk import BaseOperator, Context, get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from trainbench.orchestration.delegating_operator import DelegatingOperator
 from trainbench.orchestration.plan_tasks import owner
 from trainbench.orchestration.planned_runs import PlannedRun, own_run
+from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.manifests import manifest, pod_title
+from trainbench.pods.time_limits import task_limit_s
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
-TRIGGER = "trainbench.orchestration.run_trigger.RunTrigger"
-NOT_MADE = "not made"  # status of the event of a trigger that could not make its pod
-TIMEOUT_MARGIN_S = 60.0  # the trigger itself ends the try before Airflow does
+
+class ManifestOperator(BaseOperator):
+    """Runs the pod of `pod_template_dict`, a manifest, by the configured launcher."""
+
+    ui_color = "#d7f0e3"
+
+    def __init__(self, *, options: Mapping[str, Any], pod_template_dict: Any = None, **kwargs: Any) -> None:
+        """`options` are the Kubernetes pod operator's, empty for the local launcher."""
+        super().__init__(**kwargs)
+        self.options, self.pod_template_dict = dict(options), pod_template_dict
+        self._launched: Any = None
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        made: dict[str, Any] = self.pod_template_dict
+        return made
+
+    def pre_execute(self, context: Context) -> None:
+        if self.options:
+            queue_s, start_s = self.options["schedule_timeout_seconds"], self.options["startup_timeout_seconds"]
+            limit_s = task_limit_s(queue_s, start_s, self.pod["spec"]["activeDeadlineSeconds"])
+            self.execution_timeout = timedelta(seconds=limit_s)
+
+    def execute(self, context: Context) -> Any:
+        settings = read_settings()
+        if settings.launcher is Launcher.LOCAL:
+            from trainbench.orchestration.local_operator import LocalPodTask
+
+            self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
+            return self._launched.to_its_end(context)
+        if settings.deferrable:
+            trigger = RunTrigger(self.pod, self.options, settings.store)
+            self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
+        return self._on_cluster().to_its_end(context)
+
+    def trigger_reentry(self, context: Context, event: Mapping[str, Any]) -> None:
+        """Go on with a pod that did not end well in the trigger."""
+        self._on_cluster().to_its_end(context, event)
+
+    def on_kill(self) -> None:
+        if self._launched is not None:
+            self._launched.on_kill()
+
+    def turns(self, settings: Settings) -> MachineTurns | None:
+        """How the pod shares this machine with others; None: its task does not run beside other pods' tasks."""
+        return None
+
+    def _on_cluster(self) -> Any:
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+
+        self._launched = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
+        return self._launched
 
 
-class RunOperator(DelegatingOperator):
+class RunOperator(ManifestOperator):
     """Runs one planned run. Airflow's grid names each mapped task by its run's node, strategy and round."""
 
-    def __init__(self, *, block: int, place: int, planned_by: str, options: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *, block: int, place: int, planned_by: str, **kwargs: Any) -> None:
         """`block` and `place` number the runs."""
-        super().__init__(options=options, **kwargs)
+        super().__init__(**kwargs)
         self.block, self.place, self.planned_by = block, place, planned_by
 
     @cached_property
@@ -56,33 +104,3 @@ class RunOperator(DelegatingOperator):
         if self.planned is None:
             raise AirflowSkipException("the plan has no run for this task: the last of several blocks is not full")
         super().pre_execute(context)
-
-    def execute(self, context: Context) -> Any:
-        settings = read_settings()
-        if settings.launcher is Launcher.LOCAL or not settings.deferrable:
-            return super().execute(context)
-        arguments = {
-            "manifest": self.pod,
-            "options": self.options,
-            "store": settings.store,
-            "deadline": time.time() + self.limit_s,
-        }
-        timeout = timedelta(seconds=self.limit_s + TIMEOUT_MARGIN_S)
-        handed: Any = _Handed(arguments)
-        self.defer(trigger=handed, method_name="trigger_reentry", timeout=timeout)
-
-    def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        """Hand a run that did not succeed to the pod operator, which determines the cause."""
-        inner = self.delegate(read_settings())
-        return inner.execute(context) if event["status"] == NOT_MADE else inner.trigger_reentry(context, event)
-
-
-class _Handed(NamedTuple):
-    """What a task runner reads of a trigger: class path and arguments. `RunTrigger` itself would be imported into
-    each worker's process, with the Kubernetes client.
-    """
-
-    arguments: dict[str, Any]
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return TRIGGER, self.arguments

@@ -38,6 +38,8 @@ TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
 CAMPAIGN = "trainbench.io/campaign"
 GANG = "trainbench.io/gang"  # all pods of one run
+NODE = "trainbench.io/node"
+INSTANCE = "app.kubernetes.io/instance"
 RENDEZVOUS = "trainbench.io/rendezvous"
 DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
 USER_ID = 10001
@@ -249,7 +251,7 @@ def installation_labels(settings: PodSettings) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "trainbench",
         "app.kubernetes.io/component": "benchmark",
-        "app.kubernetes.io/instance": label_value(settings.instance),
+        INSTANCE: label_value(settings.instance),
     }
 
 
@@ -355,7 +357,7 @@ def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, s
         **installation_labels(settings),
         CAMPAIGN: spec.identity.campaign_id,
         GANG: gang_id(spec),
-        "trainbench.io/node": nodes_of(spec)[node_rank],
+        NODE: nodes_of(spec)[node_rank],
         "trainbench.io/strategy": spec.placement.strategy.value,
         "trainbench.io/round": str(spec.identity.round),
         **(rendezvous if spec.placement.nodes > 1 else {}),

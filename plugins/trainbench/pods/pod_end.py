@@ -14,9 +14,9 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import ABSENT
-from trainbench.planning.nodes import not_ready
+from trainbench.planning.nodes import not_ready, not_ready_s
 from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
-from trainbench.pods.time_limits import due_of, has_ended, is_late
+from trainbench.pods.time_limits import DEAD_AFTER_S, due_of, has_ended, is_late
 
 
 class EndKind(StrEnum):
@@ -103,8 +103,8 @@ def pod_end(
 ) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work;
     `api_message`: the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`:
-    reason and message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read;
-    `now`: to see whether it should have ended by now.
+    reason and message of what is known of a pod that is gone; `node`: the node it was made for, empty where the cluster
+    has it no more, None where it could not be read; `now`: to see whether it should have ended by now.
     """
     if refused := _refused(api_message, http_status):
         return refused
@@ -127,8 +127,19 @@ def pod_end(
     )
 
 
+def unplaceable(node: Mapping[str, Any] | None, now: datetime) -> PodEnd | None:
+    """Why no pod will be placed on its node, as `pod_end` has it; None: nothing stands against it."""
+    if withdrawn := _withdrawn(node):
+        return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
+    if node and (not_ready_s(node, now) or 0) > DEAD_AFTER_S:
+        return _end(EndKind.NODE_LOST, f"node {node['metadata']['name']} stopped answering ({not_ready(node)})")
+    return None
+
+
 def _withdrawn(node: Mapping[str, Any] | None) -> str | None:
     """A clause that says that somebody took the node out of service; None: nobody did."""
+    if node == {}:
+        return "its node is no longer in the cluster"
     if node and node.get("spec", {}).get("unschedulable"):
         return f"node {node['metadata']['name']} is cordoned (`kubectl drain` or `kubectl cordon`)"
     return None

@@ -15,12 +15,15 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 # The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
-LOG_SILENCE_S = 30  # a followed log that stays silent for so long is requested again, and its pod's state read
-CONNECT_S = 60  # a request for a log that no node takes for so long is given up
+LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, and requested again
+CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
-ENDING_S = 30  # to notice it, to request the pod's deletion and to report why
-# A request for the log that begins just before the pod is late still takes its whole time.
-END_MARGIN_S = GRACE_S + LATE_S + CONNECT_S + LOG_SILENCE_S + ENDING_S  # 3 min
+ENDING_S = 90  # to notice the end, to request the pod's deletion and to report why
+END_MARGIN_S = GRACE_S + LATE_S + LOG_SILENCE_S + ENDING_S  # 3 min
+# An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.
+OUTAGE_S = 1800
+# Time in the queue behind the same night's pods, which end by their own deadlines; the DAG run has its own limit.
+OWN_QUEUE_S = 6 * 3600
 
 
 class Due(NamedTuple):
@@ -31,10 +34,10 @@ class Due(NamedTuple):
 
 
 def task_limit_s(queue_s: float, start_s: float, deadline_s: float) -> float:
-    """The longest that one try of a pod's task takes: it waits for a place, for the container to run, for the pod's own
-    deadline, and then for nothing but its removal.
+    """After which Airflow ends one try of a pod's task. The task itself ends earlier: it waits for a place, for the
+    container to run, for the pod's own deadline and its removal, each also while an API server is away.
     """
-    return queue_s + start_s + deadline_s + END_MARGIN_S
+    return OWN_QUEUE_S + queue_s + start_s + deadline_s + END_MARGIN_S + 2 * OUTAGE_S
 
 
 def due(

@@ -136,16 +136,12 @@ def test_what_is_needed_is_the_role_and_no_more() -> None:
     assert sorted(permission.name for permission in NEEDED) == [
         "create pods",
         "delete pods",
-        "deletecollection pods",
         "get pods",
         "get pods/log",
         "get services",
         "list events",
         "list nodes",
         "list pods",
-        "patch pods",
-        "watch events",
-        "watch pods",
     ]
     assert [permission.name for permission in NEEDED if permission.is_cluster_wide] == ["list nodes"]
 

@@ -1,4 +1,4 @@
-"""A pod's stage from one line of a list; what does not plainly wait, run or end well is for others to judge."""
+"""A pod's stage, as its task waits for it."""
 
 from __future__ import annotations
 
@@ -24,27 +24,26 @@ def pod(phase: str, state: dict[str, Any] | None = None, **status: Any) -> dict[
         (pod("Pending"), Stage.QUEUED),
         (pod("Pending", **PLACED), Stage.STARTING),
         (pod("Pending", {"waiting": {"reason": "ContainerCreating"}}, **PLACED), Stage.STARTING),
-        (pod("Pending", {"waiting": {"reason": "ErrImagePull"}}, **PLACED), Stage.OTHER),
+        (pod("Pending", {"waiting": {"reason": "ErrImagePull"}}, **PLACED), Stage.STUCK),
         (pod("Running", {"running": {}}), Stage.RUNNING),
-        (pod("Running", {"waiting": {"reason": "CrashLoopBackOff"}}), Stage.OTHER),
-        (pod("Running"), Stage.OTHER),
-        (pod("Running", {"terminated": {"exitCode": 0}}), Stage.SUCCEEDED),
-        (pod("Running", {"terminated": {"exitCode": 3}}), Stage.OTHER),
-        (pod("Failed"), Stage.OTHER),
-        (pod("Unknown", {"running": {}}), Stage.OTHER),
-        ({}, Stage.OTHER),
+        (pod("Running", {"waiting": {"reason": "ContainerCreating"}}), Stage.STARTING),
+        (pod("Running", {"terminated": {"exitCode": 0}}), Stage.OVER),
+        (pod("Running", {"terminated": {"exitCode": 3}}), Stage.OVER),
+        (pod("Failed"), Stage.OVER),
+        (pod("Unknown", {"running": {}}), Stage.RUNNING),
+        ({}, Stage.QUEUED),
     ],
 )
 def test_a_pod_s_stage(seen: dict[str, Any], stage: Stage) -> None:
     assert stage_of(seen, "base", NOW) is stage
 
 
-def test_a_pod_that_is_to_go_or_should_be_gone_is_looked_at() -> None:
+def test_a_pod_that_is_to_go_is_waited_for_until_it_should_be_gone() -> None:
     """Its deadline of 60 s and its grace of 20 s end at 11:58:20; 40 s later it is late, at 11:59:00."""
     running = pod("Running", {"running": {}}, startTime="2026-11-22T11:57:00Z")
     running["spec"] = {"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 20}
 
     assert stage_of(running, "base", datetime(2026, 11, 22, 11, 59, 0, tzinfo=UTC)) is Stage.RUNNING
-    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 59, 1, tzinfo=UTC)) is Stage.OTHER
+    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 59, 1, tzinfo=UTC)) is Stage.OVER
     running["metadata"]["deletionTimestamp"] = "2026-11-22T12:00:00Z"
-    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 58, tzinfo=UTC)) is Stage.OTHER
+    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 58, tzinfo=UTC)) is Stage.LEAVING

@@ -1,0 +1,514 @@
+"""The way of a pod's task, from its creation to its end, on an API in memory whose hours pass at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from bench_image.contract.parse import parse_result
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import Status
+from bench_image.contract.result_lines import result_lines
+from tests.builders import STARTED_AT, make_failed, make_result, make_spec
+from tests.dag.fake_api import Clock, FakeApi, refusal
+from tests.kube.after_fault import after_fault
+from trainbench.pods.manifests import PodSettings, manifest
+from trainbench.pods.pod_end import PodEnd
+from trainbench.results.collect import collect
+
+PEERS = {"peers": ("gpu-8",), "nodes": 2, "strategy": "ddp"}  # of the rank of a gang
+NO_ROUTE = refusal(500, "Internal Server Error", "dial tcp 10.1.2.3:10250: no route to host")
+INSUFFICIENT = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.",
+}
+
+
+class Pods:
+    """Runs tasks of pods on a node gpu-7, which waits for a place for an hour at most."""
+
+    def __init__(self, store: Any, clock: Clock) -> None:
+        self.store, self.clock, self.api = store, clock, FakeApi()
+        self.node = self.api.add_node("gpu-7")
+        self.pushed: dict[str, Any] = {}
+        self.peers: dict[str, Any] = {}
+
+    def task(self, try_number: int = 1, max_tries: int = 2) -> Any:
+        ti = SimpleNamespace(dag_id="night", run_id="r1", task_id="benchmark", map_index=0, id="u1")
+        ti.try_number, ti.max_tries = try_number, max_tries
+        ti.xcom_push = lambda key, value: self.pushed.update({key: value})
+        return {"ti": ti, "run_id": "r1", "dag": None}
+
+    def operator(self) -> Any:
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+
+        spec = make_spec(node="gpu-7", gpus_per_node=1, **self.peers)
+        made = BenchPodOperator(
+            task_id="benchmark",
+            pod_template_dict=manifest(spec, PodSettings()),
+            do_xcom_push=False,
+            schedule_timeout_seconds=3600,
+            startup_timeout_seconds=600,
+        )
+        made.__dict__["hook"] = SimpleNamespace(core_v1_client=self.api, is_in_cluster=False)
+        return made
+
+    def run(self, task: Any = None, event: Any = None) -> Any:
+        self.operator().to_its_end(task or self.task(), event)
+
+    @property
+    def name(self) -> str:
+        return self.api.created[-1]
+
+    def ends(self, log: Any = None, exit_code: int = 0) -> None:
+        self.api.logs[self.name] = self.lines() if log is None else log
+        self.api.end(self.name, exit_code)
+
+    def lines(self) -> list[str]:
+        """The log of a program that printed the result of its run."""
+        result = make_result("gpu-7", gpus_per_node=1, **self.peers)
+        assert result.context is not None
+        result = result.model_copy(update={"context": result.context.model_copy(update={"pod": self.name})})
+        return ["step 1", *result_lines(result.model_dump_json()), "a thread ended late"]
+
+    def stored(self) -> Any:
+        return [self.store.read_results(campaign).results for campaign in self.store.campaign_ids()]
+
+    def stored_nodes(self) -> list[str]:
+        """Of the results and of the ranks of a gang that are stored."""
+        runs = self.store.root / "campaigns"
+        return [parse_result(path.read_text()).spec.identity.node for path in runs.glob("*/runs/*/*.json")]
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        end: Mapping[str, Any] = self.pushed.get("pod_end", {})
+        return end
+
+
+@pytest.fixture
+def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    from trainbench.orchestration import kubernetes_operator, pod_reads
+
+    clock = Clock()
+    monkeypatch.setattr(kubernetes_operator, "time", clock)
+    monkeypatch.setattr(pod_reads, "time", clock)
+    return Pods(store, clock)
+
+
+def test_a_result_is_stored_and_handed_over_before_its_pod_goes(pods: Pods) -> None:
+    before: list[Any] = []
+    pods.api.on_delete = lambda _: before.append((len(pods.stored()), *pods.pushed))
+    pods.clock.at(20, lambda: pods.ends())
+    pods.run()
+
+    assert before == [(1, "return_value")]
+    assert pods.pushed["return_value"].keys() == {"address", "bytes"}
+    assert pods.pushed["return_value"]["address"].endswith("/result.json")
+    assert pods.api.deleted == [pods.name]
+
+
+def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    pods.clock.at(20, lambda: pods.ends(log=["step 1"]))
+    with pytest.raises(AirflowFailException, match="exit code 0 and left no result"):
+        pods.run()
+    assert (pods.end["kind"], pods.end["pod"], pods.api.pods) == ("no_result", pods.name, {})
+
+
+def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    failed = make_failed("gpu-7", gpus_per_node=1)
+    pods.clock.at(20, lambda: pods.ends([*result_lines(failed.model_dump_json())], exit_code=3))
+    with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory"):
+        pods.run()
+    assert pods.pushed.keys() == {"return_value"}
+    assert pods.api.pods == {}
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ([*result_lines("x" * (MAX_RESULT_BYTES + 1))], "larger than the 16,000,000 bytes allowed"),
+        ([line[:-8] for line in result_lines(make_result("gpu-7").model_dump_json())], "its checksum differs"),
+    ],
+    ids=["oversized", "damaged"],
+)
+def test_an_oversized_or_damaged_result_is_a_failed_sample(pods: Pods, log: list[str], words: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    pods.clock.at(20, lambda: pods.ends(log))
+    with pytest.raises(AirflowFailException, match=words):
+        pods.run()
+    (result,) = collect([make_spec()], [None], STARTED_AT, ["failed"], [PodEnd.model_validate(pods.end)])
+
+    assert result.error is not None
+    assert (result.status, result.error.kind) == (Status.ERROR, "invalid_result")
+    assert words in result.error.message
+
+
+@pytest.mark.parametrize("fault", ["the store is away", "the log may not be read"])
+def test_a_pod_whose_result_is_not_stored_stays(pods: Pods, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """For the next try, and at last for `release`."""
+    from airflow.sdk.exceptions import AirflowException
+
+    from trainbench.results.artefacts import Store
+    from trainbench.results.store_files import StoreError
+
+    def away(*_: object) -> str:
+        raise StoreError("the object store is away")
+
+    log = None if fault == "the store is away" else refusal(403, "Forbidden", "pods/log is forbidden")
+    monkeypatch.setattr(Store, "write_result", away)
+    pods.clock.at(20, lambda: pods.ends(log))
+    with pytest.raises(AirflowException, match=r"object store is away|pods/log is forbidden"):
+        pods.run()
+
+    assert pods.api.deleted == []
+    assert pods.end["kind"] == ("not_stored" if fault == "the store is away" else "refused")
+
+
+@pytest.mark.parametrize("has_peers", [False, True], ids=["single", "rank"])
+@pytest.mark.parametrize("went_at", [-1, 10], ids=["before it was made", "while it runs"])
+def test_an_api_server_that_is_away_for_half_an_hour_costs_no_result(
+    pods: Pods, has_peers: bool, went_at: float
+) -> None:
+    """Audit K1. The program ends meanwhile."""
+    pods.peers, pods.api.away = PEERS if has_peers else {}, went_at < 0
+
+    def back() -> None:
+        pods.api.away = False
+
+    pods.clock.at(went_at, lambda: setattr(pods.api, "away", True))
+    pods.clock.at(1750, back)
+    if went_at > 0:
+        pods.clock.at(60, lambda: pods.ends())
+    else:
+        pods.clock.at(1800, lambda: pods.ends())
+    pods.run()
+
+    assert pods.pushed.keys() == {"return_value"}
+    after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
+
+
+def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_pod(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    pods.clock.at(10, lambda: setattr(pods.api, "away", True))
+    pods.clock.at(60, lambda: pods.ends())
+    with pytest.raises(AirflowException, match="Service Unavailable") as ended:
+        pods.run()
+    assert not isinstance(ended.value, AirflowFailException)
+    assert pods.end["kind"] == "api"
+    assert 1800 < pods.clock.now < 1900
+
+    pods.api.away = False
+    pods.run(pods.task(try_number=2))
+    assert "return_value" in pods.pushed
+    assert (len(pods.api.created), pods.api.pods) == (1, {})
+
+
+def test_a_pod_whose_creation_got_no_answer_is_found_by_its_name(pods: Pods) -> None:
+    create = pods.api.create_namespaced_pod
+
+    def lose_the_answer(*arguments: Any, **options: Any) -> None:
+        pods.api.create_namespaced_pod = create  # type: ignore[method-assign]
+        create(*arguments, **options)
+        raise refusal(503, "Service Unavailable", "the connection broke")
+
+    pods.api.create_namespaced_pod = lose_the_answer  # type: ignore[method-assign]
+    pods.clock.at(20, lambda: pods.ends())
+    pods.run()
+
+    assert (len(pods.api.created), pods.api.pods) == (1, {})
+    assert pods.pushed.keys() == {"return_value"}
+
+
+def test_a_pod_that_was_placed_at_the_last_moment_of_its_queue_time_runs_to_its_end(pods: Pods) -> None:
+    """Audit K4: it is deleted only as it was seen, and counts once it runs."""
+
+    def place(name: str) -> None:
+        pods.api.on_delete = lambda _: None
+        pods.api.run(name)
+        pods.clock.at(pods.clock.now + 60, lambda: pods.ends())
+
+    pods.api.on_delete = place
+    pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
+    pods.run()
+
+    assert pods.clock.now > 3600
+    assert pods.pushed.keys() == {"return_value"}
+    assert pods.api.deleted == [pods.name]
+    after_fault("placed-late", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["of this night", "of somebody else"])
+def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods, is_own: bool) -> None:
+    """Audit K5: the rounds before it take three hours."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    other = manifest(make_spec(node="gpu-7", gpus_per_node=1, round=2), PodSettings())
+    if not is_own:
+        other["metadata"]["labels"]["trainbench.io/campaign"] = "another"
+    pods.api.pods["other"] = {
+        "metadata": {**other["metadata"], "name": "other", "resourceVersion": "1"},
+        "spec": other["spec"],
+    }
+    pods.api.run("other")
+    pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
+    pods.clock.at(3 * 3600, lambda: pods.api.end("other"))
+    pods.clock.at(3 * 3600 + 60, lambda: pods.ends())
+    if is_own:
+        pods.run()
+        assert pods.pushed.keys() == {"return_value"}
+        after_fault("behind-own-pods", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods.keys() - {"other"})
+    else:
+        with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
+            pods.run()
+        assert pods.end["kind"] == "busy"
+        assert 3600 <= pods.clock.now < 3700
+        assert list(pods.api.pods) == ["other"]
+
+
+@pytest.mark.parametrize("is_made", [False, True], ids=["before its pod is made", "while its pod waits"])
+@pytest.mark.parametrize("what", ["cordoned", "removed"])
+def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made: bool, what: str) -> None:
+    """Audit K2: it cost the hour of the queue, and was shown as unschedulable."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    def take_away() -> None:
+        if what == "removed":
+            pods.api.nodes.clear()
+        else:
+            pods.node["spec"]["unschedulable"] = True
+
+    pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
+    if is_made:
+        pods.clock.at(300, take_away)
+    else:
+        take_away()
+    words = {"cordoned": "node gpu-7 is cordoned .*, so no pod", "removed": "its node is no longer in the cluster"}
+    with pytest.raises(AirflowSkipException, match=words[what]):
+        pods.run()
+
+    assert pods.end["kind"] == "withdrawn"
+    assert pods.clock.now < 361
+    assert len(pods.api.created) == is_made
+    after_fault("node-taken-away", pods=pods.api.pods, cause=pods.end["message"])
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_task_after_a_minute(
+    pods: Pods,
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    placed, waiting = {"type": "PodScheduled", "status": "True"}, {"waiting": {"reason": "ErrImagePull"}}
+    stuck = [{"name": "base", "image": "no/such:1", "state": waiting}]
+    pods.clock.at(10, lambda: pods.api.become(pods.name, placed, phase="Pending", containerStatuses=stuck))
+    with pytest.raises(AirflowFailException, match="'no/such:1' of container 'base' cannot be pulled"):
+        pods.run()
+    assert (pods.end["kind"], pods.api.pods) == ("no_image", {})
+    assert 60 < pods.clock.now < 100
+
+
+@pytest.mark.parametrize(("silent_s", "is_made"), [(200, True), (400, False)])
+def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes_tolerates(
+    pods: Pods, silent_s: float, is_made: bool
+) -> None:
+    """Each later pod of a study would wait for a place for an hour. The restart of a kubelet is short."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    since = datetime.now(UTC) - timedelta(seconds=silent_s)
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since.isoformat()}
+    pods.node["status"]["conditions"] = [ready]
+    pods.clock.at(20, lambda: pods.ends())
+    if is_made:
+        pods.run()
+    else:
+        with pytest.raises(AirflowFailException, match="node gpu-7 stopped answering"):
+            pods.run()
+    assert len(pods.api.created) == is_made
+
+
+def test_a_node_that_serves_no_log_for_a_while_costs_no_result(pods: Pods) -> None:
+    pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
+    pods.clock.at(1700, lambda: pods.ends())
+    pods.run()
+
+    assert pods.pushed.keys() == {"return_value"}
+
+
+def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowException
+
+    pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
+    with pytest.raises(AirflowException, match=r"could not be read, it is still in the pod: .* no route to host"):
+        pods.run()
+
+    assert pods.end["kind"] == "api"
+    assert pods.clock.now < 1900
+    assert list(pods.api.pods) == [pods.name]
+
+
+def test_a_rank_whose_pod_is_gone_is_not_made_anew_alone(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    pods.peers = PEERS
+    with pytest.raises(AirflowFailException, match="Airflow lost this task, and its pod is gone"):
+        pods.run(pods.task(try_number=2))
+    assert pods.api.created == []
+
+
+def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_is_left(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pods of the gang still run: the next try finds this one again. The last try ends the gang."""
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    pods.peers = PEERS
+    expired = refusal(401, "Unauthorized", "Unauthorized")
+    pods.clock.at(20, lambda: pods.ends(expired))
+    with pytest.raises(AirflowException, match="has it expired") as retried:
+        pods.run()
+    assert not isinstance(retried.value, AirflowFailException)
+    assert pods.end == {}
+
+    with pytest.raises(AirflowFailException, match="has it expired"):
+        pods.run(pods.task(try_number=3))
+    assert (pods.end["kind"], list(pods.api.pods)) == ("unauthorized", [pods.name])
+
+
+def test_a_quota_is_named_by_what_the_api_server_says_not_by_the_http_reason(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    message = 'pods "tb-1" is forbidden: exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20'
+    pods.api.create_namespaced_pod = Mock(side_effect=refusal(403, "Forbidden", message))  # type: ignore[method-assign]
+    with pytest.raises(AirflowFailException, match="exceeded quota: fence, requested: pods=1, used: pods=20"):
+        pods.run()
+    assert (pods.end["kind"], pods.end["pod"]) == ("quota", None)
+
+
+def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    def lose_power() -> None:
+        pods.api.run(pods.name)
+        pods.api.pods[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
+        pods.node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped."}]
+
+    graces: list[int] = []
+
+    def keep(name: str, *_: Any, body: Any, **__: Any) -> None:
+        graces.append(body.grace_period_seconds)
+
+    pods.api.delete_namespaced_pod = keep  # type: ignore[method-assign]
+    pods.clock.at(20, lose_power)
+    with pytest.raises(AirflowFailException, match="could not be removed and its program may still run there"):
+        pods.run()
+    assert (pods.end["kind"], graces) == ("node_lost", [20])
+    assert pods.name in pods.end["message"]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result(pods: Pods, has_ended: bool) -> None:
+    operator = pods.operator()
+    steps = operator.steps(pods.task())
+    next(steps)
+    if has_ended:
+        pods.ends()
+    operator.on_kill()
+
+    assert (pods.api.deleted == []) == has_ended
+
+
+def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    trigger = pods.operator()
+    pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
+    for pause_s in trigger.steps(pods.task(), concludes=False):
+        pods.clock.sleep(pause_s)
+    waited_s = pods.clock.now
+    assert not trigger.has_succeeded
+    assert pods.api.deleted == []
+
+    with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
+        pods.run(event=trigger.progress)
+    assert pods.clock.now < waited_s + 60
+    assert (len(pods.api.created), pods.api.pods) == (1, {})
+
+
+def test_a_triggerer_that_was_ended_after_it_stored_the_result_makes_no_second_pod(pods: Pods) -> None:
+    first = pods.operator()
+    pods.clock.at(20, lambda: pods.ends())
+    for pause_s in first.steps(pods.task(), concludes=False):
+        pods.clock.sleep(pause_s)
+    first.remove()
+    again = pods.operator()
+
+    assert list(again.steps(pods.task(), concludes=False)) == []
+    assert again.has_succeeded
+    assert len(pods.api.created) == 1
+
+
+def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:
+    """Of two pods one cannot be read yet: it stays, and release is tried again; a third is gone meanwhile."""
+    from kubernetes.client import ApiException
+
+    from trainbench.orchestration.kept_results import collect as collect_of
+    from trainbench.orchestration.pod_deletion import delete_pods
+
+    operator = pods.operator()
+    next(operator.steps(pods.task()))
+    name = pods.name
+    pods.api.pods["unread"] = {**pods.api.pods[name], "metadata": {**pods.api.pods[name]["metadata"], "name": "unread"}}
+    pods.ends()
+    pods.api.end("unread")
+    pods.api.logs["unread"] = NO_ROUTE
+    labels = pods.api.pods[name]["metadata"]["labels"]
+
+    def keep(pod: Mapping[str, Any]) -> None:
+        collect_of(pods.api, pods.store, pod, pod["metadata"]["name"], "trainbench", Mock())
+
+    with pytest.raises(ApiException, match=r"could not be deleted: unread \(dial tcp .* no route to host\)"):
+        delete_pods(pods.api, "trainbench", {"task_id": labels["task_id"]}, before=keep)
+
+    assert (pods.api.deleted, len(pods.stored())) == ([name], 1)
+
+
+def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that could not be made resumed its task within the second: Airflow called it failed."""
+    from trainbench.orchestration import run_trigger
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        pods.clock.sleep(seconds)
+
+    monkeypatch.setattr(run_trigger, "time", pods.clock)
+    monkeypatch.setattr(run_trigger.asyncio, "sleep", sleep)
+    operator = pods.operator()
+    trigger = run_trigger.RunTrigger(dict(operator.manifest), {"kubernetes_conn_id": None}, None)
+    trigger.task_instance = pods.task()["ti"]
+    monkeypatch.setattr(run_trigger, "_hook", lambda _: operator.hook)
+    monkeypatch.setattr(trigger, "_new_operator", lambda: operator)
+    pods.api.create_namespaced_pod = Mock(side_effect=refusal(403, "Forbidden", "no"))  # type: ignore[method-assign]
+
+    async def first() -> Any:
+        return await anext(trigger.run())
+
+    event = asyncio.run(first())
+    assert not event.payload["is_made"]
+    assert slept == [10.0]
