@@ -43,8 +43,8 @@ RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
 RELEASE, GATE = "release", "gate"
-# Retries outlast ten minutes without an API server: otherwise pods would run on and hold their GPUs.
-RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
+# Retries outlast half an hour without an API server: what the pods still hold is stored, and no GPU stays taken.
+RELEASE_RETRIES, RELEASE_RETRY_DELAY = 30, timedelta(minutes=1)
 JUDGE = "judge"  # task id
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the message of a red gate
