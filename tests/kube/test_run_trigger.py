@@ -182,7 +182,7 @@ def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
         trigger.task_instance.xcom_push = lambda **_: None  # type: ignore[union-attr]
         assert trigger._operator is not None
         with pytest.raises(AirflowFailException):
-            trigger._operator.trigger_reentry({"ti": trigger.task_instance}, event.payload)
+            trigger._operator.to_its_end({"ti": trigger.task_instance}, event.payload)
 
     folder = tmp_path / "store" / "campaigns" / spec.identity.campaign_id / "runs" / spec.identity.run_id
     assert (folder / "pod.log").read_text() == logged
