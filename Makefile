@@ -30,7 +30,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 LANES := check test-kube-dags test-kube-rest test-kube-production test-fast test-image-rest test-image-runs test-slow test-browser
 
 test: setup ## everything that runs without a GPU
-	@begin=$$(date +%s); if $(MAKE) --no-print-directory -j5 -Otarget $(LANES); then end=passed; else end=failed; fi; \
+	@begin=$$(date +%s); if $(MAKE) --no-print-directory -k -j5 -Otarget $(LANES); then end=passed; else end=failed; fi; \
 	echo "make test: $$end after $$(($$(date +%s) - begin)) s; $(words $(LANES)) lanes"; [ $$end = passed ]
 
 test-fast: setup ## unit tests of the control plane and the contract
