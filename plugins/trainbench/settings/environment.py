@@ -146,7 +146,7 @@ class Settings(PodSettings, BaseSettings):
     )
     deferrable: bool = Field(
         True,
-        description="`true`: a pod that is waited for takes no worker slot; `false`: its log appears while it runs",
+        description="`true`: a pod that is waited for takes no worker slot; `false`: a worker waits for it",
     )
     queue_timeout_s: int = Field(
         3600, ge=1, le=WEEK_S, description="seconds that a pod may wait for GPUs on its node before it counts as `busy`"
