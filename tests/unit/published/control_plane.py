@@ -215,7 +215,7 @@ def cost_of_a_pod() -> Iterator[str]:
     )
     scheduler = [part_s(f"after-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
     yield f"The scheduler's part grows, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
-    yield f"A pod cost {pod_s['before-100-sqlite']:.1f} CPU seconds before and costs {few} now"
+    yield f"A pod cost {pod_s['before-100-sqlite']:.1f} CPU seconds before and {few} with the operator of 23 November"
     for part in PARTS:
         yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('after-100-sqlite', part):.2f} |"
 
