@@ -124,6 +124,24 @@ def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> Non
     assert (pods.end["kind"], pods.end["pod"], pods.api.pods) == ("no_result", pods.name, {})
 
 
+@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], "half", 404])
+def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, served: Any) -> None:
+    """The program ended with 0, so it had printed its result."""
+    from kubernetes.client import ApiException
+
+    def ends() -> None:
+        half = [line for line in pods.lines() if not line.startswith("trainbench-result")]
+        half.append("trainbench-result 1/2 00000000 AAAA")
+        pods.ends(ApiException(status=404) if served == 404 else half if served == "half" else served)
+
+    pods.clock.at(20, ends)
+    pods.clock.at(50, lambda: pods.api.logs.update({pods.name: pods.lines()}))
+    pods.run()
+
+    assert len(pods.stored()) == 1
+    assert pods.api.deleted == [pods.name]
+
+
 def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -512,3 +530,11 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
     event = asyncio.run(first())
     assert not event.payload["is_made"]
     assert slept == [10.0]
+
+
+def test_a_result_behind_a_line_without_an_end_is_found() -> None:
+    """A progress bar has no newline; its 16 KiB and the first part of the result are one line then."""
+    from trainbench.orchestration.pod_reads import _lines
+
+    (line, _) = _lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
+    assert line.endswith("trainbench-result 1/1 00000000 AAAA")

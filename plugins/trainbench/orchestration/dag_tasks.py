@@ -329,7 +329,7 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
-    from trainbench.results.arrivals import ADDRESS, stored_payloads
+    from trainbench.results.arrivals import address_in, stored_payloads
     from trainbench.results.artefacts import open_store
 
     ti = get_current_context()["ti"]
@@ -337,7 +337,7 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
         return ()
     indexes = list(range(len(specs)))
     pulled = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
-    has_address = [isinstance(value, Mapping) and ADDRESS in value for value in pulled]
+    has_address = [address_in(value) is not None for value in pulled]
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
     bad = [index for index in indexes if states[index] != "success"]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainbench.results.arrivals import Arrival
     from trainbench.results.artefacts import Store
 
+NOTICE = "unable to retrieve container logs"  # the kubelet's text in place of a log, with status 200
 NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
 
 
@@ -26,6 +27,11 @@ class Left(NamedTuple):
     arrival: Arrival | None
     missing: str = ABSENT
     log: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its log was served as the program wrote it, as far as one can see."""
+        return self.arrival is not None or (self.missing == ABSENT and bool(self.log) and NOTICE not in self.log)
 
 
 def collect(api: Any, store: Store, manifest: Mapping[str, Any], name: str, namespace: str, log: Any) -> Left:

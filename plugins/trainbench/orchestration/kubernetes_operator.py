@@ -51,6 +51,7 @@ T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
+REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a log, for so long
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
@@ -232,12 +233,17 @@ class BenchPodOperator(KubernetesPodOperator):
         return delete_pod(self._api, self.pod_name, self._namespace, self._grace_s, seen)
 
     def _collect(self) -> Steps[None]:
-        """Store what the pod left. A node that serves no log is asked again for as long as the pod is there."""
+        """Store what the pod left. A node that serves no log is asked again for as long as the pod is there, and for
+        REREAD_S one whose log of a program that ended with 0 holds no whole result: the program prints it before.
+        """
         first = time.monotonic()
         while True:
             try:
                 self.left = collect(self._api, self._store, self.manifest, self.pod_name, self._namespace, self.log)
-                break
+                ended_well = self._seen is not None and _exit_code(self._seen, self.base_container_name) == 0
+                if self.left.is_whole or not ended_well or self._is_gone or time.monotonic() - first > REREAD_S:
+                    break
+                self.log.warning("%s ended well, and its log holds no result: it is read again", self.pod_name)
             except (ApiException, HTTPError) as error:
                 if not is_outage(error) or time.monotonic() - first > time_limits.OUTAGE_S:
                     raise
@@ -272,11 +278,13 @@ class BenchPodOperator(KubernetesPodOperator):
         end = end.told(self.left.missing).model_copy(update={"pod": self.pod_name if self.is_made else None})
         if self._has_peers and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
             raise AirflowException(end.message) from failure
-        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED else PEER_GRACE_S)
+        # Before this rank's pod was made, another rank's task may just be making its own.
+        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.is_made else PEER_GRACE_S)
         if arrival:
             ti.xcom_push(key="return_value", value=arrival.for_xcom)
             if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED):
-                raise AirflowFailException(arrival.failure or end.message) from failure
+                ill = f"its program did not end well, see its log; its result is stored as {arrival.address}"
+                raise AirflowFailException(arrival.failure or ill) from failure
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from failure

@@ -9,7 +9,7 @@ from kubernetes.client import ApiException, V1DeleteOptions, V1Preconditions  # 
 from urllib3.exceptions import HTTPError
 
 from trainbench.core.formats import listing
-from trainbench.orchestration.pod_reads import UNREACHABLE, Pod, answer, list_pods, timeouts
+from trainbench.orchestration.pod_reads import UNREACHABLE, Pod, answer, list_pods, read_pod, timeouts
 from trainbench.pods.manifests import CONTAINER
 from trainbench.pods.time_limits import GRACE_S, has_ended
 from trainbench.results.store_files import StoreError
@@ -25,8 +25,9 @@ def delete_pod(api: Any, name: str, namespace: str, grace_s: int = GRACE_S, unch
     try:
         api.delete_namespaced_pod(name, namespace, body=body, _request_timeout=timeouts())
     except ApiException as error:
-        if error.status == 409 and seen:
-            return False
+        if error.status == 409 and seen:  # it changed, if only by an earlier request that got no answer
+            now = read_pod(api, name, namespace)
+            return now is None or "deletionTimestamp" in now["metadata"]
         if error.status != 404:
             raise
     return True

@@ -168,12 +168,12 @@ def read_log(api: Any, name: str, namespace: str, container: str, on_line: Calla
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """The lines, each cut to MAX_LINE bytes."""
+    """The lines, of each the last MAX_LINE bytes: a part of a result ends its line, whatever stands before it."""
     begun = b""
     for chunk in chunks:
         *complete, last = chunk.split(b"\n")
         for piece in complete:
-            yield (begun + piece)[:MAX_LINE].decode(errors="backslashreplace")
+            yield (begun + piece)[-MAX_LINE:].decode(errors="backslashreplace")
             begun = b""
-        begun = (begun + last)[:MAX_LINE]
+        begun = (begun + last)[-MAX_LINE:]
     yield begun.decode(errors="backslashreplace")

@@ -65,10 +65,21 @@ def due_of(pod: Mapping[str, Any]) -> Due | None:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return due(
         _moment((pod.get("metadata") or {}).get("deletionTimestamp")),
-        _moment(status.get("startTime")),
+        _started_at(status),
         spec.get("activeDeadlineSeconds"),
         spec.get("terminationGracePeriodSeconds"),
     )
+
+
+def _started_at(status: Mapping[str, Any]) -> datetime | None:
+    """By the node's clock, or by the control plane's where that one is ahead."""
+    started_at = _moment(status.get("startTime"))
+    conditions = status.get("conditions") or ()
+    placed: Mapping[str, Any] = next(
+        (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "True")), {}
+    )
+    placed_at = _moment(placed.get("lastTransitionTime"))
+    return max(started_at, placed_at) if started_at and placed_at else started_at
 
 
 def has_ended(pod: Mapping[str, Any], base: str) -> bool:

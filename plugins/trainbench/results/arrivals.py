@@ -10,6 +10,7 @@ Names come from the run: a repeated task writes the same file again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -32,6 +33,18 @@ from trainbench.results.store_files import FileUnusable
 from trainbench.results.stored_results import latest_try, rank_file
 
 ADDRESS = "address"  # field of a task's XCom
+
+
+def address_in(handed_over: object) -> str | None:
+    """The address of a result in a task's XCom; None: there is none. Airflow encodes the XComs of a trigger twice, so
+    that they are read as a text of JSON.
+    """
+    if isinstance(handed_over, str):
+        try:
+            handed_over = json.loads(handed_over)
+        except ValueError:
+            return None
+    return handed_over.get(ADDRESS) if isinstance(handed_over, Mapping) else None
 
 
 class Arrival(Frozen):

@@ -53,6 +53,17 @@ def test_a_deadline_before_the_deletion_counts() -> None:
     assert moment.why == "its deadline passed"
 
 
+def test_the_deadline_counts_from_the_place_where_the_node_s_clock_is_behind() -> None:
+    """By the control plane it was placed at 02:45, 45 minutes ahead of its node."""
+    placed = pod()
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-22T02:45:00Z"}
+    placed["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
+    moment = due_of(placed)
+
+    assert moment is not None
+    assert moment.at == START + timedelta(minutes=45, seconds=1940)
+
+
 def test_a_pod_that_no_kubelet_has_accepted_is_never_late() -> None:
     waiting = pod() | {"status": {"phase": "Pending"}}
 

@@ -14,7 +14,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
-from trainbench.results.arrivals import arrived, arrived_of_pod, store_arrival, store_log, stored_payloads
+from trainbench.results.arrivals import address_in, arrived, arrived_of_pod, store_arrival, store_log, stored_payloads
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.collect import collect
 from trainbench.results.store_files import StoreError
@@ -223,3 +223,17 @@ def test_the_log_of_each_pod_lies_beside_its_result_and_expires_with_it(store: S
     assert store.read_results(alone.identity.campaign_id).results == ()
     assert store_log(store, pod(alone), "") is None
     assert store_log(store, {"spec": {"containers": [{"name": "base"}]}}, "a") is None
+
+
+@pytest.mark.parametrize(
+    ("handed_over", "address"),
+    [
+        ({"address": "/store/result.json", "bytes": 3}, "/store/result.json"),
+        ('{"address": "/store/result.json", "bytes": 3}', "/store/result.json"),  # a trigger's, encoded twice
+        ({"schema_version": 1}, None),  # of 0.1.0, the result itself
+        ("no JSON", None),
+        (None, None),
+    ],
+)
+def test_the_address_in_what_a_task_handed_over(handed_over: object, address: str | None) -> None:
+    assert address_in(handed_over) == address

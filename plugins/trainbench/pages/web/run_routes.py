@@ -32,7 +32,7 @@ from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
-from trainbench.results.arrivals import ADDRESS
+from trainbench.results.arrivals import address_in
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
@@ -50,14 +50,15 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
     with create_session() as session:
         payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
     try:
-        return parse_payload(_stored(payload[ADDRESS]) if isinstance(payload, dict) and ADDRESS in payload else payload)
+        address = address_in(payload)
+        return parse_payload(payload if address is None else _stored(address))
     except (ContractError, StoreError):
         return None
 
 
-def _stored(address: object) -> bytes:
+def _stored(address: str) -> bytes:
     """The file of this store with that campaign, run and name, whatever place the address names. Raises StoreError."""
-    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", str(address))
+    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
     if match is None:
         raise StoreError(f"{address!r:.200} is no address of a result")
     return open_store().read_run_file(*match.groups())
