@@ -76,7 +76,8 @@ def interrupted(
     services.bucket.refuse_from_now(BUSY_S)
     may_end.touch()
     state = airflow.wait(DAG_ID, run_id)
-    created = [entry["name"] for entry in standin.requests() if entry["verb"] == "create" and entry.get("name")]
+    # Whoever goes on with a pod asks for it again under its name, and is told that it is there.
+    created = [entry["name"] for entry in standin.requests() if (entry["verb"], entry["code"]) == ("create", 201)]
     made = [name for name in created if name.startswith(("tb-node-", "tb-gpu-"))]  # `ready` tries one of another name
     campaign = airflow.campaign(DAG_ID, run_id)
     return Interrupted(run_id, state, campaign, made, deletion, services.bucket.refused, may_end)
