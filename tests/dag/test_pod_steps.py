@@ -297,8 +297,7 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
         assert list(pods.api.pods) == ["other"]
 
 
-@pytest.mark.parametrize("is_made", [False, True], ids=["before its pod is made", "while its pod waits"])
-@pytest.mark.parametrize("what", ["cordoned", "removed"])
+@pytest.mark.parametrize(("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True)])
 def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made: bool, what: str) -> None:
     """Audit K2: it cost the hour of the queue, and was shown as unschedulable."""
     from airflow.sdk.exceptions import AirflowSkipException
@@ -322,6 +321,16 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
     assert pods.clock.now < 361
     assert len(pods.api.created) == is_made
     after_fault("node-taken-away", pods=pods.api.pods, cause=pods.end["message"])
+
+
+def test_a_node_that_is_not_there_fails_the_task_before_a_pod_is_made(pods: Pods) -> None:
+    """A misspelt name is no node that was taken out of service: nobody would hear of it."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    pods.api.nodes.clear()
+    with pytest.raises(AirflowFailException, match="hostname=gpu-7: is the name misspelt, or was it removed"):
+        pods.run()
+    assert (pods.end["kind"], pods.api.created) == ("unschedulable", [])
 
 
 def test_an_image_that_cannot_be_pulled_ends_the_task_after_a_minute(

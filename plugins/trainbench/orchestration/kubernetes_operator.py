@@ -158,8 +158,13 @@ class BenchPodOperator(KubernetesPodOperator):
                     "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
                     "else run the gang again"
                 )
-        node = read_node(self._api, node_of(self.manifest))
-        self._end = unplaceable(node, datetime.now(UTC))
+        name = node_of(self.manifest)
+        node = read_node(self._api, name)
+        if node == {}:
+            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
+            self._end = PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        else:
+            self._end = unplaceable(node, datetime.now(UTC))
         if self._end is not None:
             return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]

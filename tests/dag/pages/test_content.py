@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,9 +52,7 @@ def test_filters_narrow_every_page_and_go_along(client: Any, pages: Path) -> Non
 
 def test_a_node_s_page_draws_its_figures_and_has_them_as_a_table(client: Any, pages: Path) -> None:
     text = get(client, "nodes/node-3").text
-    figure = json.loads(html.unescape(re.search(r'data-figure="([^"]*)"', text)[1]))  # type: ignore[index]
-
-    assert figure["data"][-2]["y"] == [10.0, 9.0] or [10.0, 9.0] in [trace["y"] for trace in figure["data"]]
+    assert "<svg" in text
     assert ">9.000</td>" in text
     assert "red: slow" in text
     assert "−10.0 % of 10.00" in text
