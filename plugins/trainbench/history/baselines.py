@@ -11,10 +11,8 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
 from trainbench.core.verdicts import Against, Finding, Why
-from trainbench.history.baseline_tables import baselines
 from trainbench.history.node_names import other_names
-from trainbench.history.notice_tables import notices
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.tables import OURS, baselines, notices, runs
 
 MAX_WHY, MAX_WHO = 500, 200
 MAX_ID = 2**31 - 1

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import sqlite3
 import stat
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from trainbench.core.user_error import UserError
-from trainbench.results import local_files
+from trainbench.history import upgrade
+from trainbench.history.tables import REVISION, metadata, revision
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -29,13 +38,9 @@ LOCK_TIMEOUT_S = 60
 # A database under load takes seconds to answer; pages, whose reader waits, set a shorter time.
 CONNECT_TIMEOUT_S = 15
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
-POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
-SQLITE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
-# What a damaged database makes drivers, alembic and our own code raise.
+SQLITE_FILES = ("", "-wal", "-shm", "-journal")
+# What a damaged database makes drivers and our own code raise.
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError)
-
-# Alembic keeps the running migration in module globals: one thread of a process at a time.
-_one_thread = threading.Lock()
 
 
 class HistoryError(StoreError):
@@ -86,36 +91,51 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
     def _begin(connection: Connection) -> None:
         # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one notice.
         if connection.get_execution_options().get("is_write"):
-            _postgres_lock(connection, POSTGRES_WRITE_LOCK)
+            connection.execute(text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": f"{LOCK_TIMEOUT_S}s"})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_LOCK})
 
     return engine
 
 
 def migrate(engine: Engine) -> None:
-    """Create the schema where the database is empty. Safe to run in many processes at once. Raises HistoryError."""
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
-
+    """Make the tables where the database has none; copy what 0.1.0 wrote into them. Safe to run in many processes at
+    once. Raises HistoryError.
+    """
     try:
-        with (
-            _one_thread,
-            _migration_lock(engine) as connection,
-            as_file(files("trainbench.history.migrations")) as scripts,
-        ):
-            config = Config(attributes={"connection": connection})
-            config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-            config.set_main_option("path_separator", "os")
-            command.upgrade(config, "head")
+        if engine.dialect.name == "sqlite":
+            Path(str(engine.url.database)).parent.mkdir(parents=True, exist_ok=True)
+        with engine.connect() as connection:
+            if revision_of(connection) == REVISION:
+                return
+        if engine.dialect.name == "sqlite":
+            _use_wal(engine)
+        with engine.execution_options(is_write=True).begin() as connection:
+            known = revision_of(connection)  # another process may have been faster
+            if known == REVISION:
+                return
+            if known not in (None, upgrade.READS):
+                raise HistoryError(
+                    f"history {without_secrets(engine.url)} was written by another version of trainbench (revision "
+                    f"{known}): set {HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the "
+                    "artefacts"
+                )
+            if known is None:
+                metadata.create_all(connection)
+            else:
+                upgrade.upgrade(connection)
+            connection.execute(insert(revision).values(version_num=REVISION))
     except HistoryError:
         raise
-    except CommandError as error:
-        raise HistoryError(
-            f"history {without_secrets(engine.url)} was written by another version of trainbench: {error}; set "
-            f"{HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the artefacts"
-        ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error, *DAMAGED) as error:
         raise HistoryError.of(engine.url, error) from None
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The revision of the database's tables; None: it has none."""
+    if not inspect(connection).has_table(revision.name):
+        return None
+    found: str | None = connection.execute(select(revision.c.version_num)).scalar()
+    return found
 
 
 @contextmanager
@@ -210,44 +230,11 @@ def _refuse_links(database: str) -> None:
                 raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
 
 
-@contextmanager
-def _migration_lock(engine: Engine) -> Iterator[Connection]:
-    """A transaction that only one process holds at a time."""
-    if engine.dialect.name == "postgresql":
-        with engine.begin() as connection:
-            _postgres_lock(connection, POSTGRES_LOCK)
-            yield connection
-        return
-    file = Path(str(engine.url.database))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_links(str(file))
-    lock = file.with_name(f"{file.name}.lock")
-    with local_files.open_lock(lock) as held:
-        until = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > until:
-                raise HistoryError(
-                    f"history {file}: another process has held {lock} for {LOCK_TIMEOUT_S} s: `fuser {lock}` names it; "
-                    "end it if it hangs, and try again"
-                )
-            time.sleep(0.05)
-        _use_wal(engine)
-        with engine.execution_options(is_write=True).begin() as connection:
-            yield connection
-
-
-def _postgres_lock(connection: Connection, key: int) -> None:
-    connection.execute(text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": f"{LOCK_TIMEOUT_S}s"})
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-
-
 def _use_wal(engine: Engine) -> None:
-    """Switch SQLite to WAL, so that readers do not wait for the writer; needs the migration lock."""
+    """Switch SQLite to WAL, so that readers do not wait for the writer."""
     raw = engine.raw_connection()
     try:
-        raw.cursor().execute("PRAGMA journal_mode=WAL")
+        with suppress(sqlite3.OperationalError):  # busy: another process does it
+            raw.cursor().execute("PRAGMA journal_mode=WAL")
     finally:
         raw.close()

@@ -18,11 +18,9 @@ from trainbench.core.states import NodeState, state_now
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import RATE_FIGURES
 from trainbench.history.marks import marked_nodes
-from trainbench.history.notice_tables import notices
 from trainbench.history.notices import Notice, notice_of, select_notices
-from trainbench.history.run_tables import OURS, runs
 from trainbench.history.summaries import absent_nodes
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import OURS, campaigns, node_verdicts, notices, runs, works
 
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30

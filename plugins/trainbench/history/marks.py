@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from trainbench.core.verdicts import Finding, Level
-from trainbench.history.notice_tables import marks
+from trainbench.history.tables import marks
 from trainbench.judging.mark_findings import MARKED
 from trainbench.results.campaign import Campaign
 

@@ -13,7 +13,7 @@ from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline, in_force
 from trainbench.core.verdicts import Why
 from trainbench.history.baselines import read_baselines
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.tables import OURS, runs
 from trainbench.judging.past import NodeRecord, join_records
 from trainbench.results.setups import Setup
 

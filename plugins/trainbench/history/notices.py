@@ -34,9 +34,8 @@ from trainbench.core.verdicts import (
     State,
     Why,
 )
-from trainbench.history.notice_tables import acknowledgements, notices
 from trainbench.history.summaries import WorkSummary, absent_nodes
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import acknowledgements, campaigns, node_verdicts, notices, works
 from trainbench.judging.checks.missing_nodes import GONE_DAYS
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign

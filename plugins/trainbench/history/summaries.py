@@ -19,7 +19,7 @@ from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import campaigns, node_verdicts, works
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 
