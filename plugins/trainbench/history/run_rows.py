@@ -10,7 +10,6 @@ from typing import Any
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.scaling import Efficiency, efficiencies
-from trainbench.core.compact_rows import CompactRow
 from trainbench.core.verdicts import Against, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
@@ -23,15 +22,16 @@ from trainbench.results.readings import gpu_name
 from trainbench.results.setups import setup_of
 from trainbench.results.shared_gpu import shared_by
 
+Row = dict[str, Any]
 NO_FIGURES = frozenset({Why.FAILED, Why.MISSING, Why.BROKEN_GPU, Why.OTHER_NUMBERS, Why.BUSY})
 
 
-def rows(campaign: Campaign) -> list[CompactRow]:
+def rows(campaign: Campaign) -> list[Row]:
     """One row for each run, of two results of a run the later one, without runs of which no row can be made."""
     return list({row["run_id"]: row for row in each_row(campaign, FaultIsolation())}.values())
 
 
-def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
+def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[Row]:
     """A row for each result, by their end. `parts` collects runs without a row."""
     # A node whose program chose two works has two verdicts; the run gets the worse one.
     by_state = sorted(
@@ -43,7 +43,7 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
     known = zip(campaign.results, campaign.costs, scaling, strict=False)
     priced = {id(result): (cost, efficiency) for result, cost, efficiency in known}
 
-    def row(result: RunResult) -> CompactRow:
+    def row(result: RunResult) -> Row:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
         made = _row(result, *priced[id(result)], verdicts.get(subject))
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
@@ -51,7 +51,7 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[CompactRow]:
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
         made |= _as_imported(campaign.campaign_id, made) if campaign.is_imported else {}
-        return CompactRow({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made})
+        return {"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made}
 
     for result in sorted(campaign.results, key=lambda result: result.finished_at):
         run_id = result.spec.identity.run_id

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
-from trainbench.core.compact_rows import CompactRow
 from trainbench.core.grouping import grouped
 from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
@@ -87,7 +86,7 @@ def with_known_gpus(rows: Rows) -> Rows:
     for row in rows:
         kinds = of_group.get(row["group_id"], set())
         known = row["gpu_name"] or of_node.get(row["node"]) or (min(kinds) if len(kinds) == 1 else None)
-        filled.append(row if known == row["gpu_name"] else CompactRow({**row, "gpu_name": known}))
+        filled.append(row if known == row["gpu_name"] else {**row, "gpu_name": known})
     return filled
 
 
