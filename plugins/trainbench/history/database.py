@@ -23,7 +23,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from trainbench.core.user_error import UserError
 from trainbench.history import upgrade
@@ -58,9 +58,13 @@ class HistoryError(StoreError):
 
 
 def cause_of(url: URL, error: Exception) -> str:
-    """The database's own words, without SQL and secrets."""
-    cause = getattr(error, "orig", None) or error
-    return _without_secrets(url, " ".join(str(cause).split()))[:400]
+    """The database's own words, without SQL, and without the user, password and options that they may quote."""
+    reason = " ".join(str(getattr(error, "orig", None) or error).split())
+    options = [value for values in url.normalized_query.values() for value in values]
+    for secret in (url.password, url.username, *options):
+        if secret and secret not in (url.host, url.database):
+            reason = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "...", reason)
+    return reason[:400]
 
 
 def without_secrets(url: URL) -> str:
@@ -79,11 +83,20 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
     `timeout_s`: of one connection to PostgreSQL, where the address sets no `connect_timeout`.
     """
     url = url or read_settings().history_url
-    parsed = _parsed(url) if url else _inside(store or open_store())
+    if not url:
+        store = store or open_store()
+        if not store.is_local:
+            raise HistoryError(
+                f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
+            )
+        return _sqlite(URL.create("sqlite", database=str(Path(store.root.path) / HISTORY_FILE)))
+    parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
+    takes_timeout = parsed.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in parsed.query
     try:
-        engine = create_engine(parsed, poolclass=NullPool, connect_args=_connect_timeout(parsed, timeout_s))
+        arguments = {"connect_timeout": timeout_s} if takes_timeout else {}
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=arguments)
     except ImportError as error:
         raise HistoryError(f"history {without_secrets(parsed)}: {error}; install its driver, e.g. psycopg") from None
 
@@ -107,8 +120,10 @@ def migrate(engine: Engine) -> None:
         with engine.connect() as connection:
             if revision_of(connection) == REVISION:
                 return
-        if engine.dialect.name == "sqlite":
-            _use_wal(engine)
+            if engine.dialect.name == "sqlite":  # readers must not wait for the writer
+                with suppress(OperationalError):  # busy: another process does it
+                    connection.exec_driver_sql("ROLLBACK")  # of the read: the mode is not changed within a transaction
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         with engine.execution_options(is_write=True).begin() as connection:
             known = revision_of(connection)  # another process may have been faster
             if known == REVISION:
@@ -156,21 +171,6 @@ def _plain(name: str | None) -> str:
     return "..." if name and not re.fullmatch(r"[\w.:-]{1,253}", name) else name or ""
 
 
-def _without_secrets(url: URL, reason: str) -> str:
-    """A driver's message without the user, password and options that it may quote."""
-    options = [value for values in url.normalized_query.values() for value in values]
-    for secret in (url.password, url.username, *options):
-        if secret and secret not in (url.host, url.database):
-            reason = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "...", reason)
-    return reason
-
-
-def _connect_timeout(url: URL, timeout_s: int) -> dict[str, int]:
-    """Connect options for PostgreSQL: a timeout of seconds instead of TCP's minutes."""
-    knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
-    return {"connect_timeout": timeout_s} if knows else {}
-
-
 def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
@@ -191,14 +191,6 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _inside(store: Store) -> URL:
-    if not store.is_local:
-        raise HistoryError(
-            f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
-        )
-    return URL.create("sqlite", database=str(Path(store.root.path) / HISTORY_FILE))
-
-
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise HistoryError(
@@ -207,8 +199,12 @@ def _sqlite(url: URL) -> Engine:
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
 
     @event.listens_for(engine, "do_connect")
-    def _check_files(*_: Any) -> None:
-        _refuse_links(str(url.database))
+    def _refuse_links(*_: Any) -> None:
+        """SQLite follows links and waits at FIFOs, and others may write into a store."""
+        for file in (Path(f"{url.database}{suffix}") for suffix in SQLITE_FILES):
+            with suppress(OSError):  # it is not there
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
 
     @event.listens_for(engine, "connect")
     def _no_implicit_begin(connection: Any, _record: Any) -> None:
@@ -220,21 +216,3 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("is_write") else "BEGIN")
 
     return engine
-
-
-def _refuse_links(database: str) -> None:
-    """SQLite follows links and waits at FIFOs, and others may write into a store."""
-    for file in (Path(database + suffix) for suffix in SQLITE_FILES):
-        with suppress(OSError):  # it is not there
-            if not stat.S_ISREG(file.lstat().st_mode):
-                raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
-
-
-def _use_wal(engine: Engine) -> None:
-    """Switch SQLite to WAL, so that readers do not wait for the writer."""
-    raw = engine.raw_connection()
-    try:
-        with suppress(sqlite3.OperationalError):  # busy: another process does it
-            raw.cursor().execute("PRAGMA journal_mode=WAL")
-    finally:
-        raw.close()

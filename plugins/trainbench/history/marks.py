@@ -57,16 +57,8 @@ def marked_nodes(connection: Connection) -> frozenset[str]:
 
 def read_marks(connection: Connection, which: ColumnElement[bool]) -> tuple[Mark, ...]:
     """The last one first."""
-    query = select(marks).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
+    columns = (marks.c[name] for name in Mark._fields)
+    query = select(*columns).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
     return tuple(
-        Mark(
-            row.node,
-            row.dag_id,
-            row.dag_run_id,
-            Finding.model_validate_json(row.finding),
-            row.opened_at,
-            row.closed_at,
-            row.ended,
-        )
-        for row in connection.execute(query)
+        Mark(*row)._replace(finding=Finding.model_validate_json(row.finding)) for row in connection.execute(query)
     )
