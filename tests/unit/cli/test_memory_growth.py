@@ -1,4 +1,4 @@
-"""The memory of a command grows so little with each result that a campaign of 1,000 nodes with 8 GPUs needs less than 1 GB.
+"""The memory of a command grows so little with each result that 1,000 nodes with 8 GPUs each need less than 1 GB.
 
 Counted are the bytes that Python allocates, not the process's memory, which depends on the machine.
 """
