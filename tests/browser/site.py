@@ -52,7 +52,7 @@ class Site(LocalAirflow):
 
     @property
     def history_url(self) -> str:
-        return f"sqlite:///{self.state / 'history.db'}"
+        return f"sqlite:///{self.state}/store/history.sqlite"
 
     def wait_until_healthy(self, dag_id: str = DAG_ID, timeout_s: float = PATIENCE_S) -> None:
         self._client.headers["Authorization"] = f"Bearer {self.token('ada')}"
