@@ -69,7 +69,14 @@ PARTS = {
             "tests/unit/test_drill_night.py",
         ],
         OURS,
-        25,
+        18,
+    ),
+    "history": Part(
+        CONTROL,
+        ["plugins/trainbench/history"],
+        ["tests/unit/history", "tests/unit/test_upgrade.py"],
+        OURS,
+        22,
     ),
     "planning": Part(
         CONTROL,
