@@ -135,7 +135,10 @@ PARTS = {
     ),
 }
 LISTED_TESTS = {
-    CONTROL: [*COST_TESTS, "tests/unit/comparison"],
+    CONTROL: [
+        *COST_TESTS,
+        *(f"tests/unit/{name}" for name in ("comparison", "history", "alerting", "test_pipeline.py")),
+    ],
     IMAGE: [
         "tests/image/process/test_merge.py",
         "tests/image/training/test_loop.py",
