@@ -88,7 +88,9 @@ def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:
 
 
 def test_a_note_by_people_is_not_cut_for_ours() -> None:
-    assert joined("**Benchmark.** red", "x" * MAX_CHARS) is None
+    room = MAX_CHARS - len("**Benchmark.** red" + RULE)
+    assert joined("**Benchmark.** red", "x" * room) == f"**Benchmark.** red{RULE}{'x' * room}"
+    assert joined("**Benchmark.** red", "x" * (room + 1)) is None
 
 
 @pytest.mark.parametrize("end", [run_notes.on_dag_run_success, run_notes.on_dag_run_failed])
