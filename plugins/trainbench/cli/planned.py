@@ -1,15 +1,20 @@
-"""The plan of a command: its parameters, the GPUs that it counts on, its estimate, and how it is printed."""
+"""The plan of a command: its parameters, the GPUs that it counts on, its estimate, and how it is printed; and what is
+kept of a campaign that is stopped. It imports nothing large, because `trainbench run` has it before its first line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.work import Device
-from trainbench.cli.base import console, named_values, print_error
+from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
@@ -124,7 +129,7 @@ def changes(set_: Sequence[str] | None) -> dict[str, Any]:
     from trainbench.params.campaign_params import form
 
     lists = {name for name, field in form().items() if "array" in field["type"]}
-    given = named_values(set_, example="rounds=3").items()
+    given = base.named_values(set_, example="rounds=3").items()
     return {name: names(value) if name in lists else value or None for name, value in given}
 
 
@@ -156,7 +161,7 @@ def _past_runs(plan: Plan, settings: Settings) -> Past:
         history = existing_history(settings.history_url, open_store())
         return history.past_runs(plan.nodes_by_group.keys()) if history else {}
     except StoreError as error:
-        print_error(f"{error}; durations are computed by the formula")
+        base.print_error(f"{error}; durations are computed by the formula")
         return {}
 
 
@@ -186,7 +191,7 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
             str(spec.identity.round),
             spec.identity.run_id,
         )
-    shown = console()
+    shown = base.console()
     shown.print(table)
     if plan.gpus_per_node:
         shown.print(titled(_estimate_table(estimate)))
@@ -261,3 +266,43 @@ def _estimate_table(estimate: PlanEstimate) -> Table:
         ),
         title="Estimated before anything starts",
     )
+
+
+class Stopped(BaseException):
+    """The campaign was stopped by a signal. The message says what is kept, what ended and how to go on."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Kept:
+    """The runs whose results are stored so far, and those that are under way."""
+
+    campaign_id: str
+    num_planned: int
+    num_kept: int = 0
+    running: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        ended = f" {self.running} ended without a result." if self.running else ""
+        again = "The same command starts again from the first run."
+        if not self.num_kept:
+            return f"stopped before a run had a result: no result is kept.{ended} {again}"
+        return (
+            f"stopped after {self.num_kept} of {count(self.num_planned, 'run')}: their results are kept, no report is "
+            f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
+            f"{self.campaign_id}` writes its report. {again}"
+        )
+
+
+@contextmanager
+def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
+    """Turn Ctrl-C and SIGTERM into Stopped."""
+    try:
+        yield kept
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+        raise Stopped(kept.sentence, code) from None

@@ -13,8 +13,8 @@ from trainbench.orchestration.dag_ids import free_dag_id
 from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import form
+from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.scaling_plan import ScalingCell, scaling_cells
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 

@@ -11,10 +11,11 @@ from bench_image.contract.options import Strategy
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
-from trainbench.planning.plan import Plan, PlanError
-from trainbench.planning.scaling_plan import (
+from trainbench.planning.plan import (
+    Plan,
+    PlanError,
     ScalingCell,
-    make_scaling_plan,
+    make_plan,
     refuse_sizes_without_tasks,
     scaling_cells,
 )
@@ -29,7 +30,7 @@ def node(name: str, gpus: int = 1, product: str = "A10") -> GpuNode:
 
 def plan(*nodes: GpuNode, **params: Any) -> Plan:
     data = WORK | {"strategies": ALL, "gpus_per_node": 8} | params
-    return make_scaling_plan(parse_params(data), Fleet(nodes=nodes), "campaign-1")
+    return make_plan(parse_params(data), Fleet(nodes=nodes), "campaign-1", CampaignKind.STRATEGIES)
 
 
 FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))
