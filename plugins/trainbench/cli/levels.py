@@ -107,7 +107,6 @@ def import_(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
 
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> Sequence[KnownLevel]:
     from trainbench.judging.levels import made_levels
-    from trainbench.results.shared_parts import without_steps
 
     ids = campaigns or store.campaign_ids()
     results: list[RunResult] = []
@@ -115,7 +114,7 @@ def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: 
         for number, campaign_id in enumerate(ids, start=1):
             stored = store.read_results(campaign_id)
             base.print_broken(stored.broken)
-            results += map(without_steps, stored.results)
+            results += stored.results
             advance(number, len(ids))
     made = made_levels(results, __version__, datetime.now(UTC).date(), files=sorted(ids))
     if chosen := [each for each in made if gpu in (None, each.gpu_name) and work in (None, each.work)]:
