@@ -203,6 +203,9 @@ def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_alwa
     assert [row.texts[1] for row in shown.rows] == [
         *(f"P{n:02} x, here" for n in range(12)), "your own price", "Q x, here", "your own price",
     ]  # fmt: skip
+    assert shown.notes[-1] == "The 12 cheapest of each kind of GPU. costs.csv and costs.json have all of them."
+    (few,) = [table for table in spend_tables(report([paid_run()])) if table.title == "What if: other prices"]
+    assert len(few.notes) == 1
 
 
 def test_of_many_works_those_with_the_most_runs_fit_a_screen() -> None:

@@ -71,6 +71,13 @@ def test_all_do_equal_work() -> None:
     assert len({spec.identity.run_id for spec in planned.specs}) == len(planned.specs)
 
 
+def test_a_node_that_no_gang_uses_is_not_in_the_plan() -> None:
+    planned = plan(*FOUR, world_sizes=[1, 2])
+
+    assert planned.nodes == ("gpu-1", "gpu-2")
+    assert [node.name for node in planned.known] == ["gpu-1", "gpu-2"]
+
+
 def test_nodes_of_one_gpu_only() -> None:
     planned = plan(node("old", product="V100"), *FOUR[:2], world_sizes=[1, 2])
 
