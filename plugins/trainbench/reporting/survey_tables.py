@@ -38,7 +38,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import EPOCH, FORMULA_GB, FULL_GB, PER_GPU, RELATIVE_SPEED
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.comparison_params import ComparisonParams
+from trainbench.params.campaign_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import rank_noun
 
