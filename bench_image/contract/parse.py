@@ -47,7 +47,10 @@ def parse_result(text: str | bytes) -> RunResult:
 
 # Bytes of memory for each mark of a JSON text, at most: of an object, of a list, of a value and of a name.
 MARK_BYTES = {b"{": 200, b"[": 90, b",": 60, b":": 90}
-WIDE, WIDE_BYTES = bytes(range(0xC4, 0xF5)), 40  # begin characters beyond Latin-1, each in a text that is larger by this
+WIDE, WIDE_BYTES = (
+    bytes(range(0xC4, 0xF5)),
+    40,
+)  # begin characters beyond Latin-1, each in a text that is larger by this
 MAX_MEMORY = 9.5  # times the bytes of the text; the result of 1,000 nodes of 8 GPUs counts 8.9
 SMALL_BYTES = 1_000_000  # of memory: a small text may need more than its share
 MAX_NAMES, MAX_NAMES_BEYOND = 100, MAX_REASONS  # of an object; of all objects beyond that, such as lists of libraries
