@@ -56,6 +56,15 @@ SMALL_BYTES = 1_000_000  # of memory: a small text may need more than its share
 MAX_NAMES, MAX_NAMES_BEYOND = 100, MAX_REASONS  # of an object; of all objects beyond that, such as lists of libraries
 
 
+def refuse_dense(raw: bytes) -> None:
+    """Raises ContractError for a JSON text with more values than our programs write in so many bytes."""
+    counted = len(raw) + sum(raw.count(mark) * num_bytes for mark, num_bytes in MARK_BYTES.items())
+    if not raw.isascii():
+        counted += (len(raw) - len(raw.translate(None, WIDE))) * WIDE_BYTES
+    if counted > MAX_MEMORY * len(raw) + SMALL_BYTES:
+        raise ContractError(f"too many values for its {len(raw)} bytes: no program of ours writes so many in so few")
+
+
 def strict_json(raw: bytes) -> Any:
     """The values of a JSON text of others: without NaN and Infinity, which are no JSON. Raises ValueError; for
     more values than its bytes allow, or names than its models know, ContractError.
@@ -63,11 +72,7 @@ def strict_json(raw: bytes) -> Any:
     They take at most ten times the memory of the text. pydantic's own JSON takes 90 times that for `[],[],[],`, and
     700 bytes for each name that a model does not know.
     """
-    counted = len(raw) + sum(raw.count(mark) * num_bytes for mark, num_bytes in MARK_BYTES.items())
-    if not raw.isascii():
-        counted += (len(raw) - len(raw.translate(None, WIDE))) * WIDE_BYTES
-    if counted > MAX_MEMORY * len(raw) + SMALL_BYTES:
-        raise ContractError(f"too many values for its {len(raw)} bytes: no program of ours writes so many in so few")
+    refuse_dense(raw)
     data = from_json(raw, allow_inf_nan=False)
     beyond, waiting = 0, [data]
     while waiting:

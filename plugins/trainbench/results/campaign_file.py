@@ -7,6 +7,8 @@ from typing import BinaryIO
 
 from pydantic import TypeAdapter
 
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import refuse_dense
 from bench_image.contract.result import RunResult
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
@@ -58,12 +60,21 @@ def parse_campaign(file: BinaryIO, with_steps: bool = True) -> Campaign:
     if campaign is not None:
         return campaign
     file.seek(0)  # no results, or another program wrote the file
-    return Campaign.model_validate_json(_bounded(file.read(MAX_PART_BYTES + 1), MAX_PART_BYTES))
+    return Campaign.model_validate_json(_not_dense(_bounded(file.read(MAX_PART_BYTES + 1), MAX_PART_BYTES)))
 
 
 def _bounded(text: bytes, most: int) -> bytes:
     if len(text) > most:
         raise PartTooLarge(f"more than {most} bytes stand in one piece, which trainbench never writes")
+    return text
+
+
+def _not_dense(text: bytes) -> bytes:
+    """pydantic takes 90 times the bytes of `[],[],[],`."""
+    try:
+        refuse_dense(text)
+    except ContractError as error:
+        raise PartTooLarge(str(error)) from None
     return text
 
 
@@ -85,14 +96,14 @@ def _streamed(text: _Text, with_steps: bool) -> Campaign | None:
             return None
         text.take_until(END)
         between += NO_COSTS
-    campaign = Campaign.model_validate_json(head + NONE + (between or b"") + text.rest())
+    campaign = Campaign.model_validate_json(_not_dense(head + NONE + (between or b"") + text.rest()))
     return campaign.model_copy(update=lists)
 
 
 def _objects(text: _Text) -> Iterator[bytes]:
     """Yield the items of a list field of the campaign; the text goes on after the last one."""
     while text.starts_with(FIRST) and (block := text.take_until(LAST)) is not None:
-        yield block + LAST
+        yield _not_dense(block + LAST)
         if not text.starts_with(NEXT):
             return
         text.take_until(NEXT)

@@ -160,7 +160,7 @@ def test_a_summary_name_outside_of_the_summary_is_refused_before_anything_is_wri
 def test_the_result_of_1000_nodes_with_8_gpus_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Each GPU as a pod reports it; 460 nodes, indented, were once more than what is read."""
     store = open_store(str(tmp_path))
-    one = make_result(strategy=Strategy.DDP, nodes=1000, gpus_per_node=8, micro_batch_size=1)
+    one = make_result(samples_per_s=76_000.0, strategy=Strategy.DDP, nodes=1000, gpus_per_node=8, micro_batch_size=1)
     assert one.context is not None
     gpus = {name: section.gpus * 1000 for name, section in (("context", one.context), ("telemetry", one.telemetry))}
     result = one.model_copy(

@@ -112,3 +112,9 @@ def test_a_part_that_never_ends_is_not_held_in_memory(begin: int, monkeypatch: p
     with pytest.raises(PartTooLarge, match="bytes stand in one piece, which trainbench never writes"):
         parse_campaign(file)
     assert file.num_read < 1_500_000
+
+
+@pytest.mark.parametrize("mark", [b'"params": {', b'"ranks": ['])
+def test_a_verdict_with_more_values_than_its_bytes_hold_is_refused_before_it_is_parsed(mark: bytes) -> None:
+    with pytest.raises(PartTooLarge, match="too many values for its"):
+        parsed(text_of(campaign(1)).replace(mark, mark + b"[]," * 20_000, 1))
