@@ -101,19 +101,19 @@ def merge(
     gpus = first.gpus if first else ()
     # The energy is that of this pod's GPUs, so it is divided by this pod's share of the samples.
     samples = performance.measured_steps * work.samples_per_step / work.placement.nodes if performance.windows else 0
-    telemetry = _telemetry(work, gpus, first and first.host, samples)
+    telemetry = _telemetry(work, gpus, first.host if first else None, samples)
     if telemetry.energy_per_sample_j is None:
         reason = "a GPU has no energy counter" if gpus else "no GPU was measured"
         missing |= {"telemetry.energy_per_sample_j": reason, "telemetry.energy_per_token_j": reason}
     known = first.startup if first else {}
     return RunResult(
         spec=spec,
-        chosen=first and first.chosen,
+        chosen=first.chosen if first else None,
         status=status,
         error=error,
         started_at=started_at,
         finished_at=finished_at,
-        context=first and first.context,
+        context=first.context if first else None,
         startup=Startup(**dict.fromkeys(Startup.model_fields) | known | _total_s(started_at, finished_at)),
         performance=performance,
         memory=largest_memory(reports),
