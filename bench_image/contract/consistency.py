@@ -92,9 +92,9 @@ def _memory_that_is_not_there(result: RunResult) -> Iterator[str]:
     yield from _out_of_order("memory", memory, "peak_allocated_bytes", "peak_reserved_bytes")
     if memory.kind != "cuda_allocated":
         return
-    of_ranks = [rank for rank in result.ranks if (rank.peak_allocated_bytes or 0) > (peak_bytes or math.inf)]
-    for rank in of_ranks:
-        yield f"memory.peak_allocated_bytes is {peak_bytes}, but rank {rank.rank} has {rank.peak_allocated_bytes}"
+    for rank in result.ranks if result.error is None else ():  # a failed gang has the memory of one pod, ranks of all
+        if peak_bytes is not None and (rank.peak_allocated_bytes or 0) > peak_bytes:
+            yield f"memory.peak_allocated_bytes is {peak_bytes}, but rank {rank.rank} has {rank.peak_allocated_bytes}"
     gpus = result.context.gpus if result.context else ()
     most_gb = max((gpu.memory_total_bytes or 0 for gpu in gpus), default=0) / 1e9
     for name in ("peak_during_training", "peak_allocated_bytes", "peak_reserved_bytes") if most_gb else ():

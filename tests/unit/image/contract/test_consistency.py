@@ -12,7 +12,7 @@ from bench_image.contract.consistency import contradictions, sum_of
 from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result_sections import Clock, Performance, Window
-from tests.builders import make_result
+from tests.builders import make_result, spoilt
 
 
 def performance(rate: float = 8.0, **fields: Any) -> Performance:
@@ -137,6 +137,12 @@ def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ..
 
     with pytest.raises(ContractError, match=re.escape(sentence)):
         parse_result(json.dumps(document))
+
+
+def test_a_failed_gang_has_the_memory_of_one_pod_and_the_ranks_of_all() -> None:
+    gang = spoilt(make_result())
+    larger = tuple(rank.model_copy(update={"peak_allocated_bytes": 8 * 10**9}) for rank in gang.ranks)
+    assert parse_result(gang.model_copy(update={"ranks": larger}).model_dump_json()).ranks == larger
 
 
 @pytest.mark.parametrize("where", ["context", "telemetry"])
