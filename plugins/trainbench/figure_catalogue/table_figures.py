@@ -18,7 +18,7 @@ share_0 = partial(share, decimals=0)
 # fmt: off
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
     "tokens/s / (nodes x GPUs per node)",
-    "trainbench.reporting.comparison_sections._table",
+    "trainbench.reporting.comparison_sections._strategies",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
@@ -76,7 +76,7 @@ SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.sam
     also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
-    "trainbench.reporting.comparison_sections._table",
+    "trainbench.reporting.comparison_sections._strategies",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("of the fastest",))
 PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second, memory.peak_during_training",
@@ -127,7 +127,7 @@ EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.s
     write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)",
-    "trainbench.reporting.survey_tables._speed_columns",
+    "trainbench.reporting.survey_tables._speed",
     "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate",
     write=duration)
 BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
