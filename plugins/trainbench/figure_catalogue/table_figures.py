@@ -91,7 +91,7 @@ EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per
     also=("they cost",))
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples",
-    "trainbench.reporting.recommendations._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
+    "trainbench.reporting.recommendations._against_base", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
 AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
     "tokens/s / those of the row compared with",
     "trainbench.reporting.comparison_sections._presets",
