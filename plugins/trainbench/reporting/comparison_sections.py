@@ -29,6 +29,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue import run_figures, table_figures
 from trainbench.reporting import configuration_tables, recommendations, survey_tables, verdict_text, work_names
+from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
 
@@ -285,16 +286,6 @@ def _notes(
         yield f"Other work is not ranked here. Nearest is {name}; it differs in: {fields}."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """A section of a report. Other pages link to its `anchor`; each table's title names the work that it compares."""
-
-    anchor: str
-    name: str  # in the page's navigation
-    title: str
-    tables: tuple[Table, ...]
-
-
 # Anchor, name in the page's navigation, title, and the tables of a campaign.
 _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
     ("gpus", "GPUs", "Each GPU by itself", verdict_text.gpu_tables),
@@ -312,8 +303,5 @@ _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = 
 
 def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
     """The sections that have tables for this campaign."""
-    made = (
-        Section(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
-        for anchor, name, title, make in _ALL
-    )
-    return tuple(section for section in made if section.tables)
+    made = (Section(title, tuple(make(campaign)), anchor, name) for anchor, name, title, make in _ALL)
+    return tuple(section for section in made if section.parts)

@@ -38,7 +38,8 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.reporting import cost_report, verdict_text
-from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.comparison_sections import comparison_sections
+from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
