@@ -65,8 +65,8 @@ class Section:
     is_evidence: bool = False
 
     @property
-    def tables(self) -> Iterator[Table]:
-        return (part for part in self.parts if isinstance(part, Table))
+    def tables(self) -> tuple[Table, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Table))
 
 
 def markdown(sections: Iterable[Section], links: Mapping[str, str]) -> Iterator[str]:
