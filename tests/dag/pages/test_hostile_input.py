@@ -25,7 +25,8 @@ NOT_THERE = [
     "nodes/..%2f..%2fetc",
     "nodes/a%2Fb", "results/..%2f..%2fetc/passwd", "results/%2e%2e/%2e%2e", "results/last/..%2f..%2fsummary",
     "results/last/nobody", "runs/last/%00", "static/..%2frender.py", "static/render.py", "static/%2e%2e%2frender.py",
-    "static/pages.css", "static/%2fetc%2fpasswd", "nodes/node-3?format=csv&table=..%2f", "?format=csv&table=users", "dags/page_nodes/runs/nobody",
+    "static/pages.css", "static/%2fetc%2fpasswd", "nodes/node-3?format=csv&table=..%2f", "dags/page_nodes/runs/nobody",
+    "?format=csv&table=users",
     "dags/page_nodes/runs/r/tasks/publish?map_index=3",
     "dags/page_nodes/runs/r/tasks/plan?map_index={MAP_INDEX}", "nowhere", f"nodes/{'x' * 3000}",
 ]  # fmt: skip
