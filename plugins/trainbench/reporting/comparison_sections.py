@@ -212,7 +212,7 @@ def _strategies(
         scaled = [scaling(entry) for entry in peers]
         patterns = [traits.pattern for traits in strategy_standings.traits_of(peers, scaled)] or [""] * len(peers)
         for number, (entry, own, pattern) in enumerate(zip(peers, scaled, patterns, strict=True), start=1):
-            place = f"{number} of {len(peers)}"
+            place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
             rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=own, pattern=pattern))
     # An OOM, say: it stands beside the measured runs of the work.
     failed = [
