@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline, in_force
@@ -56,10 +57,10 @@ from trainbench.judging.node_runs import (
     rates_in_turns,
     scatter_of_run,
 )
-from trainbench.judging.noise import MIN_SD, Noise, Pool, Run, median_variance, pooled, to_pct
+from trainbench.judging.noise import MIN_POOL, MIN_SD, Noise, Pool, Run, median_variance, pooled, to_pct
 from trainbench.judging.past import NodeRecord, Past, night_noise, past_of, records_of, slowdown
 from trainbench.judging.probe_bands import probe_shares
-from trainbench.judging.rule import Decision, Facts, decide, is_suspect, phrase
+from trainbench.judging.rule import LOOK_SHARE, Decision, Facts, decide, is_suspect, phrase
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
 from trainbench.results import fault_isolation
@@ -180,6 +181,13 @@ def _runs(units: Sequence[NodeRuns]) -> dict[Key, tuple[Run, ...]]:
     return {unit.key: tuple(in_turn.get((unit.key, run.round), run) for run in unit.rates) for unit in units}
 
 
+class _AgainstPast(NamedTuple):
+    """`changed`: the nodes that are slow against their own past, where they are at least half of those with a past."""
+
+    of_nodes: Mapping[str, Comparison]
+    changed: frozenset[str] = frozenset()
+
+
 class _Group:
     """The nodes of one work and kind of GPU. Everything is computed on demand, from the results to the verdicts."""
 
@@ -254,7 +262,7 @@ class _Group:
 
     @cached_property
     def by_planned_rounds(self) -> dict[Key, Comparison]:
-        own = {unit.key: measured(self._logs(unit, planned=True), (), 0) for unit in self.units}
+        own = {unit.key: self._estimate(self._logs(unit, planned=True), (), unit.key) for unit in self.units}
         return {key: compared for key in own if (compared := self._compare(key, own[key]))}
 
     # The re-runs, corrected by what the control nodes changed meanwhile.
@@ -272,11 +280,15 @@ class _Group:
                         controls.add(unit.node)
         return {round_: statistics.median(of) for round_, of in changes.items()}, len(controls)
 
+    def _estimate(self, first: Sequence[float], again: Sequence[float], key: Key | None = None) -> Measured:
+        noise = self.own_noise.get(key, self.pool.noise) if key else self.pool.noise
+        return measured(first, again, self.control_change[1] if again else 0, noise, self.num_units)
+
     def _measured(self, unit: NodeRuns) -> Measured:
-        change, num_controls = self.control_change
+        change, _ = self.control_change
         reran = [run for run in self.runs[unit.key] if run.round >= self.again_from]
         again = [math.log(run.rate) - change.get(run.round, 0.0) for run in reran]
-        return measured(self._logs(unit, planned=True), again, num_controls)
+        return self._estimate(self._logs(unit, planned=True), again, unit.key)
 
     # Past and level: of a whole node, by its slowest GPU.
 
@@ -296,7 +308,7 @@ class _Group:
             node: past_of(record, by_work.get((record.fingerprint, record.gpu_name), ()), limit)
             for node, record in self.tonight.items()
         }
-        return {node: past for node, past in pasts.items() if past and past.samples_per_second}
+        return {node: past for node, past in pasts.items() if past}
 
     def _by_node(self, member: NodeRuns, *, planned_only: bool) -> Measured | None:
         """The node's samples/s by its slowest GPU."""
@@ -306,23 +318,59 @@ class _Group:
         if not first:
             return None
         if planned_only:
-            return measured(first, (), 0)
-        change, num_controls = self.control_change
+            return self._estimate(first, ())
+        change, _ = self.control_change
         again = [log - change.get(round_, 0.0) for round_, log in known if round_ >= self.again_from]
-        return measured(first, again, num_controls)
+        return self._estimate(first, again)
 
     @cached_property
-    def nights(self) -> Noise:
-        return night_noise(self.pasts.values(), self.pool.noise)
+    def past_by_planned_rounds(self) -> _AgainstPast:
+        return self._against_past(planned_only=True)
 
-    def _against_past(self, member: NodeRuns, own: Measured) -> Comparison | None:
-        past = self.pasts.get(member.node)
-        if past is None or past.samples_per_second is None:
-            return None
-        nights = min(len(past.nights), 10)
-        chance = self.nights.chance(own.variance + median_variance(nights), len(self.members))
-        expected = Expected(past.samples_per_second, past.source)
-        return compare_rate(own, expected, Against.PAST, self.tolerances.past_pct, chance)
+    @cached_property
+    def past(self) -> _AgainstPast:
+        return self._against_past(planned_only=False)
+
+    def _against_past(self, *, planned_only: bool) -> _AgainstPast:
+        """Each node against its own past, without what its round did to all nodes: the median change of the others. A
+        change of the fleet is no chance, and stays in: where half of it is slow, or where all would be asked to look.
+        """
+        own = {
+            member.node: measured
+            for member in self.members
+            if member.node in self.pasts and (measured := self._by_node(member, planned_only=planned_only))
+        }
+        noise = night_noise(self.pasts.values(), self.pool.noise)
+        alone = {node: self._compare_past(one, self.pasts[node].expected, noise) for node, one in own.items()}
+        slow = frozenset(node for node, c in alone.items() if c.is_off)
+        if len(slow) > 1 and 2 * len(slow) >= len(self.pasts):
+            return _AgainstPast(alone, slow)
+        bad = {key.node for key in self.no_example}
+        usual = {node: c for node, c in alone.items() if node not in bad and not c.is_off and not c.is_over}
+        common = by_peers({Key(node): c.value / c.expected for node, c in usual.items()}, (), 1)
+        noise = night_noise(self.pasts.values(), self.pool.noise, without_common=True)
+        found = {}
+        for node, c in alone.items():
+            others = common(Key(node)) if len(usual.keys() - {node}) >= MIN_POOL else None
+            if others and abs(to_deviation := 100 * (others.value - 1)) <= max(LOOK_SHARE * c.limit, c.chance or 0.0):
+                past = self.pasts[node].expected
+                change = percent(to_deviation)
+                found[node] = self._compare_past(
+                    own[node],
+                    Expected(
+                        past.value * others.value,
+                        past.source
+                        if change == percent(0.0)
+                        else f"{past.source} and the {change} of its peers tonight",
+                        past.variance + others.variance * (own[node].variance + past.variance),
+                    ),
+                    noise,
+                )
+        return _AgainstPast(alone | found)
+
+    def _compare_past(self, own: Measured, past: Expected, noise: Noise) -> Comparison:
+        chance = noise.chance(own.variance + past.variance, len(self.members))
+        return compare_rate(own, past, Against.PAST, self.tolerances.past_pct, chance)
 
     def _against_level(self, member: NodeRuns, own: Measured) -> Comparison | None:
         levels = ((run, level) for run in member.valid if (level := level_of(run, self.known.levels)))
@@ -337,7 +385,8 @@ class _Group:
         own = self._by_node(member, planned_only=planned_only)
         if own is None:
             return ()
-        return tuple(filter(None, (self._against_past(member, own), self._against_level(member, own))))
+        past = self.past_by_planned_rounds if planned_only else self.past
+        return tuple(filter(None, (past.of_nodes.get(member.node), self._against_level(member, own))))
 
     # Memory and temperature.
 
@@ -370,7 +419,7 @@ class _Group:
                 found.append(compare_other(metric, value, peers, Against.PEERS, limit))
             before = getattr(past, metric.value) if past else None
             if past and before is not None and unit.gpu is None:
-                found.append(compare_other(metric, value, Expected(before, past.source), Against.PAST, limit))
+                found.append(compare_other(metric, value, Expected(before, past.expected.source), Against.PAST, limit))
         return tuple(found)
 
     @cached_property
@@ -386,7 +435,7 @@ class _Group:
         """The nodes that their planned rounds show slow. Where the fleet changed no node is at fault, and on a shared
         GPU nothing can be confirmed: none runs again for that.
         """
-        changed = self._slow_together(planned_only=True)
+        changed = self.past_by_planned_rounds.changed
         shared = {member.node for member in self.members if any(map(shared_by, member.valid))}
         nodes = {unit.node for unit in self.units if is_suspect(filter_none(self.by_planned_rounds.get(unit.key)))}
         for member in self.members:
@@ -402,19 +451,6 @@ class _Group:
             node: abs(c.deviation) if (c := self.by_planned_rounds.get(u.key)) else 0.0 for node, u in free.items()
         }
         return sorted((node for node in free if node not in self.suspects), key=lambda node: apart[node])
-
-    @cached_property
-    def changed(self) -> frozenset[str]:
-        return self._slow_together(planned_only=False)
-
-    def _slow_together(self, *, planned_only: bool) -> frozenset[str]:
-        """The nodes that are slow against their own past, where they are at least half of those with a past."""
-        slow = {
-            member.node
-            for member in self.members
-            if any(c.against is Against.PAST and c.is_off for c in self._of_node(member, planned_only=planned_only))
-        }
-        return frozenset(slow) if len(slow) > 1 and 2 * len(slow) >= len(self.pasts) else frozenset()
 
     @cached_property
     def verdict(self) -> GroupVerdict:
@@ -526,7 +562,7 @@ class _Group:
             tolerances=self.tolerances,
             only_peer=self.num_peers == 1,
             is_drill=member.is_drill,
-            fleet_changed=node in self.changed,
+            fleet_changed=node in self.past.changed,
             has_accepted_level=accepted is not None and accepted.node is not None,
             since=slowdown(past, record).phrase if slow and past and record else "",
             unsteady=self._scatter(units),
@@ -534,7 +570,7 @@ class _Group:
             broken=self.known.broken.get(node, ""),
             probes="" if comparisons else "; ".join(s.sentence for run in member.valid[:1] for s in probe_shares(run)),
             planned=tuple(planned),
-            num_again=len(self._measured(worst).again),
+            num_again=len(self._measured(worst).rounds) - 1,
             no_rerun=(failed.message if failed else "it gave no result") if reran else None,
             is_planned=self.plan.has_reruns,
         )

@@ -93,7 +93,7 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside. `least_sd`: by which
     runs differ even where no repeat shows it.
     """
-    estimates = [(squares, median_noise(list(squares.values()))) for squares in (_between(units), _within(units))]
+    estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), _within(units))]
     noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
     own: dict[int, Noise] = {}
     for squares, pool in estimates:
@@ -112,7 +112,7 @@ def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
     return {place: (noise.sd**2, noise.degrees_of_freedom) for place, noise in own if noise}
 
 
-def _between(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
+def between_rounds(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
     """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom)."""
     logs = {place: {run.round: math.log(run.rate) for run in runs} for place, runs in enumerate(units)}
     residuals = {
