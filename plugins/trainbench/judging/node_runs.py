@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -41,6 +41,9 @@ class GpuPlace:
     index: int
     uuid: str | None
 
+    def order(self) -> tuple[int, str]:
+        return self.index, self.uuid or ""
+
 
 class Key(NamedTuple):
     """The unit that is judged: a node (`gpu` is None), or one GPU of it."""
@@ -64,6 +67,9 @@ class NodeRuns:
     @property
     def key(self) -> Key:
         return Key(self.node, self.gpu)
+
+    def of_rounds(self, wanted: Callable[[int], bool]) -> NodeRuns:
+        return replace(self, runs=tuple(run for run in self.runs if wanted(run.spec.identity.round)))
 
     @cached_property
     def valid(self) -> tuple[RunResult, ...]:
