@@ -326,9 +326,9 @@ class _Group:
     def pasts(self) -> dict[str, Past]:
         if self.plan.campaign_kind is not CampaignKind.NODES or self.plan.params.noise_floor:
             return {}
-        by_work = grouped(((r.fingerprint, r.gpu_name), r) for r in self.known.earlier)
+        of_units = grouped((record.unit, record) for record in self.known.earlier)
         pasts = {
-            node: past_of(record, by_work.get((record.fingerprint, record.gpu_name), ()), self.tolerances.past_pct)
+            node: past_of(record, of_units.get(record.unit, ()), self.tolerances.past_pct)
             for node, record in self.tonight.items()
         }
         return {node: past for node, past in pasts.items() if past}

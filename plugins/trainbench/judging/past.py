@@ -52,16 +52,9 @@ class NodeRecord:
     counts: bool = True  # not of a shared GPU, and not slow against its own past: may enter a baseline
 
     @property
-    def series_key(self) -> tuple[str, str, str | None]:
-        return self.node, self.fingerprint, self.gpu_name
-
-    def is_of(self, other: NodeRecord) -> bool:
-        """Whether both are of one unit."""
-        if self.fingerprint != other.fingerprint or self.gpu_name != other.gpu_name:
-            return False
-        if self.setup.gpu_uuids or other.setup.gpu_uuids:
-            return self.setup.gpu_uuids == other.setup.gpu_uuids
-        return self.node == other.node
+    def unit(self) -> tuple[str, str | None, str | frozenset[str]]:
+        """The work, and the GPUs by UUID; without UUIDs the node's name."""
+        return self.fingerprint, self.gpu_name, self.setup.gpu_uuids or self.node
 
 
 class Past(NamedTuple):
@@ -119,7 +112,7 @@ def _record(result: RunResult, at: datetime) -> NodeRecord:
 
 def join_records(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
     """Records of single runs -> one record for each campaign, node and work, in the order of their first runs."""
-    together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
+    together = grouped(((run.campaign_id, run.node, run.fingerprint, run.gpu_name), run) for run in runs)
     return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
 
 
@@ -142,7 +135,7 @@ def past_of(tonight: NodeRecord, earlier: Iterable[NodeRecord], limit_pct: float
     The baseline is the median of the first BASELINE_NIGHTS nights that count. RISING_NIGHTS nights in a row that are
     faster than it by more than `limit_pct` begin a new one. It never falls by itself.
     """
-    nights = sorted((record for record in earlier if record.is_of(tonight)), key=lambda record: record.at)
+    nights = sorted((record for record in earlier if record.unit == tonight.unit), key=lambda record: record.at)
     level: list[NodeRecord] = []
     for night in (night for night in nights if night.counts):
         level.append(night)

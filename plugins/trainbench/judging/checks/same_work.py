@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
@@ -50,8 +50,10 @@ class _Member(NamedTuple):
     parameters: Parameters | None
 
 
-class _Usual(NamedTuple):
-    """The values that more than half of a group's machines share, two at least; None without such a majority."""
+class _Values(NamedTuple):
+    """Of a machine: the median losses of its runs, however many. Of a group: what more than half of its machines share,
+    two at least; None without such a majority.
+    """
 
     first_loss: float | None
     mean_loss: _Losses | None
@@ -79,10 +81,8 @@ def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
-    groups: dict[Hashable, list[_Member]] = {}
-    for place, result in enumerate(results):
-        groups.setdefault(_work(result), []).extend(_members(place, result))
-    return list(groups.values())
+    work = ((_work(result), member) for place, result in enumerate(results) for member in _members(place, result))
+    return list(grouped(work).values())
 
 
 def _work(result: RunResult) -> Hashable:
@@ -110,7 +110,7 @@ def _losses(performance: Performance) -> _Losses:
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
     """The members that differ from their group's majority, each with a phrase on the difference."""
-    usual = _usual(members)
+    usual = _usual(_machines(members).values())
     for member in members:
         if usual.parameters and member.parameters and member.parameters != usual.parameters:
             yield member, f"{_counted(member.parameters)}, its peers {_counted(usual.parameters)}"
@@ -120,15 +120,28 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
             yield member, f"mean loss {member.losses.mean:.5g}, its peers {usual.mean_loss.mean:.5g} at the same seed"
 
 
-def _usual(members: Sequence[_Member]) -> _Usual:
-    """The majority's values; each machine has one vote, however often it ran."""
-    firsts, means, parameters = _firsts(members), _means(members), _parameters(members)
-    first = statistics.median_low(firsts.values()) if firsts else None
-    mean = _middle(means.values())
-    same_first = sum(not _differ(loss, first) for loss in firsts.values())
-    same_mean = sum(not _means_differ(losses, mean) for losses in means.values()) if mean else 0
-    kinds = Counter(parameters.values()).most_common(1)
-    return _Usual(
+def _machines(members: Sequence[_Member]) -> dict[str, _Values]:
+    machines = {}
+    for who, runs in grouped((member.who, member) for member in members).items():
+        firsts = [loss for run in runs if (loss := run.losses.first) is not None and math.isfinite(loss)]
+        machines[who] = _Values(
+            first_loss=statistics.median_low(firsts) if firsts else None,
+            mean_loss=_middle(run.losses for run in runs),
+            parameters=next((run.parameters for run in reversed(runs) if run.parameters), None),
+        )
+    return machines
+
+
+def _usual(machines: Collection[_Values]) -> _Values:
+    firsts = [each.first_loss for each in machines if each.first_loss is not None]
+    means = [each.mean_loss for each in machines if each.mean_loss]
+    parameters = [each.parameters for each in machines if each.parameters]
+    first = statistics.median_low(firsts) if firsts else None
+    mean = _middle(means)
+    same_first = sum(not _differ(loss, first) for loss in firsts)
+    same_mean = sum(not _means_differ(losses, mean) for losses in means) if mean else 0
+    kinds = Counter(parameters).most_common(1)
+    return _Values(
         first_loss=first if _is_majority(same_first, len(firsts)) else None,
         mean_loss=mean if _is_majority(same_mean, len(means)) else None,
         parameters=kinds[0][0] if kinds and _is_majority(kinds[0][1], len(parameters)) else None,
@@ -139,29 +152,11 @@ def _is_majority(votes: int, of: int) -> bool:
     return votes >= 2 and 2 * votes > of
 
 
-def _firsts(members: Sequence[_Member]) -> dict[str, float]:
-    """Machine -> the median first loss of its runs."""
-    known = ((member.who, member.losses.first) for member in members)
-    of = grouped((who, loss) for who, loss in known if loss is not None and math.isfinite(loss))
-    return {who: statistics.median_low(losses) for who, losses in of.items()}
-
-
-def _means(members: Sequence[_Member]) -> dict[str, _Losses]:
-    """Machine -> the losses of its run with the median mean loss."""
-    known = ((member.who, member.losses) for member in members)
-    of = grouped((who, losses) for who, losses in known if losses.mean is not None and math.isfinite(losses.mean))
-    return {who: middle for who, losses in of.items() if (middle := _middle(losses))}
-
-
 def _middle(losses: Iterable[_Losses]) -> _Losses | None:
     """Those with the median mean; of an even number the lower middle one."""
-    ordered = sorted(losses, key=lambda each: each.mean or 0.0)
+    known = [each for each in losses if each.mean is not None and math.isfinite(each.mean)]
+    ordered = sorted(known, key=lambda each: each.mean or 0.0)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
-def _parameters(members: Sequence[_Member]) -> dict[str, Parameters]:
-    """Machine -> the parameter counts of its last run."""
-    return {member.who: member.parameters for member in members if member.parameters}
 
 
 def _differ(loss: float | None, other: float | None, limit_pct: float = FIRST_LOSS_PCT, allowed: float = 0.0) -> bool:
@@ -205,15 +200,23 @@ def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
 
 
 def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
-    usual, firsts, means, parameters = _usual(members), _firsts(members), _means(members), _parameters(members)
-    middle = _middle(means.values())
+    machines = _machines(members)
+    usual = _usual(machines.values())
+    firsts = [loss for each in machines.values() if (loss := each.first_loss) is not None]
+    means = [losses for each in machines.values() if (losses := each.mean_loss)]
+    middle = _middle(means)
     differences = []
-    if usual.parameters is None and len(set(parameters.values())) > 1:
-        differences.append(listing(f"{who}: {_counted(of)}" for who, of in parameters.items()))
-    if usual.first_loss is None and _differ(max(firsts.values(), default=None), min(firsts.values(), default=None)):
-        differences.append(listing(f"{who}: first loss {loss:.5g}" for who, loss in firsts.items()))
-    elif middle and usual.mean_loss is None and any(_means_differ(losses, middle) for losses in means.values()):
-        differences.append(listing(f"{who}: mean loss {losses.mean:.5g}" for who, losses in means.items()))
+    if usual.parameters is None and len({each.parameters for each in machines.values() if each.parameters}) > 1:
+        differences.append(
+            listing(f"{who}: {_counted(each.parameters)}" for who, each in machines.items() if each.parameters)
+        )
+    if usual.first_loss is None and _differ(max(firsts, default=None), min(firsts, default=None)):
+        known = ((who, each.first_loss) for who, each in machines.items())
+        differences.append(listing(f"{who}: first loss {loss:.5g}" for who, loss in known if loss is not None))
+    elif middle and usual.mean_loss is None and any(_means_differ(losses, middle) for losses in means):
+        differences.append(
+            listing(f"{who}: mean loss {each.mean_loss.mean:.5g}" for who, each in machines.items() if each.mean_loss)
+        )
     if differences:
         yield Finding(
             level=Level.ERROR,
@@ -232,12 +235,16 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on runs with other dtypes, kernels, compilation or pod template than most runs of their work."""
     groups = grouped((_work(result), result) for result in results if result.status is Status.OK and result.chosen)
     for runs in groups.values():
-        kinds = Counter(_known_execution(run) for run in runs)
-        usual = dict(kinds.most_common(1)[0][0])
+        known = [(run.spec.identity.node, _known_execution(run)) for run in runs]
+        ((most, _),) = Counter(execution for _, execution in known).most_common(1)
+        usual = dict(most)
         odd: dict[str, dict[str, None]] = {}
-        for run in runs:
-            for difference in _differences(dict(_known_execution(run)), usual):
-                odd.setdefault(run.spec.identity.node, {})[difference] = None
+        for node, execution in known:
+            own = dict(execution)
+            for name in sorted(own.keys() | usual.keys()):
+                if own.get(name) != usual.get(name):
+                    text = f"{name}: {own.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}"
+                    odd.setdefault(node, {})[text] = None
         for node, differences in odd.items():
             yield Finding(
                 level=Level.WARNING,
@@ -254,9 +261,3 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
 def _known_execution(run: RunResult) -> tuple[tuple[str, str], ...]:
     template = {"pod template": run.context.pod_template} if run.context else {}
     return tuple(sorted({**run.chosen.execution, **template}.items())) if run.chosen else ()
-
-
-def _differences(execution: dict[str, str], usual: dict[str, str]) -> Iterator[str]:
-    for name in sorted(execution | usual):
-        if execution.get(name) != usual.get(name):
-            yield f"{name}: {execution.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}"
