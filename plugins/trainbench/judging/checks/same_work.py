@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
@@ -50,10 +50,8 @@ class _Member(NamedTuple):
     parameters: Parameters | None
 
 
-class _Values(NamedTuple):
-    """Of a machine: the median losses of its runs, however many. Of a group: what more than half of its machines share,
-    two at least; None without such a majority.
-    """
+class _Usual(NamedTuple):
+    """The values that more than half of a group's machines share, two at least; None without such a majority."""
 
     first_loss: float | None
     mean_loss: _Losses | None
@@ -110,7 +108,7 @@ def _losses(performance: Performance) -> _Losses:
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
     """The members that differ from their group's majority, each with a phrase on the difference."""
-    usual = _usual(_machines(members).values())
+    usual = _usual(members)
     for member in members:
         if usual.parameters and member.parameters and member.parameters != usual.parameters:
             yield member, f"{_counted(member.parameters)}, its peers {_counted(usual.parameters)}"
@@ -120,28 +118,16 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
             yield member, f"mean loss {member.losses.mean:.5g}, its peers {usual.mean_loss.mean:.5g} at the same seed"
 
 
-def _machines(members: Sequence[_Member]) -> dict[str, _Values]:
-    machines = {}
-    for who, runs in grouped((member.who, member) for member in members).items():
-        firsts = [loss for run in runs if (loss := run.losses.first) is not None and math.isfinite(loss)]
-        machines[who] = _Values(
-            first_loss=statistics.median_low(firsts) if firsts else None,
-            mean_loss=_middle(run.losses for run in runs),
-            parameters=next((run.parameters for run in reversed(runs) if run.parameters), None),
-        )
-    return machines
-
-
-def _usual(machines: Collection[_Values]) -> _Values:
-    firsts = [each.first_loss for each in machines if each.first_loss is not None]
-    means = [each.mean_loss for each in machines if each.mean_loss]
-    parameters = [each.parameters for each in machines if each.parameters]
-    first = statistics.median_low(firsts) if firsts else None
-    mean = _middle(means)
-    same_first = sum(not _differ(loss, first) for loss in firsts)
-    same_mean = sum(not _means_differ(losses, mean) for losses in means) if mean else 0
-    kinds = Counter(parameters).most_common(1)
-    return _Values(
+def _usual(members: Sequence[_Member]) -> _Usual:
+    """The majority's values; each machine has one vote, however often it ran."""
+    firsts, means = _firsts(members), _means(members)
+    parameters = {member.who: member.parameters for member in members if member.parameters}  # of the last run
+    first = statistics.median_low(firsts.values()) if firsts else None
+    mean = _middle(means.values())
+    same_first = sum(not _differ(loss, first) for loss in firsts.values())
+    same_mean = sum(not _means_differ(losses, mean) for losses in means.values()) if mean else 0
+    kinds = Counter(parameters.values()).most_common(1)
+    return _Usual(
         first_loss=first if _is_majority(same_first, len(firsts)) else None,
         mean_loss=mean if _is_majority(same_mean, len(means)) else None,
         parameters=kinds[0][0] if kinds and _is_majority(kinds[0][1], len(parameters)) else None,
@@ -152,10 +138,23 @@ def _is_majority(votes: int, of: int) -> bool:
     return votes >= 2 and 2 * votes > of
 
 
+def _firsts(members: Sequence[_Member]) -> dict[str, float]:
+    """Machine -> the median first loss of its runs."""
+    known = ((member.who, member.losses.first) for member in members)
+    of = grouped((who, loss) for who, loss in known if loss is not None and math.isfinite(loss))
+    return {who: statistics.median_low(losses) for who, losses in of.items()}
+
+
+def _means(members: Sequence[_Member]) -> dict[str, _Losses]:
+    """Machine -> the losses of its run with the median mean loss."""
+    known = ((member.who, member.losses) for member in members)
+    of = grouped((who, losses) for who, losses in known if losses.mean is not None and math.isfinite(losses.mean))
+    return {who: middle for who, losses in of.items() if (middle := _middle(losses))}
+
+
 def _middle(losses: Iterable[_Losses]) -> _Losses | None:
     """Those with the median mean; of an even number the lower middle one."""
-    known = [each for each in losses if each.mean is not None and math.isfinite(each.mean)]
-    ordered = sorted(known, key=lambda each: each.mean or 0.0)
+    ordered = sorted(losses, key=lambda each: each.mean or 0.0)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
@@ -200,23 +199,16 @@ def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
 
 
 def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
-    machines = _machines(members)
-    usual = _usual(machines.values())
-    firsts = [loss for each in machines.values() if (loss := each.first_loss) is not None]
-    means = [losses for each in machines.values() if (losses := each.mean_loss)]
-    middle = _middle(means)
+    usual, firsts, means = _usual(members), _firsts(members), _means(members)
+    parameters = {member.who: member.parameters for member in members if member.parameters}
+    middle = _middle(means.values())
     differences = []
-    if usual.parameters is None and len({each.parameters for each in machines.values() if each.parameters}) > 1:
-        differences.append(
-            listing(f"{who}: {_counted(each.parameters)}" for who, each in machines.items() if each.parameters)
-        )
-    if usual.first_loss is None and _differ(max(firsts, default=None), min(firsts, default=None)):
-        known = ((who, each.first_loss) for who, each in machines.items())
-        differences.append(listing(f"{who}: first loss {loss:.5g}" for who, loss in known if loss is not None))
-    elif middle and usual.mean_loss is None and any(_means_differ(losses, middle) for losses in means):
-        differences.append(
-            listing(f"{who}: mean loss {each.mean_loss.mean:.5g}" for who, each in machines.items() if each.mean_loss)
-        )
+    if usual.parameters is None and len(set(parameters.values())) > 1:
+        differences.append(listing(f"{who}: {_counted(of)}" for who, of in parameters.items()))
+    if usual.first_loss is None and _differ(max(firsts.values(), default=None), min(firsts.values(), default=None)):
+        differences.append(listing(f"{who}: first loss {loss:.5g}" for who, loss in firsts.items()))
+    elif middle and usual.mean_loss is None and any(_means_differ(losses, middle) for losses in means.values()):
+        differences.append(listing(f"{who}: mean loss {losses.mean:.5g}" for who, losses in means.items()))
     if differences:
         yield Finding(
             level=Level.ERROR,
