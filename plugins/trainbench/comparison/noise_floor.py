@@ -99,7 +99,7 @@ class Floor(Frozen):
         apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
         error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
         times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if in_19_of_20 else 0.0)
-        return noise.to_pct(times * error, slow=True)
+        return noise.to_pct(times * error)
 
 
 def _variance_of_median(n: int) -> float:

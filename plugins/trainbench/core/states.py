@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainbench.core.formats import count, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import Metric, State, Verdict, Why
+from trainbench.core.verdicts import Metric, State, Verdict, Why, urgency
 
 FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
 MAX_NAMED = 5  # nodes of one reason in a headline
@@ -112,8 +112,7 @@ class NodeState(NamedTuple):
     since: datetime | None = None
 
     def urgency(self) -> tuple[int, int]:
-        """Sort key, the worst first."""
-        return list(State).index(self.state), list(Why).index(self.why)
+        return urgency(self.state, self.why)
 
     @property
     def phrase(self) -> str:
@@ -146,7 +145,7 @@ def word(verdict: Verdict | NodeState) -> str:
 
 def state_of(node: str, verdicts: Sequence[Verdict]) -> NodeState:
     """The state of a node from its verdicts of one campaign, one for each work: the worst."""
-    worst = min(verdicts, key=lambda v: (list(State).index(v.state), list(Why).index(v.why)))
+    worst = min(verdicts, key=Verdict.urgency)
     return NodeState(node, worst.state, worst.why, worst.reason)
 
 

@@ -47,6 +47,11 @@ class Why(StrEnum):
     WELL = "well"
 
 
+def urgency(state: State, why: Why) -> tuple[int, int]:
+    """Sort key, the worst first."""
+    return list(State).index(state), list(Why).index(why)
+
+
 class Metric(StrEnum):
     SAMPLES_PER_SECOND = "samples_per_second"
     MEMORY_GB = "memory_gb"
@@ -156,6 +161,9 @@ class Verdict(Frozen):
     @property
     def is_red(self) -> bool:
         return self.state is State.RED
+
+    def urgency(self) -> tuple[int, int]:
+        return urgency(self.state, self.why)
 
 
 class GpuVerdict(Verdict):

@@ -123,7 +123,7 @@ def compare_rate(
     own: Measured, expected: Expected, against: Against, limit_pct: float, chance: float | None
 ) -> Comparison:
     """`chance`: the largest deviation that chance shows, as a logarithm; None: no noise is known."""
-    chance_pct = None if chance is None else to_pct(chance, slow=True)
+    chance_pct = None if chance is None else to_pct(chance)
     rounds = tuple(deviation_pct(math.exp(rate), expected.value) for rate in own.rounds)
     deviation = deviation_pct(own.value, expected.value)
     least = max(limit_pct, chance_pct or 0.0)

@@ -205,7 +205,7 @@ class _Group:
     def own_noise(self) -> dict[Key, Noise]:
         """Units that scatter far more than the others, and by more than the limit allows -> their own noise."""
         limit = self.tolerances.samples_per_second_pct
-        wide = {place: own for place, own in self.pool.own.items() if to_pct(WIDE_SDS * own.sd, slow=True) > limit}
+        wide = {place: own for place, own in self.pool.own.items() if to_pct(WIDE_SDS * own.sd) > limit}
         return {self.units[place].key: noise for place, noise in wide.items()}
 
     @cached_property
@@ -419,7 +419,7 @@ class _Group:
             nodes=tuple(self._node(member) for member in self.members),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * noise.sd if noise else None,
-            detectable_pct=to_pct(noise.chance(typical, self.num_units), slow=True) if noise else None,
+            detectable_pct=to_pct(noise.chance(typical, self.num_units)) if noise else None,
             choice=self.members[0].choice if self.members else None,
         )
 

@@ -193,15 +193,9 @@ def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
     return Noise(math.sqrt(squares / degrees_of_freedom), degrees_of_freedom)
 
 
-def to_pct(half_width: float, *, slow: bool) -> float:
-    """A logarithmic half-width as percent of the reference, on the given side: 0.693 is 50 % slow or 100 % fast."""
-    # exp() of more than 700 overflows: such noise is unbounded
-    return 100 * (-math.expm1(-half_width) if slow else math.expm1(min(half_width, 700.0)))
-
-
-def from_pct(pct: float, *, slow: bool) -> float:
-    """The inverse of `to_pct`."""
-    return -math.log1p(-pct / 100) if slow else math.log1p(pct / 100)
+def to_pct(half_width: float) -> float:
+    """A logarithmic half-width as percent of the reference, on the slow side: 0.693 is 50 %."""
+    return -100 * math.expm1(-half_width)
 
 
 def deviation_pct(value: float, reference: float) -> float:
