@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from trainbench.cluster.node_marks import Mark, MarkRefusal
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.node_marks import Mark, MarkRefusal
+from trainbench.core.verdicts import FREED, MARKED, NOT_MARKED, Finding, Level
 
-MARKED, FREED, NOT_MARKED = "node_marked", "node_freed", "node_not_marked"
-OF_MARKS = frozenset({MARKED, FREED, NOT_MARKED})
 UNDO = "trainbench nodes free"
 NO_MARK = "no mark"
 
