@@ -237,7 +237,7 @@ class _Group:
         if self.planned is not self:
             return self.planned.suspects
         shared = {member.node for member in self.members if any(map(shared_by, member.valid))}
-        nodes = {unit.node for unit in self.units if is_suspect(filter_none(self.against_peers[unit.key]))}
+        nodes = {unit.node for unit in self.units if (c := self.against_peers[unit.key]) and is_suspect([c])}
         nodes |= {
             member.node
             for member in self.members
@@ -475,7 +475,7 @@ class _Group:
         peers, planned = self.against_peers[worst.key], self.planned
         others = sorted((c for unit in units for c in self.others[unit.key]), key=lambda c: c.deviation)
         hottest = {(c.metric, c.against): c for c in others}
-        comparisons = (*filter_none(peers), *(() if of.gpu else self._of_node(member)), *hottest.values())
+        comparisons = (*([peers] if peers else []), *(() if of.gpu else self._of_node(member)), *hottest.values())
         planned_comparisons = (
             *(c for unit in units if (c := planned.against_peers[unit.key])),
             *(() if of.gpu else planned._of_node(member)),
@@ -543,17 +543,13 @@ class _Group:
 
     def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], why: Why) -> list[str]:
         """What is worth knowing beside the state: missing figures, better ones, other programs on the GPU."""
-        remarks = [
-            f"{phrase(c)}: better than expected, or the others are worse"
-            for c in comparisons
-            if c.is_over and why is not Why.PAIR
-        ]
-        if member.on_gpu:
+        better = [f"{phrase(c)}: better than expected, or the others are worse" for c in comparisons if c.is_over]
+        remarks = better if why is not Why.PAIR else []
+        if member.on_gpu and member.valid:
             names = {Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
             missing = [names[metric] for metric in OTHER_METRICS if member.value(metric) is None]
-            remarks += [f"no {listing(missing)} was measured"] if missing and member.valid else []
-        remarks += [shared.sentence for run in member.valid[:1] if (shared := shared_by(run))]
-        return remarks
+            remarks += [f"no {listing(missing)} was measured"] if missing else []
+        return remarks + [shared.sentence for run in member.valid[:1] if (shared := shared_by(run))]
 
     def _unjudged(self, member: NodeRuns, *, is_measured: bool) -> Decision | None:
         """The verdict on a node or GPU with a failed run or without figures of this work; None: it is judged."""
@@ -576,7 +572,3 @@ class _Group:
         if broken := self.known.broken.get(member.node):
             return Decision(State.RED, Why.BROKEN_GPU, f"{broken}; {reason}")
         return Decision(TRAITS[why].state, why, reason)
-
-
-def filter_none(compared: Comparison | None) -> tuple[Comparison, ...]:
-    return () if compared is None else (compared,)

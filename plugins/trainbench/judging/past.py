@@ -76,37 +76,30 @@ class Past(NamedTuple):
 
 def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
     """Records of the valid runs on one node alone, without drills and runs on a shared GPU."""
-    valid = (
-        result
-        for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
-        if result.status is Status.OK
-        and result.spec.placement.nodes == 1
-        and not result.spec.drill
-        and judged_rate(result)
+    together = grouped(
+        ((run.spec.identity.campaign_id, run.spec.identity.node, run.effective_spec.fingerprint, gpu_name(run)), run)
+        for run in sorted(results, key=lambda run: (run.spec.identity.round, run.started_at))
+        if run.status is Status.OK and run.spec.placement.nodes == 1 and not run.spec.drill and judged_rate(run)
     )
     # Of one node and work at a time: the setups of all runs would take as much memory as the runs.
-    together = grouped((_key(result), result) for result in valid)
-    return tuple(record for runs in together.values() for record in join_records(_record(run, at) for run in runs))
-
-
-def _key(result: RunResult) -> tuple[str, str, str, str | None]:
-    identity = result.spec.identity
-    return identity.campaign_id, identity.node, result.effective_spec.fingerprint, gpu_name(result)
-
-
-def _record(result: RunResult, at: datetime) -> NodeRecord:
-    campaign_id, node, fingerprint, gpu = _key(result)
-    return NodeRecord(
-        campaign_id=campaign_id,
-        at=at,
-        node=node,
-        fingerprint=fingerprint,
-        gpu_name=gpu,
-        samples_per_second=judged_rate(result) or 0.0,
-        memory_gb=run_figure(result, Metric.MEMORY_GB),
-        temperature_c=TEMPERATURE_MEAN_C.value(result),
-        setup=setup_of(result.context),
-        counts=shared_by(result) is None,
+    return tuple(
+        record
+        for (campaign_id, node, fingerprint, gpu), runs in together.items()
+        for record in join_records(
+            NodeRecord(
+                campaign_id=campaign_id,
+                at=at,
+                node=node,
+                fingerprint=fingerprint,
+                gpu_name=gpu,
+                samples_per_second=judged_rate(run) or 0.0,
+                memory_gb=run_figure(run, Metric.MEMORY_GB),
+                temperature_c=TEMPERATURE_MEAN_C.value(run),
+                setup=setup_of(run.context),
+                counts=shared_by(run) is None,
+            )
+            for run in runs
+        )
     )
 
 

@@ -106,8 +106,7 @@ def drill_badge(campaign: Campaign) -> str | None:
 
 def drill_sentence(campaign: Campaign) -> str | None:
     """A sentence on the nodes that a drill slowed, or None without a drill."""
-    drills = _drilled(campaign)
-    if not drills:
+    if not (drills := _drilled(campaign)):
         return None
     slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
     return f"Drill: trainbench slowed {slowed} on purpose, to see whether the checks detect it."
@@ -156,8 +155,7 @@ def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
 
 def lone_line(campaign: Campaign) -> str | None:
     """A sentence on groups without a peer, or None where each had one."""
-    lone = campaign.lone_groups
-    if not lone:
+    if not (lone := campaign.lone_groups):
         return None
     nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
     return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
@@ -291,18 +289,15 @@ def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    return make_table(
-        findings,
-        (
-            text("level", lambda f: f"{f.level} ({f.category})"),
-            text("subject", lambda f: f.subject),
-            text("what", lambda f: f.explanation),
-            text("measured", lambda f: f.measured),
-            text("expected", lambda f: f.expected),
-            text("next step", lambda f: f.resolution),
-        ),
-        tone=lambda f: _LEVEL_TONES[f.level],
+    columns: tuple[Column[Finding], ...] = (
+        text("level", lambda f: f"{f.level} ({f.category})"),
+        text("subject", lambda f: f.subject),
+        text("what", lambda f: f.explanation),
+        text("measured", lambda f: f.measured),
+        text("expected", lambda f: f.expected),
+        text("next step", lambda f: f.resolution),
     )
+    return make_table(findings, columns, tone=lambda f: _LEVEL_TONES[f.level])
 
 
 class FindingKind(NamedTuple):
