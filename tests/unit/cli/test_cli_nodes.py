@@ -19,7 +19,7 @@ from trainbench.cluster import kubernetes_api, mark_findings
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.cluster.node_marks import Mark
 from trainbench.history.history import open_history
-from trainbench.history.notice_tables import marks
+from trainbench.history.tables import marks
 from trainbench.results.artefacts import open_store
 
 KEY = "trainbench.io/breach"

@@ -17,10 +17,9 @@ from trainbench.cluster.mark_nodes import acts_before, is_due, store_acts
 from trainbench.cluster.node_marks import MarkRefusal
 from trainbench.core.verdicts import PART_FAILED, Finding, Level
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.results.artefacts import MARKS_FILE, open_store
+from trainbench.results.artefacts import MARKS_FILE, Shelf, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import Shelf
 from trainbench.settings.environment import read_settings
 
 ON = {"TRAINBENCH_KEEP_AWAY": "taint"}
