@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -159,6 +159,14 @@ def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) 
     """The noise of one run; None when nothing was repeated."""
     estimates = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
     return max(estimates, key=lambda noise: noise.sd, default=None)
+
+
+def joined(estimates: Iterable[Noise | None]) -> Noise | None:
+    """The mean of the known variances, weighted by their degrees of freedom."""
+    known = [one for one in estimates if one]
+    degrees = sum(one.degrees_of_freedom for one in known)
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in known)
+    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
 
 
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
