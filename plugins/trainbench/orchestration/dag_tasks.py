@@ -296,7 +296,7 @@ def _marked(settings: Settings, store: Store, history: History, campaign: Campai
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
     from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
-    from trainbench.judging.mark_findings import OF_MARKS
+    from trainbench.core.verdicts import OF_MARKS
 
     before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
