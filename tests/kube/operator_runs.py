@@ -25,6 +25,7 @@ from trainbench.orchestration import kubernetes_operator
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
+from trainbench.pods.manifests import CAMPAIGN
 
 kubernetes_operator.REREAD_S = 3.0  # of the programs that end with 0 and print no whole result
 BUNDLE = "dags-folder"
@@ -148,7 +149,11 @@ def _task(cluster: Any, case: Case) -> None:
         target = {"pod": f"^{name}-"} if "action" in fault else {}
         cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
     manifest = pod(
-        name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
+        name,
+        case.script,
+        case.gpus,
+        labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: "c1", **case.labels},
+        **case.spec,
     )
     manifest["metadata"]["namespace"] = cluster.namespace
     if not cluster.simulated:

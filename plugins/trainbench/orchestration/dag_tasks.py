@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
@@ -80,24 +79,16 @@ def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
 
 def _release(label: str, value: str) -> None:
     settings = read_settings()
-    if settings.launcher is not Launcher.LOCAL:
-        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+    if settings.launcher is Launcher.LOCAL:
+        return
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-        from trainbench.orchestration.kept_results import collect
-        from trainbench.orchestration.pod_deletion import delete_pods
-        from trainbench.results.artefacts import open_store
+    from trainbench.orchestration.pod_requests import cluster_of, release
+    from trainbench.results.artefacts import open_store
 
-        client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
-        store = open_store(settings.store)
-
-        def keep_result(pod: Mapping[str, Any]) -> None:
-            name = pod["metadata"]["name"]
-            if left := collect(client, store, pod, name, settings.namespace, getLogger(__name__)).arrival:
-                log(f"the result of {name} is stored as {left.address}")
-
-        labels = installation_labels(settings) | {label: value}
-        deleted = delete_pods(client, settings.namespace, labels, before=keep_result)
-        log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
+    cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)
+    deleted = release(cluster, open_store(settings.store), installation_labels(settings) | {label: value}, log)
+    log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
