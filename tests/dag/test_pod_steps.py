@@ -490,10 +490,13 @@ def test_what_a_trigger_read_is_not_read_again(pods: Pods, is_gone: bool) -> Non
     pods.api.logs[pods.name] = NO_ROUTE
     if is_gone:
         pods.api.there.clear()
-    with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory"):
+    with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory") as ended:
         pods.run(event=event)
+
     assert pods.pushed.keys() == {"return_value"}
     assert pods.clock.now < 60
+    stored = pods.stored_nodes()
+    after_fault("read-before-its-node-went", results=(["gpu-7"], stored), pods=pods.api.there, cause=str(ended.value))
 
 
 @pytest.mark.parametrize("back_at", [1700, None], ids=["comes back", "stays away"])
@@ -548,6 +551,7 @@ def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: P
 
     pods.node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped."}]
     assert release(pods.api, pods.store, labels, print) == ()  # type: ignore[arg-type]  # its node is dead, not away
+    after_fault("dead-node-at-release", pods=there.keys() - {"unread"})
     assert list(there) == ["unread"]
 
 
