@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +21,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_cpu_result, make_result
-from tests.kube.clusters import SHELL
+from tests.kube.clusters import LINES, SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import on_nodes, pod
 from trainbench.orchestration import kubernetes_operator
@@ -175,12 +174,10 @@ def give_a_run(base: dict[str, Any], name: str, result: RunResult | None = None)
     result = result or make_cpu_result()
     spec = result.spec.changed(identity={"run_id": f"run-{name}"})
     lines = tuple(result_lines(result.model_copy(update={"spec": spec}).model_dump_json()))
-    write = f"printf '%s\\n' {' '.join(lines)}"
-    if len(lines) > 1:  # more than a command line holds; the pods' user reads the file
-        folder = Path(tempfile.mkdtemp(prefix="trainbench-lines-"))
-        folder.chmod(0o755)
-        (folder / "lines").write_text("\n".join(lines) + "\n")
-        write = f"cat {folder}/lines"
+    write = "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines)
+    if len(lines) > 1:  # more than a command line holds
+        (LINES / name).write_text("\n".join(lines) + "\n")
+        write = f"cat {LINES / name}"
     base["command"][-1] = base["command"][-1].replace(WRITE, write)
     base["env"] = [{"name": SPEC_ENV, "value": spec.model_dump_json()}, *base.get("env", ())]
     return spec

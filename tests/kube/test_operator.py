@@ -22,7 +22,7 @@ from tests.kube.after_fault import (
     night_with,
     whole_results,
 )
-from tests.kube.clusters import SLOW, connection
+from tests.kube.clusters import LARGE, SLOW, connection
 from tests.kube.faults import Fault, faults
 from tests.kube.operator_runs import (
     IN_VAIN,
@@ -151,8 +151,8 @@ ONLY_STANDIN = (
     Case("deferred-placed-late", deferrable=True, faults=(HELD, DELETED_LATE), options=IN_VAIN),
     Case("eight-gpus", result=large_result(1)),
     Case("deferred-eight-gpus", deferrable=True, result=large_result(1)),
-    Case("thousand-nodes", f"{BAR}; {WRITE}", result=large_result(1000)),
-    Case("deferred-thousand-nodes", f"{BAR}; {WRITE}", deferrable=True, result=large_result(1000)),
+    Case("thousand-nodes", f"{BAR}; {WRITE}", image=LARGE, result=large_result(1000)),
+    Case("deferred-thousand-nodes", f"{BAR}; {WRITE}", True, image=LARGE, result=large_result(1000)),
     Case("repeated", faults=({"action": "preempt", "moment": "scheduled", "n": 1},), options={"retries": 1}),
     Case("busy", gpus=1, options=IN_VAIN),
     Case("deferred-busy", gpus=1, deferrable=True, options=IN_VAIN),

@@ -193,7 +193,8 @@ def gate() -> None:
     As a teardown it also runs where somebody marked the run by hand and all other tasks are skipped.
     """
     ti = get_current_context()["ti"]
-    raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
+    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    raised = ti.xcom_pull(task_ids="alert")
     if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
         # Marking a run failed fails its running tasks; marking it successful fails none.
         if "failed" in states.values():
@@ -201,7 +202,7 @@ def gate() -> None:
         return
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
-        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
+        raise AirflowFailException(f"no verdict: {_failure(failed[0] if failed else 'alert', ti)}")
     findings = map(Finding.model_validate, raised)
     red = [finding.text for finding in findings if finding.level is Level.ERROR]
     if states.get("publish") == "failed":  # after the report and before the history, or when it was cleared
@@ -213,16 +214,6 @@ def gate() -> None:
         )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
-
-
-def _task_states(ti: Any) -> Mapping[str, str | None]:
-    """Task id -> state, of this DAG run."""
-    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return states
-
-
-def _no_verdict(failed: str, ti: Any) -> str:
-    return f"no verdict: {_failure(failed, ti)}"
 
 
 def _failure(failed: str, ti: Any) -> str:
