@@ -100,9 +100,7 @@ class BenchPodOperator(KubernetesPodOperator):
     def to_its_end(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
         """Run the pod in this process. `event`: of a trigger that did not see it end well; empty: it made none."""
         failure: BaseException | None = None
-        self._is_resumed = event is not None
-        if event:
-            self.progress = Progress.model_validate(event)
+        self._is_resumed, self.progress = event is not None, Progress.model_validate(event or {})
         try:
             for pause_s in self.steps(context):
                 time.sleep(pause_s)
