@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Against, Level, Metric, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.pipeline import assess, report
+from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS

@@ -26,7 +26,6 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.judging.noise import median_variance
 from trainbench.params.campaign_params import ComparisonParams
-from trainbench.planning.skipped import Skipped
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
