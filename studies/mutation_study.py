@@ -111,7 +111,7 @@ PARTS = {
     "merge": Part(IMAGE, ["bench_image/process/merge.py"], ["tests/image/process/test_merge.py"], OURS_IMAGE, 30),
     "independent": Part(
         IMAGE,
-        ["bench_image/process/merge_independent.py"],
+        ["bench_image/process/merge.py"],
         [
             "tests/image/process/test_merge_independent.py",  # but those of real processes, which take a minute
             *(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Against, Level, Metric, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.pipeline import assess, report
+from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
@@ -108,7 +107,7 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     measured = results(planned, 9.0, 9.5, 9.5, 9.5)
     points = nights_before(measured[0], *[9.5] * 5, node="old-name")
     history = StubHistory(points=points, measured={"old-name": STARTED_AT - timedelta(days=1)})
-    campaign = assessed(planned, measured, (), history)
+    campaign = assessed(planned, measured, (), history, is_on_cluster=True)
     verdict = campaign.nodes[0]
 
     assert verdict.deviation(Metric.SAMPLES_PER_SECOND, Against.PAST) == pytest.approx(-5.2632, abs=1e-4)
@@ -116,13 +115,13 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     assert not [finding for finding in campaign.findings if finding.category == "gone_node"]
 
 
-def test_a_node_that_is_gone_is_missed_only_where_the_plan_chose_its_nodes_from_the_cluster() -> None:
-    planned = plan().model_copy(update={"params": parse_params({})})
+@pytest.mark.parametrize(("asked", "missed"), [({"is_on_cluster": True}, ["node-9"]), ({}, [])])
+def test_a_node_that_left_is_missed_where_the_cluster_was_asked(asked: dict[str, bool], missed: list[str]) -> None:
+    planned = make_plan(parse_params({"strategies": ["single"]}), Fleet(nodes=named_nodes(NODES)), "campaign-1")
     history = StubHistory(measured={"node-9": STARTED_AT - timedelta(days=1)})
-    named = judged(planned, results(planned, 9.5, 9.5, 9.5, 9.5), history)
-    chosen = replace(named, measured=replace(named.measured, is_on_cluster=True))
-    gone = [[f.nodes for f in assess(each).findings if f.category == "gone_node"] for each in (named, chosen)]
-    assert gone == [[], [("node-9",)]]
+    campaign = assessed(planned, results(planned, *[9.5] * 4), (), history, **asked)
+
+    assert [finding.subject for finding in campaign.findings if finding.category == "gone_node"] == missed
 
 
 def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> None:
