@@ -64,7 +64,7 @@ def test_a_cluster_as_the_manifests_make_it_is_ready(
     checks = doctor.examine(settings)
     assert doctor.refusal(checks, uses_gpus=cluster.simulated) is None
     by_name = {check.name: check for check in checks}
-    ready = ("cluster", "permissions", "pod", "Service", "Airflow", "connection", "store", "history")
+    ready = ("cluster", "permissions", "pod", "Service", "Airflow", "store", "history")
     assert [name for name in ready if by_name[name].state is not CheckState.OK] == []
     assert cluster.pods() == []
     if cluster.simulated:

@@ -66,7 +66,7 @@ NEEDED = (
     Permission(verb="list", resource="pods", purpose="find a pod again after a restart, and leaked ones"),
     Permission(verb="delete", resource="pods", purpose="remove a pod that has ended or leaked"),
     Permission(verb="get", resource="pods", subresource="log", purpose="read a pod's result and show its log"),
-    Permission(verb="list", resource="events", purpose="say why a pod does not start"),
+    Permission(verb="list", resource="events", purpose="say why a pod that is gone had to leave"),
     Permission(verb="get", resource="services", purpose="check the gangs' Service", is_required=False),
     Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="find the GPU nodes"),
 )
@@ -136,10 +136,9 @@ class Cluster:
     def pod(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_namespaced_pod", name, self.namespace)
 
-    def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
-        """The container's log: of its last lines the first bytes."""
-        limits = {"tail_lines": last_lines, "limit_bytes": first_bytes}
-        tail = {option: limit for option, limit in limits.items() if limit is not None}
+    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
+        """The container's log, whole or its last lines."""
+        tail = {} if last_lines is None else {"tail_lines": last_lines}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def delete_pod(self, name: str, uid: str) -> None:
