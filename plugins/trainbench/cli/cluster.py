@@ -120,15 +120,15 @@ def housekeeping(
     if settings.launcher is Launcher.KUBERNETES:
         with _collected(problems):
             opened = _cluster_opener(settings, kubeconfig, context)
-            from trainbench.cluster.housekeeping import sweep_pods
-            from trainbench.cluster.leaked_pods import Liveness, Rules
+            from trainbench.cluster.housekeeping import Liveness, Rules, sweep_pods
             from trainbench.pods.manifests import installation_labels
             from trainbench.settings.environment import Housekeeping
 
             # Only a task may read Airflow's DAG runs.
             rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
             mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
-            pods = sweep_pods(opened(), installation_labels(settings), liveness, rules, mode, datetime.now(UTC))
+            labels, store = installation_labels(settings), open_store(store_url)
+            pods = sweep_pods(opened(), labels, liveness, rules, mode, store, datetime.now(UTC))
     else:
         print_error("the local launcher leaves no pods: only artefacts are listed")
     with _collected(problems):

@@ -158,6 +158,14 @@ class Owner(Frozen):
     dag_run_id: str
 
 
+def owner_of(pod: Mapping[str, Any]) -> Owner | None:
+    """The DAG run that made the pod; None: no DAG run made it, or its annotations are gone."""
+    annotations = pod["metadata"].get("annotations") or {}
+    if DAG_ID not in annotations or DAG_RUN_ID not in annotations:
+        return None
+    return Owner(dag_id=annotations[DAG_ID], dag_run_id=annotations[DAG_RUN_ID])
+
+
 def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
     """One Pod for each node of the run, in the order of their ranks."""
     return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]

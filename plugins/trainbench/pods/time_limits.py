@@ -64,7 +64,7 @@ def due_of(pod: Mapping[str, Any]) -> Due | None:
     """When a pod, given as the API's JSON, should be gone; None: neither moment is set."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return due(
-        _moment((pod.get("metadata") or {}).get("deletionTimestamp")),
+        moment_of((pod.get("metadata") or {}).get("deletionTimestamp")),
         _started_at(status),
         spec.get("activeDeadlineSeconds"),
         spec.get("terminationGracePeriodSeconds"),
@@ -73,12 +73,12 @@ def due_of(pod: Mapping[str, Any]) -> Due | None:
 
 def _started_at(status: Mapping[str, Any]) -> datetime | None:
     """By the node's clock, or by the control plane's where that one is ahead."""
-    started_at = _moment(status.get("startTime"))
+    started_at = moment_of(status.get("startTime"))
     conditions = status.get("conditions") or ()
     placed: Mapping[str, Any] = next(
         (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "True")), {}
     )
-    placed_at = _moment(placed.get("lastTransitionTime"))
+    placed_at = moment_of(placed.get("lastTransitionTime"))
     return max(started_at, placed_at) if started_at and placed_at else started_at
 
 
@@ -89,7 +89,8 @@ def has_ended(pod: Mapping[str, Any], base: str) -> bool:
     return status.get("phase") in ("Succeeded", "Failed") or "terminated" in ours.get("state", {})
 
 
-def _moment(text: str | None) -> datetime | None:
+def moment_of(text: str | None) -> datetime | None:
+    """A time in the API's JSON."""
     if text is None:
         return None
     at = datetime.fromisoformat(text)

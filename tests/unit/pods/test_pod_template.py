@@ -17,8 +17,7 @@ from kubernetes.client import ApiClient
 from bench_image.contract.pod_io import TEMPLATE_ENV
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_spec
-from trainbench.cluster.leaked_pods import owner_of
-from trainbench.pods.manifests import Owner, PodSettings, installation_labels, manifest, manifests, node_of
+from trainbench.pods.manifests import Owner, PodSettings, installation_labels, manifest, manifests, node_of, owner_of
 from trainbench.pods.pod_template import PodTemplateError, digest, read_template
 
 Template = Callable[[dict[str, Any] | str], PodSettings]
