@@ -127,7 +127,9 @@ class Cluster:
         return self._object(CORE, "read_namespaced_service", name, self.namespace)
 
     def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod as the API server would store it after all admission checks; none is created. An unknown field is refused."""
+        """The pod as the API server would store it after all admission checks; none is created. It refuses an unknown
+        field.
+        """
         return self._object(
             CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All", field_validation="Strict"
         )
