@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from trainbench.cluster.doctor_check import Check
-    from trainbench.cluster.free_nodes import NodeOutcome
     from trainbench.cluster.housekeeping import Swept
     from trainbench.cluster.kubernetes_api import Cluster
+    from trainbench.cluster.marked_nodes import NodeOutcome
     from trainbench.cluster.running_pods import LivePod
     from trainbench.settings.environment import Settings
 
@@ -339,8 +339,8 @@ nodes_app = App(help="Nodes that trainbench marked because they are red, so that
 @nodes_app.command("list")
 def list_(kubeconfig: Kubeconfig = None, context: Context = None, as_json: AsJson = False) -> None:
     """List all marked nodes of the cluster: since when, why, and by whom."""
-    from trainbench.cluster.free_nodes import marked_nodes
     from trainbench.cluster.kubernetes_api import open_cluster
+    from trainbench.cluster.marked_nodes import marked_nodes
     from trainbench.settings.environment import read_settings
 
     with user_errors(), _cluster_errors():
@@ -361,8 +361,8 @@ def free(
     as_json: AsJson = False,
 ) -> None:
     """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
-    from trainbench.cluster.free_nodes import Outcome, free_nodes
     from trainbench.cluster.kubernetes_api import open_cluster
+    from trainbench.cluster.marked_nodes import Outcome, free_nodes
     from trainbench.settings.environment import read_settings
 
     with user_errors(), _cluster_errors():
@@ -402,7 +402,7 @@ def _cluster_errors() -> Iterator[None]:
 
 
 def _show(outcomes: Sequence[NodeOutcome], as_json: bool) -> None:
-    from trainbench.cluster.free_nodes import outcomes_table
+    from trainbench.cluster.marked_nodes import outcomes_table
     from trainbench.reporting.terminal import rich_table
 
     if as_json:

@@ -200,10 +200,17 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
     """Open the cluster by `kubeconfig` and its `context` if one is given, else by the Airflow connection, as the DAGs
     do. Sends no request. Raises Unreachable.
     """
-    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+    from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
+    from kubernetes.config import load_kube_config  # type: ignore[import-untyped]
 
     try:
-        configuration = _from_file(kubeconfig, context) if kubeconfig or context else _from_connection(settings)
+        if kubeconfig or context:
+            configuration = Configuration()
+            load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
+        else:  # the hook takes seconds to import
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+            configuration = KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
     except Exception as error:  # any error of a configuration file, an exec plugin or Airflow's secrets
         raise Unreachable(
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
@@ -214,7 +221,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
 
 def is_configured(settings: Settings) -> bool:
     """Whether a cluster is configured: this is a pod of one, or a kubeconfig or the Airflow connection exists."""
-    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION  # type: ignore[import-untyped]
+    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION
 
     files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home folder
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).expanduser().exists() for file in files):
@@ -227,21 +234,6 @@ def is_configured(settings: Settings) -> bool:
     except Exception:  # no such connection, or no Airflow database
         return False
     return True
-
-
-def _from_file(kubeconfig: str | None, context: str | None) -> Any:
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config
-
-    configuration = Configuration()
-    load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
-    return configuration
-
-
-def _from_connection(settings: Settings) -> Any:
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
-    return KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
 
 
 def _once_more(send: Callable[[], Any]) -> Any:

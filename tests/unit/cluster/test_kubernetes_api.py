@@ -149,7 +149,7 @@ def test_what_is_needed_is_the_role_and_no_more() -> None:
 def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
     api.answer = lambda call, query, body: (201, {**body, "spec": {"priority": -5}})
     assert cluster.dry_run({"kind": "Pod"})["spec"]["priority"] == -5
-    assert api.requests[0][1] == {"dryRun": ["All"]}
+    assert api.requests[0][1] == {"dryRun": ["All"], "fieldValidation": ["Strict"]}
 
 
 def test_a_pod_is_deleted_by_its_uid_and_may_be_gone(api: Api, cluster: Cluster) -> None:
