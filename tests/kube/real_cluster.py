@@ -22,8 +22,8 @@ from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import CheckState
 from trainbench.cluster.kubernetes_api import ClusterError, Refused, open_cluster
 from trainbench.pods.manifests import CONTAINER, manifests
+from trainbench.pods.placement import never_fits
 from trainbench.pods.pod_end import pod_end
-from trainbench.pods.pod_requests import never_fits
 from trainbench.settings.environment import Settings, read_settings
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -26,8 +26,7 @@ from trainbench.judging.node_marks import CAP, most_marked
 from trainbench.planning.nodes import Fleet, fleet_of, is_gpu_resource
 from trainbench.pods.gangs import PORT
 from trainbench.pods.manifests import RENDEZVOUS, node_of
-from trainbench.pods.node_rules import MAKE_IT_WELCOME, refused_by
-from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
+from trainbench.pods.placement import MAKE_IT_FIT, MAKE_IT_WELCOME, never_fits, refused_by
 from trainbench.settings.environment import KeepAway, Settings
 
 Answer = TypeVar("Answer")

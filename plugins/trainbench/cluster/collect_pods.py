@@ -57,21 +57,33 @@ def collect_pods(
 
 
 def _collected(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> CollectedPod:
-    name, node = str(pod["metadata"]["name"]), pod["spec"].get("nodeName")
+    spec: RunSpec | None = None
     try:
-        run = run_of(pod)
+        outcome, detail = Outcome.LEFT_OUT, "it holds no run spec"
+        if run := run_of(pod):
+            spec, rank = run
+            outcome, detail = _stored(cluster, store, pod, spec, rank, now)
     except ContractError as error:
-        return _of(name, node, None, Outcome.LEFT_OUT, f"its run spec cannot be read: {error}")
-    if run is None:
-        return _of(name, node, None, Outcome.LEFT_OUT, "it holds no run spec")
-    spec, rank = run
+        detail = f"its run spec cannot be read: {error}"
+    except ClusterError as error:
+        detail = f"its log cannot be read: {error}"
+    return CollectedPod(
+        pod=pod["metadata"]["name"],
+        campaign_id=spec.identity.campaign_id if spec else None,
+        run_id=spec.identity.run_id if spec else None,
+        node=pod["spec"].get("nodeName"),
+        outcome=outcome,
+        detail=detail,
+    )
+
+
+def _stored(
+    cluster: Cluster, store: Store, pod: Mapping[str, Any], spec: RunSpec, rank: int, now: datetime
+) -> tuple[Outcome, str]:
     if not has_ended(pod, CONTAINER):
         phase = (pod.get("status") or {}).get("phase")
-        return _of(name, node, spec, Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended")
-    try:
-        lines = _kept_log(cluster, store, pod)
-    except ClusterError as error:
-        return _of(name, node, spec, Outcome.LEFT_OUT, f"its log cannot be read: {error}")
+        return Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended"
+    lines = _kept_log(cluster, store, pod)
     try:
         (result,) = collect([spec], [ResultReader(lines).text()], now)
         is_unusable = result.error is not None and result.error.kind in UNUSABLE
@@ -80,10 +92,10 @@ def _collected(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: date
         (result,) = collect([spec], [None], now, ends=[end.told(str(error))])
         is_unusable = True
     if not is_unusable:
-        return _of(name, node, spec, Outcome.STORED, write_run(store, result, rank))
+        return Outcome.STORED, write_run(store, result, rank)
     if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
         write_run(store, result, rank)
-    return _of(name, node, spec, Outcome.FAILED, result.error.message if result.error else "")
+    return Outcome.FAILED, result.error.message if result.error else ""
 
 
 def keep_result(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> None:
@@ -111,18 +123,6 @@ def _kept_log(cluster: Cluster, store: Store, pod: Mapping[str, Any]) -> list[st
     lines = [line for line in cluster.log(pod["metadata"]["name"], CONTAINER).split("\n") if line]
     store_log(store, pod, LogTail(lines).text)
     return lines
-
-
-def _of(name: str, node: str | None, spec: RunSpec | None, outcome: Outcome, detail: str) -> CollectedPod:
-    identity = spec.identity if spec else None
-    return CollectedPod(
-        pod=name,
-        campaign_id=identity.campaign_id if identity else None,
-        run_id=identity.run_id if identity else None,
-        node=node,
-        outcome=outcome,
-        detail=detail,
-    )
 
 
 TONES = {Outcome.STORED: Tone.GOOD, Outcome.FAILED: Tone.BAD, Outcome.LEFT_OUT: Tone.WARN, Outcome.RUNNING: Tone.PLAIN}

@@ -15,7 +15,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import ABSENT
 from trainbench.planning.nodes import not_ready, not_ready_s
-from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
+from trainbench.pods.placement import MAKE_IT_FIT, never_fits
 from trainbench.pods.time_limits import DEAD_AFTER_S, due_of, has_ended, is_late
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.pods.node_rules import refused_by
+from trainbench.pods.placement import refused_by
 
 DEDICATED = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from trainbench.pods.pod_requests import never_fits, pod_requests
+from trainbench.pods.placement import never_fits, pod_requests
 
 # The shipped LimitRange gives the program 2 CPUs; a proxy that a webhook adds brings 1m CPU and 10 MiB of its own.
 PROGRAM = {"name": "base", "resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "2", "memory": "8Gi"}}}
