@@ -18,9 +18,8 @@ from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of
 from trainbench.pods.time_limits import due_of, has_ended, moment_of
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import NOUNS, Shelf, Store, Usage
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import NOUNS, Shelf, Usage
 from trainbench.settings.environment import Housekeeping
 
 STUCK_S = 600  # a pod that should be gone for so long is on a node that does not answer

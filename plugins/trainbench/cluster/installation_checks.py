@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +127,8 @@ def _history_checks(site: Site) -> Iterator[Check]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from trainbench.history.database import HistoryError, cause_of, without_secrets
+    from trainbench.history.tables import REVISION
+    from trainbench.history.upgrade import READS
 
     engine = _engine(site.settings)
     where = without_secrets(engine.url)
@@ -138,7 +138,7 @@ def _history_checks(site: Site) -> Iterator[Check]:
         raise HistoryError(f"{where}: {cause_of(engine.url, error)}") from None
     if revision is None:
         yield ok("history", f"{where} is empty: the first run makes its tables")
-    elif revision == _schema():
+    elif revision in (READS, REVISION):
         yield ok("history", f"{where}, revision {revision}")
     else:
         summary = f"{where} is at revision {revision}, which this version does not know"
@@ -186,9 +186,10 @@ def channel_problem(channel: Channel) -> str | None:
 def _notice_checks(site: Site) -> Iterator[Check]:
     """Unsent notices of the last days; of a history with another schema nothing can be said."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
+    from trainbench.history.tables import REVISION
 
     engine = _engine(site.settings)
-    if _revision(engine) != _schema():
+    if _revision(engine) != REVISION:
         return
     now = datetime.now(UTC)
     unsent = [
@@ -210,21 +211,9 @@ def _engine(settings: Settings) -> Any:
     return connect(settings.history_url, open_store(settings.store))
 
 
-def _schema() -> str:
-    """The revision of the schema that this version writes."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    with as_file(files("trainbench.history.migrations")) as scripts:
-        config = Config()
-        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
-        return str(ScriptDirectory.from_config(config).get_current_head())
-
-
 def _revision(engine: Any) -> str | None:
     """Revision of the database's schema; None for a file that does not exist yet, which is not created here."""
-    from alembic.runtime.migration import MigrationContext
+    from trainbench.history.database import revision_of
 
     if engine.dialect.name == "sqlite":
         file = Path(str(engine.url.database)).absolute()
@@ -233,9 +222,8 @@ def _revision(engine: Any) -> str | None:
             raise PermissionError(f"{present} cannot be written by this user")
         if present != file:
             return None
-    logging.getLogger(MigrationContext.__module__).setLevel(logging.WARNING)  # else it writes how it connects
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        return revision_of(connection)
 
 
 def _installed(distribution: str) -> str | None:
