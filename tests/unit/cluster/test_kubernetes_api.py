@@ -16,7 +16,6 @@ import yaml
 
 from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import (
-    NEEDED,
     Cluster,
     Permission,
     Refused,
@@ -130,20 +129,6 @@ def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> No
         {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "bench"},
         {"verb": "list", "resource": "nodes"},
     ]
-
-
-def test_what_is_needed_is_the_role_and_no_more() -> None:
-    assert sorted(permission.name for permission in NEEDED) == [
-        "create pods",
-        "delete pods",
-        "get pods",
-        "get pods/log",
-        "get services",
-        "list events",
-        "list nodes",
-        "list pods",
-    ]
-    assert [permission.name for permission in NEEDED if permission.is_cluster_wide] == ["list nodes"]
 
 
 def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
