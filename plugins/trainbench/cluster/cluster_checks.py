@@ -267,6 +267,9 @@ def _gpus(nodes: Sequence[Node] | Refused, fleet: Fleet, site: Site) -> Check:
     if unlabelled := [n.name for n in fleet.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
         advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
         return warn(GPUS, f"{summary}; product or memory is not labelled on {listing(unlabelled)}", advice)
+    if lost := [f"{n.num_gpus_lost} of {n.name}" for n in fleet.nodes if n.num_gpus_lost]:
+        advice = "look at its driver and device plugin (Xids in the kernel's log): runs take the GPUs that are left"
+        return warn(GPUS, f"{summary}; not allocatable, but in the node's capacity: {listing(lost)}", advice)
     if any(node.expected for node in fleet.absent):
         return warn(GPUS, f"{summary}; not usable: {away}", "repair them, or put them in quarantine")
     if few := [kind for kind, number in Counter(n.gpu_product for n in fleet.nodes).items() if number < MIN_PEERS]:

@@ -344,6 +344,7 @@ def cordoned(name: str) -> dict[str, Any]:
 
 BROKEN = gpu_node("gpu-9", conditions=[{"type": "Ready", "status": "False", "message": "kubelet stopped"}])
 A100S = tuple(gpu_node(f"a-{index}", 4, "NVIDIA-A100") for index in range(3))
+LOST = gpu_node("gpu-2", capacity={"nvidia.com/gpu": 8}, allocatable={"nvidia.com/gpu": 7})
 SLICES = gpu_node("gpu-2", {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7})
 BOTH = {"GPU_RESOURCES": "nvidia.com/gpu,nvidia.com/mig-*"}
 
@@ -356,6 +357,7 @@ BOTH = {"GPU_RESOURCES": "nvidia.com/gpu,nvidia.com/mig-*"}
         ((*THREE[:2], SLICES), BOTH, WARN, "also offered, and not benchmarked: gpu-2: nvidia.com/mig-1g.10gb"),
         ((*THREE, cordoned("gpu-8")), {}, OK, "left out: gpu-8: cordoned"),
         ((*THREE, cordoned("gpu-8"), BROKEN), {}, WARN, "not usable: gpu-8: cordoned; gpu-9: not ready: kubelet"),
+        ((*THREE[:2], LOST), {}, WARN, "1 x 7 H200; not allocatable, but in the node's capacity: 1 of gpu-2"),
         ((BROKEN,), {}, FAIL, "Look at these: gpu-9: not ready: kubelet stopped"),
         ((*THREE[:2], gpu_node("gpu-2", product=None)), {}, WARN, "product or memory is not labelled on gpu-2"),
         ((), {"GPU_RESOURCES": "amd.com/gpu", "NODE_SELECTOR": "pool=a"}, FAIL,
