@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import make_result
 from trainbench.cluster.housekeeping import Action, artefacts_table, document, folder_verdict, summary, sweep_artefacts
+from trainbench.core.tables import Tone
 from trainbench.cost.monthly_cost import run_table
 from trainbench.cost.monthly_report import make_report, report_files
 from trainbench.params.cost_params import SpendParams
@@ -134,12 +135,13 @@ def test_a_sweep_lists_by_default_and_deletes_with_the_flag(tmp_path: Path) -> N
     swept = sweep_artefacts(store, 180, False, NOW)
     assert store.campaign_ids() == ("new", "old")
     assert summary(swept, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
-    assert [row.texts for row in artefacts_table(swept).rows] == [
-        ("campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
+    assert [(row.tone, *row.texts) for row in artefacts_table(swept).rows] == [
+        (Tone.WARN, "campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
     ]
 
     swept = sweep_artefacts(store, 180, True, NOW)
     assert store.campaign_ids() == ("new",)
+    assert [row.tone for row in artefacts_table(swept).rows] == [Tone.GOOD]
     assert document(swept) == {
         "deleted": ["campaigns/old"],
         "to_delete": [],
