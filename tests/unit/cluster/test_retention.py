@@ -134,6 +134,7 @@ def test_a_sweep_lists_by_default_and_deletes_with_the_flag(tmp_path: Path) -> N
 
     swept = sweep_artefacts(store, 180, False, NOW)
     assert store.campaign_ids() == ("new", "old")
+    assert [item.name for item in swept] == ["campaigns/old", "campaigns/new"]
     assert summary(swept, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
     assert [(row.tone, *row.texts) for row in artefacts_table(swept).rows] == [
         (Tone.WARN, "campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
