@@ -11,7 +11,7 @@ import pytest
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
-from trainbench.cluster.housekeeping import Liveness, Rules, document, faults, pods_table, sweep_pods
+from trainbench.cluster.housekeeping import Liveness, Rules, document, faults, pods_table, summary, sweep_pods
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.core.tables import Tone
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels, manifest
@@ -102,6 +102,7 @@ def test_one_pod_whose_deletion_fails_does_not_keep_the_others(store: Store) -> 
 
     assert api.deleted == ["c"]
     assert faults(swept) == "2 could not be deleted: a: a policy keeps it; b: no answer within 10 s"
+    assert summary(swept, "pod") == "3 pods: 1 deleted, 2 could not be deleted"
     assert [row.tone for row in pods_table(swept).rows] == [Tone.BAD, Tone.BAD, Tone.GOOD]
 
 
