@@ -18,11 +18,11 @@ from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.doctor_check import Check, Examination, Manifests, Site, fail, is_of_gang, ok, unknown, warn
 from trainbench.cluster.doctor_pods import sample_pods
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
+from trainbench.cluster.mark_findings import UNDO
 from trainbench.cluster.mark_nodes import GRANT
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK, Node, gpu_nodes, listed_node, name_of, shape_of
+from trainbench.cluster.node_marks import CAP, most_marked
 from trainbench.core.formats import count, listing
-from trainbench.judging.mark_findings import UNDO
-from trainbench.judging.node_marks import CAP, most_marked
 from trainbench.planning.nodes import Fleet, fleet_of, is_gpu_resource
 from trainbench.pods.gangs import PORT
 from trainbench.pods.manifests import RENDEZVOUS, node_of

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Permission, Refused
+from trainbench.cluster.node_marks import ListedNode, Mark
 from trainbench.core.natural_order import natural
 from trainbench.core.tables import Table, make_table, text
 from trainbench.core.user_error import UserError
-from trainbench.judging.node_marks import ListedNode, Mark
 from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet_of
 from trainbench.pods.manifests import label_value
 from trainbench.settings.environment import KeepAway, Settings
