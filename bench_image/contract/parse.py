@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -73,7 +74,7 @@ def strict_json(raw: bytes) -> Any:
     700 bytes for each name that a model does not know.
     """
     refuse_dense(raw)
-    data = from_json(raw, allow_inf_nan=False)
+    data = from_json(raw.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     beyond, waiting = 0, [data]
     while waiting:
         value = waiting.pop()
