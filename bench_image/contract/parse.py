@@ -19,9 +19,10 @@ from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
 def parse_spec(text: str | bytes) -> RunSpec:
     """Raises ContractError, which names each wrong field."""
     try:
-        return RunSpec.model_validate_json(text)
-    except ValidationError as error:
-        raise ContractError(f"the run spec is not valid: {explain(error)}") from None
+        return RunSpec.model_validate(strict_json(text.encode(errors="replace") if isinstance(text, str) else text))
+    except ValueError as error:
+        problem = explain(error) if isinstance(error, ValidationError) else f"no JSON (truncated?): {error}"
+        raise ContractError(f"the run spec is not valid: {problem}") from None
 
 
 def parse_result(text: str | bytes) -> RunResult:
