@@ -1,4 +1,4 @@
-"""How long the pages' reads and a chart take over a long history: fills a database through the real tables, then times all.
+"""How long the pages' reads take over a long history, and a chart: fills a database by the real tables, then times all.
 
     PYTHONPATH=.:plugins python studies/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
     PYTHONPATH=.:plugins python studies/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
