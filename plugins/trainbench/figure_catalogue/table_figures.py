@@ -123,8 +123,9 @@ MEDIAN_INTERVAL = Figure("median_interval", "true median within", "1/s",
     "trainbench.cost.monthly_cost.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
 OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_report._cheapest",
-    "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared", write=share_0)
+    "trainbench.cost.monthly_report._works",
+    "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
+    write=share_0)
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",

@@ -32,8 +32,8 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
+from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.reporting import cost_report, verdict_text

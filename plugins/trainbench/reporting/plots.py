@@ -19,7 +19,7 @@ from trainbench.core.verdicts import GroupVerdict, Metric, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, STARTUP_FIGURES, TOKENS_PER_SECOND
 from trainbench.reporting.pictures import BAD, BAND, CARD, GOOD, INK, PALETTE, SOFT, WARN, add_legend, drawing
 from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
-from trainbench.reporting.verdict_text import badness, expected_rate, rates_by_node, shown_groups
+from trainbench.reporting.verdict_text import expected_rate, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured, rank_noun
@@ -358,7 +358,7 @@ def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
     """At most `most` nodes in the group's order; the worst and large deviations are kept first."""
 
     def unimportance(node: NodeVerdict) -> tuple[tuple[int, int], float]:
-        return badness(node), -abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
+        return node.urgency(), -abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
 
     kept = {node.node for node in sorted(group.nodes, key=unimportance)[:most]}
     return [node for node in group.nodes if node.node in kept]

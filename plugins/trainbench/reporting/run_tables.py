@@ -34,7 +34,7 @@ from trainbench.figure_catalogue.run_figures import (
     TELEMETRY,
     of_section,
 )
-from trainbench.params.applies_to import applies_to
+from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import WithoutResult
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun

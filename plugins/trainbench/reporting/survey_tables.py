@@ -17,7 +17,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text
 from trainbench.figure_catalogue import run_figures, table_figures
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.comparison_params import ComparisonParams
+from trainbench.params.campaign_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import rank_noun
 

@@ -10,9 +10,8 @@ from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
 from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
-from trainbench.core.verdicts import Finding, Level, Metric, State, Why
+from trainbench.core.verdicts import MARKED, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
-from trainbench.judging.mark_findings import MARKED
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
 from trainbench.pages.render.listings import latest_table
