@@ -10,11 +10,10 @@ from airflow.sdk import DAG, Param, TaskGroup
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.orchestration.dag_ids import our_dag
-from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import form
+from trainbench.params.campaign_params import applies_to, form
+from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.scaling_plan import ScalingCell, scaling_cells
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 

@@ -27,8 +27,7 @@ from trainbench.orchestration.plan_tasks import (
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
-from trainbench.planning.plan import Plan, campaign_id
-from trainbench.planning.scaling_plan import ScalingCell, size_noun
+from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -59,7 +58,7 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
-        title = cell.titled(size_noun(plan.params))
+        title = cell.titled(plan.params.work.device.rank_noun)
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == title), "not chosen"))
     return manifests(spec, settings, owner())
 
@@ -279,7 +278,7 @@ def _marked(settings: Settings, store: Store, history: History, campaign: Campai
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
     from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
-    from trainbench.judging.mark_findings import OF_MARKS
+    from trainbench.core.verdicts import OF_MARKS
 
     before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
