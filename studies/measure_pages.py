@@ -1,4 +1,4 @@
-"""How long the pages' reads take over a long history: fills a database through the real tables, then times every read.
+"""How long the pages' reads take over a long history, and a chart: fills a database by the real tables, then times all.
 
     PYTHONPATH=.:plugins python studies/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
     PYTHONPATH=.:plugins python studies/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
@@ -40,6 +40,7 @@ from trainbench.history.tables import acknowledgements, campaigns, node_verdicts
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.render import charts
 from trainbench.results.campaign import Campaign
 
 STRATEGIES = ("single", "ddp", "fsdp", "zero2", "zero3")
@@ -232,16 +233,16 @@ def _notice(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool)
 
 def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
     pages = Pages(history.engine, {SEEN})
-    month = {"since": TODAY - timedelta(days=29), "until": TODAY}
+    since = TODAY - timedelta(days=29)
     run_id = night.results[0].spec.identity.run_id
     campaign_id = f"{SEEN}-scheduled-{LAST_NIGHT:%Y-%m-%dt%H-%M-%S}"
     narrowed = {
         "all time": Filters(),
-        "30 days": Filters(**month),
-        "30 days, one GPU": Filters(**month, gpu_name=GPUS[1]),
-        "30 days, one strategy": Filters(**month, strategy="zero3"),
+        "30 days": Filters(since=since),
+        "30 days, one GPU": Filters(since=since, gpu_name=GPUS[1]),
+        "30 days, one strategy": Filters(since=since, strategy="zero3"),
         "all time, everything chosen": Filters(
-            gpu_name=GPUS[0], model="mistral-7b", recipe="qlora", strategy="ddp", since=date(2026, 1, 1), until=TODAY
+            gpu_name=GPUS[0], model="mistral-7b", recipe="qlora", strategy="ddp", since=date(2026, 1, 1)
         ),
         "a model that was never run": Filters(model="llama2-7b"),
     }
@@ -260,6 +261,7 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "open notices": lambda: pages.open_notices(filters),
         "closed notices": lambda: pages.closed_notices(filters),
         "node": lambda: pages.node("gpu-7", filters),
+        "a node with its first chart": lambda: _with_chart(pages, filters),
         "strategies": lambda: pages.strategies(filters),
         "costs": lambda: pages.costs(filters),
         "runs": lambda: pages.runs(filters),
@@ -268,6 +270,11 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
         "first 500 lines of the CSV": lambda: _first_lines(pages, filters),
     }
+
+
+def _with_chart(pages: Pages, filters: Filters) -> Any:
+    node = pages.node("gpu-7", filters)
+    return charts.node_chart(node.series[0], node.events) if node and node.series else None
 
 
 def _first_lines(pages: Pages, filters: Filters) -> list[str]:

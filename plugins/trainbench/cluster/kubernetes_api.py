@@ -10,7 +10,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,18 @@ from trainbench.settings.environment import Settings
 TIMEOUTS_S = (3.0, 10.0)  # to connect, to read
 RETRY_AFTER_S = 0.3
 PAGE = 500  # objects in one answer
+CHUNK_BYTES = 65_536  # of a log
 CORE = "CoreV1Api"
 
 
 class ClusterError(RuntimeError):
-    """The API refused a request or could not be reached; the message names the request and the answer."""
+    """The API refused a request or could not be reached; its text names the request and the answer. `message`: the
+    server's own text, where it gave one; `status`: of its answer, 503 where there was none.
+    """
+
+    def __init__(self, text: str, message: str | None = None, status: int = 503) -> None:
+        super().__init__(text)
+        self.message, self.status = message or text, status
 
 
 class Unreachable(ClusterError):
@@ -36,13 +44,11 @@ class Unreachable(ClusterError):
 
 
 class Refused(ClusterError):
-    """The API server refused the request. `message`: its own text."""
+    """The API server refused the request."""
 
     def __init__(self, action: str, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{action}: {message} ({status} {reason})")
-        self.status = status
+        super().__init__(f"{action}: {message} ({status} {reason})", message, status)
         self.reason = reason
-        self.message = message
 
 
 class Permission(Frozen):
@@ -66,7 +72,7 @@ NEEDED = (
     Permission(verb="list", resource="pods", purpose="find a pod again after a restart, and leaked ones"),
     Permission(verb="delete", resource="pods", purpose="remove a pod that has ended or leaked"),
     Permission(verb="get", resource="pods", subresource="log", purpose="read a pod's result and show its log"),
-    Permission(verb="list", resource="events", purpose="say why a pod does not start"),
+    Permission(verb="list", resource="events", purpose="say why a pod that is gone had to leave"),
     Permission(verb="get", resource="services", purpose="check the gangs' Service", is_required=False),
     Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="find the GPU nodes"),
 )
@@ -74,11 +80,12 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """Requests in one namespace. Each raises only Unreachable or Refused."""
+    """Requests in one namespace. Each raises only Unreachable or Refused. `timeouts_s`: None: those for a person."""
 
     api: Any  # kubernetes.client.ApiClient, which has no types
     namespace: str
     node_selector: str | None = None
+    timeouts_s: tuple[float, float] | None = None
 
     def version(self) -> str:
         return str(self._object("VersionApi", "get_code").get("gitVersion", "of an unknown version"))
@@ -104,9 +111,12 @@ class Cluster:
         review = self._object("AuthorizationV1Api", "create_self_subject_access_review", body)
         return bool(review.get("status", {}).get("allowed"))
 
-    def nodes(self) -> tuple[dict[str, Any], ...]:
-        """The nodes that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
-        return self._list("list_node", **({"label_selector": self.node_selector} if self.node_selector else {}))
+    def nodes(self, labels: Mapping[str, str] | None = None) -> tuple[dict[str, Any], ...]:
+        """The nodes with all of `labels`; without, those that the installation may use: all, or by
+        TRAINBENCH_NODE_SELECTOR.
+        """
+        selector = _selector(labels) if labels else self.node_selector
+        return self._list("list_node", **({"label_selector": selector} if selector else {}))
 
     def node(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_node", name)
@@ -117,8 +127,7 @@ class Cluster:
 
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
         """The pods with all of `labels`."""
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        return self._list("list_namespaced_pod", self.namespace, label_selector=selector)
+        return self._list("list_namespaced_pod", self.namespace, label_selector=_selector(labels))
 
     def read_namespace(self) -> dict[str, Any]:
         return self._object(CORE, "read_namespace", self.namespace)
@@ -127,25 +136,42 @@ class Cluster:
         return self._object(CORE, "read_namespaced_service", name, self.namespace)
 
     def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod as the API server would store it after all admission checks; none is created."""
-        return self._object(CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All")
+        """The pod as the API server would store it after all admission checks; none is created. It refuses an unknown
+        field.
+        """
+        return self._object(
+            CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All", field_validation="Strict"
+        )
 
-    def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+    def create_pod(self, pod: Any) -> dict[str, Any]:
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod)
 
     def pod(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_namespaced_pod", name, self.namespace)
 
-    def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
-        """The container's log: of its last lines the first bytes."""
-        limits = {"tail_lines": last_lines, "limit_bytes": first_bytes}
-        tail = {option: limit for option, limit in limits.items() if limit is not None}
+    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
+        """The container's log, whole or its last lines."""
+        tail = {} if last_lines is None else {"tail_lines": last_lines}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
-    def delete_pod(self, name: str, uid: str) -> None:
-        """Delete the pod with this UID; a new pod of the same name stays. A missing pod is no error."""
+    def log_chunks(self, name: str, container: str) -> Iterator[bytes]:
+        """The container's log, however long."""
+        asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container)
+        with asked as reply, closing(reply):
+            yield from reply.stream(CHUNK_BYTES)
+
+    def events(self, pod: str) -> tuple[dict[str, Any], ...]:
+        """Of the pod of this name, also where it is gone."""
+        return self._list("list_namespaced_event", self.namespace, field_selector=f"involvedObject.name={pod}")
+
+    def delete_pod(self, name: str, uid: str | None = None, version: str | None = None, **options: Any) -> None:
+        """Delete the pod. With `uid` a new pod of the same name stays, with `version` (its resourceVersion) one that
+        has changed, which is refused with 409; `options`: of the deletion. A missing pod is no error.
+        """
+        preconditions = {"uid": uid, "resourceVersion": version}
+        body = {"preconditions": {key: value for key, value in preconditions.items() if value}, **options}
         try:
-            self._object(CORE, "delete_namespaced_pod", name, self.namespace, body={"preconditions": {"uid": uid}})
+            self._object(CORE, "delete_namespaced_pod", name, self.namespace, body=body)
         except Refused as refused:
             if refused.status != 404:
                 raise
@@ -172,14 +198,20 @@ class Cluster:
         return answer
 
     def _text(self, group: str, method: str, *args: Any, **options: Any) -> str:
-        """The answer to one method of the official client, such as "list_node" of "CoreV1Api"."""
+        with self._reply(group, method, *args, **options) as reply:
+            data: bytes = reply.data
+        return data.decode(errors="replace")
+
+    @contextmanager
+    def _reply(self, group: str, method: str, *args: Any, **options: Any) -> Iterator[Any]:
+        """The answer to one method of the official client, such as "list_node" of "CoreV1Api", to be read within."""
         from kubernetes import client  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
 
         host = self.api.configuration.host
         call = partial(getattr(getattr(client, group)(self.api), method), *args, **options)
         try:
-            data: bytes = _once_more(partial(call, _preload_content=False, _request_timeout=TIMEOUTS_S)).data
+            yield _once_more(partial(call, _preload_content=False, _request_timeout=self.timeouts_s or TIMEOUTS_S))
         except HTTPError as error:
             raise Unreachable(f"no Kubernetes API at {host}: {_cause(error)}") from None
         except (client.ApiException, AttributeError, UnicodeDecodeError) as error:
@@ -190,17 +222,23 @@ class Cluster:
             if not failure.status:
                 raise Unreachable(f"{host} cannot be trusted: {one_line(str(failure.reason))}") from None
             raise _refused(method.replace("_", " "), failure) from None
-        return data.decode(errors="replace")
 
 
 def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
     """Open the cluster by `kubeconfig` and its `context` if one is given, else by the Airflow connection, as the DAGs
     do. Sends no request. Raises Unreachable.
     """
-    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+    from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
+    from kubernetes.config import load_kube_config  # type: ignore[import-untyped]
 
     try:
-        configuration = _from_file(kubeconfig, context) if kubeconfig or context else _from_connection(settings)
+        if kubeconfig or context:
+            configuration = Configuration()
+            load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
+        else:  # the hook takes seconds to import
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+            configuration = KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
     except Exception as error:  # any error of a configuration file, an exec plugin or Airflow's secrets
         raise Unreachable(
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
@@ -211,7 +249,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
 
 def is_configured(settings: Settings) -> bool:
     """Whether a cluster is configured: this is a pod of one, or a kubeconfig or the Airflow connection exists."""
-    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION  # type: ignore[import-untyped]
+    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION
 
     files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home folder
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).expanduser().exists() for file in files):
@@ -226,19 +264,8 @@ def is_configured(settings: Settings) -> bool:
     return True
 
 
-def _from_file(kubeconfig: str | None, context: str | None) -> Any:
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config
-
-    configuration = Configuration()
-    load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
-    return configuration
-
-
-def _from_connection(settings: Settings) -> Any:
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
-    return KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _once_more(send: Callable[[], Any]) -> Any:

@@ -25,7 +25,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.judging.noise import median_variance
-from trainbench.params.comparison_params import ComparisonParams
+from trainbench.params.campaign_params import ComparisonParams
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
