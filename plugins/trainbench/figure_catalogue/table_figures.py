@@ -104,7 +104,7 @@ EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_sa
     "saving in percent x the baseline's cost of the example / 100", "trainbench.reporting.cost_report.saved_usd",
     "test_cost_report.py::test_savings_of_a_diagnosis_by_hand", write=usd)
 EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
-    "samples of the example / (samples/s)", "trainbench.reporting.cost_report._example_s",
+    "samples of the example / (samples/s)", "trainbench.reporting.cost_report.example_s",
     "test_cost_report.py::test_ten_thousand_samples", write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)", "trainbench.reporting.survey_tables._speed",
