@@ -199,7 +199,9 @@ def give_a_run(base: dict[str, Any], name: str, result: RunResult | None = None)
 def large_result(nodes: int) -> RunResult:
     """Of a job on so many nodes with 8 GPUs, no two alike: its text compresses as little as a real one's."""
     numbers = Random(1)
-    one = make_result(strategy=Strategy.DDP, nodes=nodes, gpus_per_node=8, micro_batch_size=1)
+    one = make_result(
+        samples_per_s=76.0 * nodes, strategy=Strategy.DDP, nodes=nodes, gpus_per_node=8, micro_batch_size=1
+    )
     assert one.context is not None
     ranks = tuple(
         replace(
