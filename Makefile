@@ -1,6 +1,7 @@
 # trainbench: the developer's commands. CI runs exactly these.
 PYTHON ?= python3
 DRILL ?=
+NIGHTS ?=
 PORT ?= 8080
 SAMPLE ?= c
 
@@ -8,6 +9,7 @@ VENV := .venv/bin
 IMAGE_PYTHON := .venv-image/bin/python
 IMAGE_RUNS := tests/image/process tests/image/seq2seq tests/image/data tests/image/test_runs.py
 GIVE_WAY := nice -n 10# to Airflow, whose pods are timed in `make test`
+DEMO = $(VENV)/python scripts/demo.py --port $(PORT) $(if $(DRILL),--drill $(DRILL))
 CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
@@ -20,10 +22,10 @@ setup: ## make the two environments (.venv: Airflow; .venv-image: PyTorch)
 	@$(PYTHON) scripts/setup.py
 
 demo: setup ## run the node check on this machine with a tiny model; DRILL=node-3 slows that node on purpose
-	@$(VENV)/python scripts/demo.py --port $(PORT) $(if $(DRILL),--drill $(DRILL))
+	@$(DEMO)
 
-ui: setup ## open Airflow with the node check, until Ctrl-C
-	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
+ui: setup ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows the pages with so many made-up nights
+	@PYTHONPATH=. $(DEMO) --ui $(if $(NIGHTS),--made-up-nights $(NIGHTS))
 
 # Lanes that wait for pods run beside `check`, which fails soonest, and then beside those that compute. No more than five
 # at once: what waits for a busy machine keeps its own Airflow at work for longer.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 
 from rich.console import Console
 
@@ -18,6 +20,7 @@ from trainbench.cluster.local_nodes import TRIAL_NODES
 from trainbench.cluster.running_pods import local_pods
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
+from trainbench.history.history import open_history
 from trainbench.orchestration.planned_runs import chunk_key
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 from trainbench.planning.plan import campaign_id
@@ -42,12 +45,15 @@ def main() -> int:
         signal.signal(signum, _stop)
     try:
         console.print(_outlook(arguments), markup=False, soft_wrap=True)
-        with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
+        state = STATE
+        if nights := arguments.made_up_nights:
+            state /= "made-up"  # invented figures never enter the history that the command line reads
+            _make_up(nights, state / "store")
+        with LocalAirflow(arguments.port, with_triggerer=arguments.ui, state=state) as airflow:
             airflow.wait_until_healthy(DAG_ID)
             airflow.end_stopped_runs(DAG_ID)
-            if arguments.ui:
-                return _keep_open(airflow)
-            return _run_check(airflow, arguments.drill)
+            ended = _run_check(airflow, arguments.drill)
+            return _keep_open(airflow) if arguments.ui else ended
     except LocalAirflowError as error:
         console.print(f"demo: {error}", markup=False)
         return 2
@@ -68,14 +74,26 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8080, help="of Airflow on 127.0.0.1 (default 8080)")
     parser.add_argument("--drill", choices=TRIAL_NODES, help="slow this node on purpose")
     parser.add_argument("--ui", action="store_true", help="keep Airflow open until Ctrl-C")
+    parser.add_argument(
+        "--made-up-nights",
+        type=int,
+        choices=range(1, 366),
+        metavar="1..365",
+        help="with --ui: show so many nights of ten nodes named made-up-gpu-..., whose figures are invented, too",
+    )
     return parser.parse_args()
+
+
+def _make_up(nights: int, store: Path) -> None:
+    from made_history import NODES, record_nights  # it needs the tests' builders
+
+    shutil.rmtree(store, ignore_errors=True)
+    record_nights(open_history(store=open_store(str(store))), num_nights=nights, nodes=[f"made-up-{n}" for n in NODES])
 
 
 def _outlook(arguments: argparse.Namespace) -> str:
     """The announcement of the demo: its steps and how long they take."""
     start = "Airflow starts on this machine (SQLite, LocalExecutor, loopback only): half a minute on two cores."
-    if arguments.ui:
-        return start
     params = parse_params(LOCAL_DEFAULTS)
     slowed = f" {arguments.drill} is slowed by {params.drill_slowdown_pct:.0f} % on purpose." if arguments.drill else ""
     return (
@@ -87,7 +105,10 @@ def _outlook(arguments: argparse.Namespace) -> str:
 
 
 def _keep_open(airflow: LocalAirflow) -> int:
-    console.print(f"Airflow is open at {airflow.url}/dags/{DAG_ID} (no login, this machine only). Ctrl-C stops it.")
+    console.print(
+        f"\nAirflow stays open at {airflow.url}/plugin/trainbench (no login, this machine only). Ctrl-C stops it.",
+        soft_wrap=True,
+    )
     while True:
         time.sleep(2)
         airflow.get("/api/v2/monitor/health")
@@ -95,14 +116,15 @@ def _keep_open(airflow: LocalAirflow) -> int:
 
 def _run_check(airflow: LocalAirflow, drill: str | None) -> int:
     """0: green, or red for the drill alone, which was to be found; 1: the DAG run is red."""
-    run_id = airflow.trigger(DAG_ID, {"drill_node": drill} if drill else {})
+    # named, so that no other node of this history, as one that is made up, counts as missing
+    run_id = airflow.trigger(DAG_ID, {"nodes": list(TRIAL_NODES)} | ({"drill_node": drill} if drill else {}))
     started = time.monotonic()
     console.print(
         f"running {DAG_ID}; in another terminal, look at {airflow.url}/dags/{DAG_ID}/runs/{run_id}", soft_wrap=True
     )
     state = _watch(airflow, run_id)
     console.print(f"DAG run ended as [bold]{state}[/] after {time.monotonic() - started:.0f} s\n")
-    store, name = open_store(str(STATE / "store")), campaign_id(DAG_ID, run_id)
+    store, name = open_store(str(airflow.state / "store")), campaign_id(DAG_ID, run_id)
     try:
         campaign = store.read_campaign(name)
         console.print(verdict_table(campaign))
@@ -141,7 +163,9 @@ def _watch(airflow: LocalAirflow, run_id: str) -> str:
             time.sleep(POD_LOOK_S)
         if run and run["state"] in ENDED:
             return str(run["state"])
-    raise LocalAirflowError(f"the run did not end within {RUN_TIMEOUT_S} s: look into {STATE / 'airflow' / 'logs'}")
+    raise LocalAirflowError(
+        f"the run did not end within {RUN_TIMEOUT_S} s: look into {airflow.state / 'airflow' / 'logs'}"
+    )
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -189,7 +189,6 @@ class LocalAirflow:
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'plugins'}",
             "TRAINBENCH_LAUNCHER": "local",
             "TRAINBENCH_STORE": str(self.state / "store"),
-            "TRAINBENCH_HISTORY_URL": f"sqlite:///{self.state / 'history.db'}",
             **self._changes,
         }
 

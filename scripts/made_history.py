@@ -1,6 +1,6 @@
-"""Nights of a fleet that does not exist, for the screenshots: the figures are made, judged and kept by the real code.
+"""Nights of a fleet that does not exist: the figures are made up, and judged and kept by the real code.
 
-Ten nodes with one H200 each, 45 nights. 18 nights ago the driver was updated, which cost 3 %; two nights later somebody
+Ten nodes with one H200 each. 18 nights ago the driver was updated, which cost 3 %; two nights later somebody
 accepted that. gpu-07 ran hot for four
 nights and was repaired; gpu-04 failed once; something has held gpu-09's power down for two nights.
 """
@@ -8,7 +8,7 @@ nights and was repaired; gpu-04 failed once; something has held gpu-09's power d
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,19 +26,24 @@ from trainbench.results.campaign import Campaign
 
 DAG_ID, SCALING = "node_consistency", "strategy_scaling"
 NODES = tuple(f"gpu-{number:02}" for number in range(1, 11))
-NUM_NIGHTS = 45
+JOB = {"device": "cuda", "model": "mistral-7b", "micro_batch_size": 8, "seq_length": 512, "rounds": 1}
 RATES = (10.3, 10.0)  # before and after the driver: the stand-in image goes on with the second
 SPREAD, NOISE = 0.004, 0.002  # between the nodes; between the runs of one
 DRIVERS = ("575.57.08", "580.65.06")
 UPDATED, ACCEPTED, HOT, FAILED, BRAKED = 18, 16, range(9, 13), 30, range(1, 3)  # nights ago
 
 
-def record_nights(history: History, params: Mapping[str, Any]) -> None:
-    """`params`: of the trigger form, so that later runs of the DAG continue these."""
-    chosen = PLANNERS[CampaignKind.NODES].params({**params, "nodes": list(NODES)}, locally=True)
+def record_nights(
+    history: History,
+    params: Mapping[str, Any] = JOB,
+    num_nights: int = 45,
+    nodes: Sequence[str] = NODES,
+) -> None:
+    """`params`: of the trigger form, so that later runs of the DAG continue these nights."""
+    chosen = PLANNERS[CampaignKind.NODES].params({**params, "nodes": list(nodes)}, locally=True)
     draw = random.Random(1)  # noqa: S311 - the same picture every time
-    own = {node: draw.gauss(0, SPREAD) for node in NODES}
-    for ago in range(NUM_NIGHTS, 0, -1):
+    own = {node: draw.gauss(0, SPREAD) for node in nodes}
+    for ago in range(num_nights, 0, -1):
         at = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=ago - 1)
         if ago % 7 == 0:
             history.record(_weekly(at))
@@ -71,16 +76,17 @@ def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random
         "started_at": at + timedelta(minutes=spec.identity.round),
         "finished_at": at + timedelta(minutes=5),
     }
-    if spec.identity.node == "gpu-04" and ago == FAILED:
-        return make_failed(spec.identity.node).model_copy(update=dated)
+    node = spec.identity.node
+    if node.endswith("gpu-04") and ago == FAILED:
+        return make_failed(node).model_copy(update=dated)
     figures: dict[str, Any] = {"temperature_c": 60 + draw.gauss(0, 0.8), "driver": DRIVERS[ago <= UPDATED]}
-    if spec.identity.node == "gpu-07" and ago in HOT:
+    if node.endswith("gpu-07") and ago in HOT:
         rate *= 0.91
         figures |= {"temperature_c": 84.0, "sm_clock_mhz": 1620.0, "throttle_share_pct": {"thermal": 41.0}}
-    if spec.identity.node == "gpu-09" and ago in BRAKED:
+    if node.endswith("gpu-09") and ago in BRAKED:
         rate *= 0.93
         figures |= {"sm_clock_mhz": 1785.0, "power_w": 560.0, "throttle_share_pct": {"power_brake": 52.0}}
-    return make_result(spec.identity.node, rate, **figures).model_copy(update=dated)
+    return make_result(node, rate, **figures).model_copy(update=dated)
 
 
 def _weekly(at: datetime) -> Campaign:

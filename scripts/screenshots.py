@@ -20,21 +20,15 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize
 
 from chromium import NoChromium, chromium
 from local_airflow import ROOT, LocalAirflow, LocalAirflowError
-from made_history import DAG_ID, NODES, SCALING, record_nights
+from made_history import DAG_ID, JOB, NODES, SCALING, record_nights
 from tests.builders.ports import free_port
 from tests.dag.standin_image import as_python
 from trainbench.history.history import open_history
+from trainbench.results.artefacts import open_store
 
 IMAGES = ROOT / "docs" / "images"
 DRILLED = NODES[4]
-JOB = {
-    "device": "cuda",
-    "model": "mistral-7b",
-    "micro_batch_size": 8,
-    "seq_length": 512,
-    "rounds": 1,
-    "samples_per_second_tolerance_pct": 5,
-}
+RUN = JOB | {"samples_per_second_tolerance_pct": 5}  # the form of this machine begins with that of a CPU trial
 RUN_NODES = [node for node in NODES if node != "gpu-09"]  # its notice stays open
 DRILL = {"nodes": RUN_NODES, "drill_node": DRILLED, "drill_slowdown_pct": 20}  # as much as the stand-in is slowed
 SCALED = {
@@ -67,12 +61,12 @@ def _make(state: Path) -> None:
         "TRAINBENCH_LOCAL_PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
         "TRAINBENCH_WORLD_SIZES": "1,2,4",
     }
-    record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
+    record_nights(open_history(store=open_store(str(state / "store"))))
     with LocalAirflow(free_port(), with_triggerer=True, state=state, environment=environment) as airflow:
         for dag_id in (DAG_ID, SCALING):
             airflow.wait_until_healthy(dag_id)
         _run(airflow, SCALING, SCALED)
-        drill = _run(airflow, DAG_ID, JOB | DRILL)
+        drill = _run(airflow, DAG_ID, RUN | DRILL)
         with chromium() as browser:
             _in_airflow(browser, airflow.url, f"{airflow.url}/dags/{DAG_ID}/runs/{quote(drill)}")
             _by_themselves(browser, f"{airflow.url}/trainbench")

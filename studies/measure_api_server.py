@@ -40,8 +40,8 @@ from tests.builders.ports import free_port
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
+from trainbench.results.artefacts import open_store
 
-JOB = {"device": "cuda", "model": "mistral-7b", "micro_batch_size": 8, "seq_length": 512, "rounds": 1}
 ROUNDS, BLOCK = 4, 50  # each address: so many blocks of so many calls to each server, by turns
 WAITING = 60  # people who wait for our pages while the history does not answer
 CALLS_MEANWHILE = 20
@@ -128,7 +128,7 @@ def addresses(pages: Pages) -> Iterator[str]:
 
 
 def of_airflow(state: Path) -> Row:
-    record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
+    record_nights(open_history(store=open_store(str(state / "store"))))
     prepare(state)
     document: Row = {"cpus": os.cpu_count(), "python": platform.python_version(), "airflow": version("apache-airflow")}
     with ExitStack() as stack:

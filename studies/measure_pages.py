@@ -34,11 +34,9 @@ from tests.builders.verdicts import make_comparison, make_finding, make_group, m
 from trainbench.core.verdicts import Metric, NodeVerdict, State, Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
-from trainbench.history.notice_tables import acknowledgements, notices
 from trainbench.history.run_rows import rows
-from trainbench.history.run_tables import runs
 from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, summarise, with_known_gpus
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import acknowledgements, campaigns, node_verdicts, notices, runs, works
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort

@@ -22,7 +22,7 @@ from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
 from trainbench.cost.monthly_cost import by_month, paid_runs
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
-from trainbench.history import run_tables
+from trainbench.history import tables
 from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
 from trainbench.params.cost_params import months_until, start_of
@@ -52,7 +52,7 @@ def runs(*campaign_ids: str, store: str | None = None) -> DataFrame:
     opened = open_store(store)
     own = (name for name in opened.campaign_ids() if not name.startswith(IMPORTED))
     names = campaign_ids or tuple(name for name in own if opened.has_verdict(name))
-    rows = [row for name in names for row in metric_rows(opened.read_campaign(name, with_steps=False))]
+    rows = [row for name in names for row in metric_rows(opened.read_campaign(name))]
     return _frame(rows, FIGURES)
 
 
@@ -74,9 +74,9 @@ def node_history(*nodes: str, store: str | None = None) -> DataFrame:
     """One row for each run here of these nodes, else of every node, oldest first; a gang's row names its first node,
     and the others in `peers`. Raises HistoryError.
     """
-    table = run_tables.runs
+    table = tables.runs
     columns = (table.c[name] for name in PER_NODE)
-    query = select(*columns).where(run_tables.OURS).order_by(table.c.started_at, table.c.run_id)
+    query = select(*columns).where(tables.OURS).order_by(table.c.started_at, table.c.run_id)
     if nodes:
         query = query.where(table.c.node.in_(nodes))
     with transaction(_history(store).engine) as connection:

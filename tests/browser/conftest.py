@@ -79,12 +79,12 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
     calls: list[str] = []
     wrong: list[str] = []
 
-    def open_page(user: str | None = "ada", at: Site = site, refusals: Collection[int] = (), **options: Any) -> Page:
+    def open_page(user: str | None = "ada", refusals: Collection[int] = (), **options: Any) -> Page:
         context = browser.new_context(**{"viewport": DESK} | options)
         opened.append(context)
         context.set_default_timeout(SIGHT_MS)
         if user:
-            context.add_cookies([{"name": "_token", "value": site.token(user), "url": f"{at.base}/"}])
+            context.add_cookies([{"name": "_token", "value": site.token(user), "url": f"{site.base}/"}])
         context.on("request", lambda request: calls.append(request.url))
         context.on(
             "response",

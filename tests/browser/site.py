@@ -21,19 +21,20 @@ NODES = ["gpu-a", "gpu-b", "gpu-c"]
 CONF = {"device": "cuda", "model": "mistral-7b", "rounds": 1, "measured_steps": 50, "max_measured_steps": 200}
 CONF |= {"samples_per_second_tolerance_pct": 5}  # the form of this machine begins with that of a CPU trial
 PATIENCE_S = 900
+PREFIX = "/af"
 
 
 class Site(LocalAirflow):
-    """Calls are made as ada. `passwords`: of every user, their own name."""
+    """Its address ends in /af, as behind a proxy. Calls are made as ada. A user's password is their own name."""
 
     PROGRAM = lean_airflow.PROGRAM
 
-    def __init__(self, state: Path, prefix: str = "") -> None:
+    def __init__(self, state: Path) -> None:
         port = free_port()
         passwords = state / "passwords.json"
         passwords.write_text(json.dumps({user: user for user in USERS}))
         python = as_python(state)
-        self.base = f"http://127.0.0.1:{port}{prefix}"
+        self.base = f"http://127.0.0.1:{port}{PREFIX}"
         super().__init__(
             port,
             with_triggerer=False,
@@ -47,10 +48,11 @@ class Site(LocalAirflow):
                 "TRAINBENCH_LOCAL_PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
             },
         )
+        self._client.base_url = self.base
 
     @property
     def history_url(self) -> str:
-        return f"sqlite:///{self.state / 'history.db'}"
+        return f"sqlite:///{self.state}/store/history.sqlite"
 
     def wait_until_healthy(self, dag_id: str = DAG_ID, timeout_s: float = PATIENCE_S) -> None:
         self._client.headers["Authorization"] = f"Bearer {self.token('ada')}"

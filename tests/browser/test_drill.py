@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from playwright.sync_api import FrameLocator, Page, expect
 
 from tests.browser.conftest import DRILLED, Visit, open_home
-from tests.browser.site import DAG_ID, Site
+from tests.browser.site import DAG_ID, NODES, Site
+from tests.builders.nights import night
+from trainbench.history.history import open_history
 
 REASON = "our drill: <b>leave it</b> until Monday"
 PHRASE = f"{DRILLED} is slow: samples/s −20.0 % against its peers"
@@ -126,12 +129,13 @@ def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, slow: 
 
 
 def test_two_good_runs_end_it(site: Site, slow: str, visit: Visit) -> None:
-    for _ in range(2):  # a single good night may be chance
-        _, state = site.run()
+    history = open_history(site.history_url)
+    for day in (1, 2):  # a single good night may be chance
+        well = night(day, dict.fromkeys(NODES, 10.0), suite=DAG_ID)
+        history.record(well.model_copy(update={"finished_at": datetime.now(UTC)}))
     page = visit("vera")
     page.goto(f"{site.base}/plugin/trainbench")
 
-    assert state == "success"
     expect(ours(page).locator("h1")).to_have_text("All 3 nodes are well.")
     ours(page).get_by_text("2 notices closed in 30 days").click()
     ours(page).get_by_role("listitem").get_by_role("link", name=DRILLED).first.click()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -15,7 +13,7 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import inspect, text
 
 from tests.browser.conftest import DRILLED, Visit, open_home
-from tests.browser.site import DAG_ID, Site
+from tests.browser.site import DAG_ID, PREFIX, Site
 from tests.builders.nights import night
 from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import Why
@@ -44,19 +42,6 @@ def hostile(site: Site, drill: str) -> int:
                 rename = text(f"UPDATE {table} SET node = :hostile WHERE node = 'evil'")
                 connection.execute(rename, {"hostile": HOSTILE})
         return int(connection.scalar(text("SELECT id FROM notices WHERE node = :node"), {"node": HOSTILE}) or 0)
-
-
-@pytest.fixture
-def behind_a_prefix(site: Site) -> Iterator[Site]:
-    """A second API server over the same database, whose address ends in /af."""
-    other = Site(site.state, prefix="/af")
-    command = [*other.PROGRAM, "api-server"]
-    with (site.state / "logs" / "prefixed.log").open("wb") as log:
-        server = subprocess.Popen(command, env=other.environment(), stdout=log, stderr=log, start_new_session=True)
-    other.token("ada")
-    yield other
-    server.terminate()
-    server.wait()
 
 
 def test_our_pages_follow_airflow_s_colour_mode(site: Site, drill: str, visit: Visit) -> None:
@@ -129,17 +114,16 @@ def test_who_is_not_logged_in_is_asked_to_and_comes_back(site: Site, drill: str,
     expect(page).to_have_url(f"{site.base}/trainbench/notices/1")
 
 
-def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hostile: int, visit: Visit) -> None:
-    base = behind_a_prefix.base
-    page = visit("vera", at=behind_a_prefix)
-    open_home(page, behind_a_prefix, HOSTILE)
+def test_every_link_holds_behind_a_prefix(site: Site, drill: str, hostile: int, visit: Visit) -> None:
+    page = visit("vera")
+    open_home(page, site, HOSTILE)
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Notice", exact=True).click()
     notice = opened.value
-    expect(notice).to_have_url(f"{base}/{in_airflow(f'notices/{hostile}', '/af')}")
+    expect(notice).to_have_url(f"{site.base}/{in_airflow(f'notices/{hostile}', PREFIX)}")
     expect(notice.frame_locator("iframe").locator("h1")).to_contain_text(HOSTILE)
     notice.frame_locator("iframe").get_by_role("link", name="DAG run").click()
-    expect(notice).to_have_url(f"{base}/dags/{DAG_ID}/runs/{quote(drill)}")
+    expect(notice).to_have_url(f"{site.base}/dags/{DAG_ID}/runs/{quote(drill)}")
     notice.get_by_role("link", name="Benchmark", exact=True).click()
     expect(notice.frame_locator("iframe").locator("body")).to_contain_text("slowed gpu-b by 75 % on purpose")
 
@@ -148,7 +132,7 @@ def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hos
     for name in ("Strategies", "Costs", "Runs", "Fleet"):
         inside.get_by_role("link", name=name, exact=True).click()
         expect(inside.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")
-    expect(page).to_have_url(re.compile(re.escape(f"{base}/plugin/trainbench")))
+    expect(page).to_have_url(re.compile(re.escape(f"{site.base}/plugin/trainbench")))
 
 
 def open_ours(page: Page, site: Site, path: str) -> None:

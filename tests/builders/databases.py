@@ -12,10 +12,10 @@ from sqlalchemy.exc import ProgrammingError
 from tests.builders.needed import missing
 from tests.builders.postgres import NAMED_BY, NoPostgres, is_named, server
 from trainbench.history.database import connect, migrate
-from trainbench.history.run_tables import metadata
+from trainbench.history.tables import REVISION, metadata, revision
 
 DATABASES = ["sqlite", "postgres"]
-_revisions: dict[str, str] = {}  # URL of PostgreSQL -> that of the history's tables there
+_made: set[str] = set()  # URLs of PostgreSQL with the history's tables
 
 
 def empty_database(kind: str, folder: Path, *, has_tables: bool = False) -> str:
@@ -32,26 +32,25 @@ def empty_database(kind: str, folder: Path, *, has_tables: bool = False) -> str:
     except NoPostgres as error:
         missing(str(error))
     engine = connect(url)
-    if not (has_tables and url in _revisions and _has_emptied_tables(engine, _revisions[url])):
-        _revisions.pop(url, None)
+    if not (has_tables and url in _made and _has_emptied_tables(engine)):
+        _made.discard(url)
         with engine.begin() as connection:
             connection.execute(text("DROP SCHEMA public CASCADE"))
             connection.execute(text("CREATE SCHEMA public"))
         if has_tables:
             migrate(engine)
-            with engine.connect() as connection:
-                _revisions[url] = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+            _made.add(url)
     return url
 
 
-def _has_emptied_tables(engine: Engine, revision: str) -> bool:
+def _has_emptied_tables(engine: Engine) -> bool:
     """Whether all were there, whatever the last test did to them."""
     sequences = "SELECT setval(oid, 1, false) FROM pg_class WHERE relkind = 'S'"
     try:
         with engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(table.delete())
-            connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+            connection.execute(revision.insert().values(version_num=REVISION))
             connection.execute(text(sequences))
     except ProgrammingError:
         return False

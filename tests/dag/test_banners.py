@@ -231,7 +231,7 @@ def test_airflow_s_pages_do_not_wait_for_our_database(client: Any, monkeypatch: 
 def history_id(history: Any) -> int:
     from sqlalchemy import select
 
-    from trainbench.history.notice_tables import notices
+    from trainbench.history.tables import notices
 
     with history.engine.connect() as connection:
         return int(connection.execute(select(notices.c.id)).scalar_one())

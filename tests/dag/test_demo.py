@@ -37,7 +37,9 @@ def port() -> int:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """Without what the other tests of this folder set for their own Airflow."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH"))}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH"))} | {
+        "PYTHONPATH": str(ROOT)
+    }
 
 
 @pytest.mark.skipif("TRAINBENCH_TEST_DEMO" not in os.environ, reason="minutes of both cores: make test-demo")
@@ -76,7 +78,7 @@ def last_run_and_note() -> tuple[str, str]:
 
 
 def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:
-    command = [*DEMO, "--port", str(port)]
+    command = [*DEMO, "--port", str(port), "--ui", "--made-up-nights", "2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as demo:
@@ -96,6 +98,10 @@ def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict
         rest, _ = demo.communicate(timeout=300)
 
     assert demo.returncode == 130
+    with closing(sqlite3.connect(ROOT / ".trainbench" / "made-up" / "store" / "history.sqlite")) as history:
+        nodes = {node for (node,) in history.execute("SELECT DISTINCT node FROM notices")}
+    assert all(node.startswith("made-up-") for node in nodes)
+    assert nodes
     assert "no process is left behind" in rest
     assert len(family) >= 4
     assert [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []

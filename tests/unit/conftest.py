@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 from typer import testing
 
 from tests.builders.databases import DATABASES, empty_database
-from trainbench.history import history as history_module
-from trainbench.history.database import connect, migrate
 from trainbench.history.history import History, open_history
 
 testing._get_command = cache(testing._get_command)  # typer's runner makes the tree of all commands anew for each call
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with the history's schema and nothing in it."""
-    file = tmp_path_factory.mktemp("migrated") / "history.sqlite"
-    migrate(connect(f"sqlite:///{file}"))
-    return file
-
-
-@pytest.fixture(autouse=True)
-def _schema_from_a_copy(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New SQLite histories begin as a copy, which takes a third of a migration's time; it then runs as ever."""
-
-    def from_a_copy(engine: Engine) -> None:
-        file = Path(str(engine.url.database))
-        if engine.dialect.name == "sqlite" and file.parent.is_dir() and not file.exists():
-            shutil.copy(migrated, file)
-        migrate(engine)
-
-    monkeypatch.setattr(history_module, "migrate", from_a_copy)
 
 
 @pytest.fixture(params=DATABASES)

@@ -23,7 +23,7 @@ from tests.builders.needed import program
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.otel_bridge import Bridge, bridge
 from tests.builders.prometheus import Prometheus, prometheus, wait_until
-from trainbench.alerting.gauges import CODES, Client, GaugePoint, client_points, gauges
+from trainbench.alerting.gauges import CODES, Client, Gauge, client_points, gauges
 from trainbench.core.states import FRESH
 from trainbench.core.verdicts import Why
 from trainbench.history.history import History, open_history
@@ -108,7 +108,7 @@ def promtool() -> str:
     return program("promtool", "prometheus")
 
 
-def state_points(fed: Fed, *, has_labels: bool) -> tuple[GaugePoint, ...]:
+def state_points(fed: Fed, *, has_labels: bool) -> tuple[Gauge, ...]:
     now = datetime.now(UTC)
     return client_points(gauges(fed.history.fleet_state(now, FRESH), now), Client(has_labels)).points
 

@@ -12,60 +12,36 @@ from typing import NamedTuple
 from trainbench.core.formats import count, listing
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
-from trainbench.history.fleet_state import FleetState, NodeNow, WorkFigures
+from trainbench.history.fleet_state import FIGURES, FleetState, NodeNow
 
 FLEET, NODE = "trainbench", "trainbench.node"
 IN_NAME = ("node", "work", "probe")  # labels that stand at the end of the name where the client drops labels
 MAX_NAMED = 5
-# 1 to 9 is quiet, 10 to 19 asks for a look, from 20 on it is red. 0 is no reason: Airflow's OpenTelemetry client sets
-# each new gauge to 0 before its first value.
-CODES: Mapping[Why, int] = {
-    Why.WELL: 1,
-    Why.BUSY: 2,
-    Why.NOTHING_TO_COMPARE: 3,
-    Why.DRILL: 4,
-    Why.STALE: 5,
-    Why.ACKNOWLEDGED: 6,
-    Why.OTHER_CHOICE: 7,
-    Why.NOISY: 8,
-    Why.SHARED: 9,
-    Why.ABSENT: 10,
-    Why.UNSTEADY: 11,
-    Why.BEHIND: 12,
-    Why.ONCE: 13,
-    Why.PAIR: 14,
-    Why.CHANGED: 15,
-    Why.HEAVY: 16,
-    Why.HOT: 17,
-    Why.SLOW: 20,
-    Why.MISSING: 21,
-    Why.FAILED: 22,
-    Why.OTHER_NUMBERS: 23,
-    Why.BROKEN_GPU: 24,
-}
+# The code of a reason: 1 to 9 is quiet, 10 to 19 asks for a look, from 20 on it is red. Dashboards of other people
+# compare with them, so a new reason goes to the end of its line. 0 is no reason: Airflow's OpenTelemetry client sets each new gauge to 0 before its first value.
+QUIET = (
+    Why.WELL, Why.BUSY, Why.NOTHING_TO_COMPARE, Why.DRILL, Why.STALE, Why.ACKNOWLEDGED, Why.OTHER_CHOICE, Why.NOISY,
+    Why.SHARED,
+)  # fmt: skip
+LOOK = (Why.ABSENT, Why.UNSTEADY, Why.BEHIND, Why.ONCE, Why.PAIR, Why.CHANGED, Why.HEAVY, Why.HOT)
+RED = (Why.SLOW, Why.MISSING, Why.FAILED, Why.OTHER_NUMBERS, Why.BROKEN_GPU)
+LOOK_FROM = 10
 RED_FROM = 20
+CODES: Mapping[Why, int] = {
+    why: code
+    for first, whys in ((1, QUIET), (LOOK_FROM, LOOK), (RED_FROM, RED))
+    for code, why in enumerate(whys, first)
+}
 RED_BY_SETTING = 10  # is added where a setting makes a reason for a look red: a hot node is 27 then
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Gauge(NamedTuple):
-    """`labels`: as stored in the history; they may hold any character."""
+    """`labels`: as stored in the history, where they may hold any character; of a client's gauge as it takes them."""
 
     name: str
     value: float
     labels: Mapping[str, str] = {}
-
-
-class GaugePoint(NamedTuple):
-    """A gauge as the client gets it; `labels` None: the name holds them, or there are none."""
-
-    name: str
-    value: float
-    labels: Mapping[str, str] | None
-
-    @property
-    def series(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        return self.name, tuple((self.labels or {}).items())
 
 
 class Client(NamedTuple):
@@ -81,7 +57,7 @@ class Client(NamedTuple):
 class Points(NamedTuple):
     """`left_out`: one phrase for each reason why a gauge is not among `points`."""
 
-    points: tuple[GaugePoint, ...]
+    points: tuple[Gauge, ...]
     left_out: tuple[str, ...]
 
 
@@ -89,12 +65,12 @@ def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
     """The gauges, the worst and the most expensive nodes first, because a client's limit leaves out the last ones.
     An unknown value has no gauge.
     """
-    worst_first = sorted(state.nodes, key=lambda node: node.state.urgency())
     made = [
         *_known(f"{FLEET}.refreshed_timestamp_seconds", now.timestamp()),
         *_known(f"{FLEET}.last_verdict_timestamp_seconds", _seconds(state.judged_at)),
-        *(gauge for node in worst_first for gauge in _of_node(node)),
     ]
+    for node in sorted(state.nodes, key=lambda node: node.state.urgency()):
+        made += _of_node(node)
     for spend in sorted(state.spends, key=lambda spend: -(spend.usd or 0.0)):
         labels = {"node": spend.node}
         made += _known(f"{NODE}.spend_30d_usd", spend.usd, labels)
@@ -118,15 +94,15 @@ def _of_node(node: NodeNow) -> Iterator[Gauge]:
     yield Gauge(f"{NODE}.marked", int(node.is_marked), labels)
     yield from _known(f"{NODE}.last_verdict_timestamp_seconds", _seconds(node.judged_at), labels)
     for probe, share_pct in node.probe_shares_pct.items():
-        yield Gauge(f"{NODE}.probe_share_pct", share_pct, {"node": node.node, "probe": probe})
+        yield Gauge(f"{NODE}.probe_share_pct", share_pct, labels | {"probe": probe})
     for figures in node.works:
-        yield from _of_work(node.node, figures)
+        of_work = labels | {"work": figures.work} | ({"gpu": figures.gpu_name} if figures.gpu_name else {})
+        for name in FIGURES:
+            yield from _known(f"{NODE}.{name}", getattr(figures, name), of_work)
 
 
-def _of_work(node: str, figures: WorkFigures) -> Iterator[Gauge]:
-    labels = {"node": node, "work": figures.work} | ({"gpu": figures.gpu_name} if figures.gpu_name else {})
-    for name in ("samples_per_second", "deviation_pct", "past_deviation_pct", "level_deviation_pct"):
-        yield from _known(f"{NODE}.{name}", getattr(figures, name), labels)
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def _known(name: str, value: float | None, labels: Mapping[str, str] | None = None) -> Iterator[Gauge]:
@@ -134,55 +110,46 @@ def _known(name: str, value: float | None, labels: Mapping[str, str] | None = No
         yield Gauge(name, value, labels or {})
 
 
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
 def client_points(made: Sequence[Gauge], client: Client) -> Points:
     """The gauges within the client's limits, in the same order, and why the others are left out."""
-    pairs = [(gauge, _labelled(gauge) if client.has_labels else _plain(gauge)) for gauge in made]
-    num_alike = Counter(point.series for _, point in pairs)
+    pairs = [(gauge, _point(gauge, client.has_labels)) for gauge in made]
+    num_alike = Counter((point.name, *point.labels.items()) for _, point in pairs)
     num_of_name: Counter[str] = Counter()
-    kept: list[GaugePoint] = []
-    left_out: dict[str, list[Gauge]] = {}
+    kept: list[Gauge] = []
+    left_out: dict[str, list[str]] = {}
     for gauge, point in pairs:
-        why = _refusal(point, num_alike[point.series], client)
+        why = _refusal(point, num_alike[point.name, *point.labels.items()], client)
         num_of_name[point.name] += not why
         if client.max_series and num_of_name[point.name] > client.max_series:
             why = f"the client takes at most {client.max_series:,} gauges of one name"
         if why:
-            left_out.setdefault(why, []).append(gauge)
+            left_out.setdefault(why, []).append(gauge.labels.get("node", gauge.name))
         else:
             kept.append(point)
-    return Points(tuple(kept), tuple(_phrase(why, of) for why, of in left_out.items()))
+    phrases = (
+        f"{count(len(of), 'gauge')} of {listing(sorted(set(of)), MAX_NAMED)}: {why}" for why, of in left_out.items()
+    )
+    return Points(tuple(kept), tuple(phrases))
 
 
-def _refusal(point: GaugePoint, num_alike: int, client: Client) -> str | None:
+def _refusal(point: Gauge, num_alike: int, client: Client) -> str | None:
     if not math.isfinite(point.value):
         return "the value is not a finite number"
     if num_alike > 1:  # two nodes in one series would show each other's figures
         return "another gauge has the same name and labels"
-    length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in (point.labels or {}).items())
+    length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in point.labels.items())
     if client.max_chars and length > client.max_chars:
         return f"name and labels have more than {client.max_chars} characters"
     return None
 
 
-def _labelled(gauge: Gauge) -> GaugePoint:
-    return GaugePoint(gauge.name, gauge.value, {key: _clean(value) for key, value in gauge.labels.items()} or None)
-
-
-def _plain(gauge: Gauge) -> GaugePoint:
-    """A dot begins a new part of a name, so one within a part becomes two underscores, as in Airflow's own names."""
-    parts = [_clean(gauge.labels[key]).replace(".", "__") for key in IN_NAME if key in gauge.labels]
-    return GaugePoint(".".join([gauge.name, *parts]), gauge.value, None)
-
-
-def _clean(text: str) -> str:
-    """Replace each character that StatsD forbids by "_", for every client, so that a node has one name in all."""
-    return _NOT_IN_A_NAME.sub("_", text)
-
-
-def _phrase(why: str, of: Sequence[Gauge]) -> str:
-    names = sorted({gauge.labels.get("node", gauge.name) for gauge in of})
-    return f"{count(len(of), 'gauge')} of {listing(names, MAX_NAMED)}: {why}"
+def _point(gauge: Gauge, has_labels: bool) -> Gauge:
+    """The gauge as the client takes it. Each character that StatsD forbids becomes "_", for every client, so that a
+    node has one name in all.
+    """
+    labels = {key: _NOT_IN_A_NAME.sub("_", value) for key, value in gauge.labels.items()}
+    if has_labels:
+        return gauge._replace(labels=labels)
+    # A dot begins a new part of a name, so one within a part becomes two underscores, as in Airflow's own names.
+    parts = [labels[key].replace(".", "__") for key in IN_NAME if key in labels]
+    return Gauge(".".join([gauge.name, *parts]), gauge.value)

@@ -5,7 +5,8 @@ Texts come from results and are not trusted: they are escaped for each channel a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +28,7 @@ class Event(StrEnum):
 
 
 Entry = list[Notice]  # notices of one finding, on one or several nodes
-Links = Sequence[tuple[str, str]]
+Links = dict[str, str]  # name -> address
 
 
 class Message(Frozen):
@@ -46,20 +47,20 @@ def message(notices: Sequence[Notice], event: Event, base_url: str | None) -> Me
     the message has no links.
     """
     first, entries = notices[0], _entries(notices)
-    named, left_off = entries[:MAX_NAMED], max(0, len(entries) - MAX_NAMED)
+    left_off = max(0, len(entries) - MAX_NAMED)
     subject = one_line(f"[trainbench] {_subject(entries, event)} ({first.dag_id})", most=180)
-    links = [_links(entry[0], base_url) for entry in named]
+    named = [(_lines(entry, event), _links(entry[0], base_url)) for entry in entries[:MAX_NAMED]]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
-    lines = [_lines(entry, event) for entry in named]
     page = absolute_url(base_url, benchmarks_page(prefix_of(base_url)))
-    told = [_payload(entry, event) | {"links": dict(link)} for entry, link in zip(named, links, strict=True)]
+    told = [_payload(entry, event) | {"links": links} for entry, (_, links) in zip(entries, named, strict=False)]
+    html = environment().get_template("notice.html.j2")
     return Message(
         subject=subject,
-        text=_text(subject, lines, links, more),
-        slack=_slack(subject, lines, links, more),
-        html=environment()
-        .get_template("notice.html.j2")
-        .render(subject=subject, entries=list(zip(lines, links, strict=True)), more=more, page=page),
+        text=_plain(subject, named, more, link="{name}: {address}") + "\n",
+        slack=_plain(subject, named, more, link="<{address}|{name}>", safe=_safe_in_slack),
+        html=html.render(
+            subject=subject, entries=[(lines, links.items()) for lines, links in named], more=more, page=page
+        ),
         payload={
             "source": "trainbench",
             "event": event.value,
@@ -71,6 +72,25 @@ def message(notices: Sequence[Notice], event: Event, base_url: str | None) -> Me
         },
         message_id=f"<notice-{first.id}-{event}-{first.opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
     )
+
+
+def _plain(
+    subject: str,
+    named: Sequence[tuple[Sequence[str], Links]],
+    more: str | None,
+    link: str,
+    safe: Callable[[str], str] = str,
+) -> str:
+    blocks = [safe(subject)]
+    for lines, links in named:
+        shown = (link.format(name=name, address=address) for name, address in links.items())
+        blocks.append("\n".join([*map(safe, lines), *shown]))
+    return "\n\n".join([*blocks, safe(more)] if more else blocks)
+
+
+def _safe_in_slack(text: str) -> str:
+    """Slack's markup, mentions included, needs one of these three characters."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _entries(notices: Sequence[Notice]) -> list[Entry]:
@@ -95,17 +115,15 @@ def _payload(entry: Entry, event: Event) -> dict[str, Any]:
 
 def what(notice: Notice) -> str:
     """ "node-3 is slow: samples/s -9.7 % against its peers". A finding on several nodes names them all."""
+    drill = "DRILL: " if notice.is_drill else ""
     if notice.finding.item or len(notice.finding.nodes) > 1 or notice.why is None:
-        drill = "DRILL: " if notice.is_drill else ""
         return drill + notice.finding.headline.removeprefix("DRILL: ")
-    return f"{'DRILL: ' if notice.is_drill else ''}{notice.node} {notice.phrase}"
+    return f"{drill}{notice.node} {notice.phrase}"
 
 
 def _what(entry: Entry) -> str:
     """As `what`, of the nodes of a message: those that share the finding."""
-    if len(entry) > 1:
-        return f"{_names(entry)} {entry[0].finding.summary}"
-    return what(entry[0])
+    return what(entry[0]) if len(entry) == 1 else f"{_names(entry)} {entry[0].finding.summary}"
 
 
 def _names(entry: Entry) -> str:
@@ -126,17 +144,15 @@ def _subject(entries: Sequence[Entry], event: Event) -> str:
 
 def _lines(entry: Entry, event: Event) -> tuple[str, ...]:
     """Lines of one entry: the first names the node, the others explain."""
-    first = entry[0]
-    opened = f"{first.opened_at:%d %b %Y %H:%M} UTC"
+    first, finding, head = entry[0], entry[0].finding, _what(entry)
     if event is Event.CLOSED:
-        ended = f"{first.closed_at:%d %b %Y %H:%M} UTC" if first.closed_at else "now"
-        was = f"It was: {sentence(_what(entry))} Open since {opened}."
+        ended = _time(first.closed_at) if first.closed_at else "now"
+        was = f"It was: {sentence(head)} Open since {_time(first.opened_at)}."
         return f"{_names(entry)}: {first.ended} since {ended}", one_line(was, most=500)
-    work = ", ".join(filter(None, (first.model, first.recipe, first.strategy, first.gpu_name)))
-    since = f"Since {opened}, {work}." if work else f"Since {opened}."
+    work = filter(None, (first.model, first.recipe, first.strategy, first.gpu_name))
+    since = f"Since {', '.join([_time(first.opened_at), *work])}."
     if event is Event.WORSENED and first.worsened_at:
-        since += f" Red since {first.worsened_at:%d %b %Y %H:%M} UTC."
-    head, finding = _what(entry), first.finding
+        since += f" Red since {_time(first.worsened_at)}."
     lines = [
         head,
         since,
@@ -147,32 +163,13 @@ def _lines(entry: Entry, event: Event) -> tuple[str, ...]:
     return tuple(one_line(line, most=500) for line in lines if line)
 
 
+def _time(at: datetime) -> str:
+    return f"{at:%d %b %Y %H:%M} UTC"
+
+
 def _links(notice: Notice, base_url: str | None) -> Links:
-    page = notice_page(notice.id, prefix_of(base_url))
-    report = report_tab(notice.dag_id, notice.dag_run_id) if notice.dag_run_id else None
-    links = [
-        ("report", absolute_url(base_url, report) if report else None),
-        ("notice", absolute_url(base_url, page)),
-    ]
-    return tuple((name, address) for name, address in links if address)
-
-
-def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Links], more: str | None) -> str:
-    parts = [
-        "\n".join([*lines, *(f"{name}: {address}" for name, address in link)])
-        for lines, link in zip(entries, links, strict=True)
-    ]
-    return "\n\n".join([subject, *parts, *([more] if more else [])]) + "\n"
-
-
-def _slack(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Links], more: str | None) -> str:
-    """Text escaped for Slack: its markup, mentions included, needs one of these three characters."""
-
-    def safe(text: str) -> str:
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-    parts = [
-        "\n".join([*map(safe, lines), *(f"<{address}|{name}>" for name, address in link)])
-        for lines, link in zip(entries, links, strict=True)
-    ]
-    return "\n\n".join([safe(subject), *parts, *([safe(more)] if more else [])])
+    links = {
+        "report": absolute_url(base_url, report_tab(notice.dag_id, notice.dag_run_id)) if notice.dag_run_id else None,
+        "notice": absolute_url(base_url, notice_page(notice.id, prefix_of(base_url))),
+    }
+    return {name: address for name, address in links.items() if address}

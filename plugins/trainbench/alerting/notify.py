@@ -45,7 +45,11 @@ def send_due(
             if not of_event:
                 continue
             sent = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"
-            if problem := _problem(channel, message([due.notice for due in of_event], event, base_url), send):
+            content = message([due.notice for due in of_event], event, base_url)
+            try:
+                send(channel, content)
+            except Exception as error:  # any client's error: the other channels must still get their notices
+                problem = one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
                 outbox.failed(of_event, channel, problem)
                 problems.append(f"{sent}: {problem}")
             else:
@@ -94,11 +98,3 @@ def _slack(channel: Slack, content: Message) -> Any:
     if channel.channel is None:
         return SlackWebhookNotifier(slack_webhook_conn_id=channel.connection, **quiet)
     return SlackNotifier(slack_conn_id=channel.connection, channel=channel.channel, username="trainbench", **quiet)
-
-
-def _problem(channel: Channel, content: Message, send: Send) -> str | None:
-    try:
-        send(channel, content)
-    except Exception as error:  # any client's error: the other channels must still get their notices
-        return one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
-    return None

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from trainbench.alerting.notice_text import Event
 from trainbench.core.verdicts import Level
 from trainbench.history.database import transaction
-from trainbench.history.notice_tables import messages, notices
 from trainbench.history.notices import Notice, notice_of, select_notices
+from trainbench.history.tables import messages, notices
 from trainbench.settings.channels import Channel
 
 DUE_DAYS = 7  # a message that failed for longer is dropped

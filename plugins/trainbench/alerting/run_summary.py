@@ -6,7 +6,7 @@ A DAG that an asset event starts reads from the event's extra which nodes need a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trainbench.alerting.links import absolute_url, benchmarks_page, prefix_of, report_tab, run_page
@@ -25,10 +25,9 @@ Extra = dict[str, Any]
 
 def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
     """The extra of the event "results are published": their campaign, their number by status, and links."""
-    return {
-        **_head(campaign, dag_id, run_id, base_url),
-        "runs": {"total": len(campaign.results), **_counted(result.status.value for result in campaign.results)},
-    }
+    statuses = Counter(result.status.value for result in campaign.results)
+    runs = {"total": len(campaign.results), **dict(sorted(statuses.items()))}
+    return {**_head(campaign, dag_id, run_id, base_url), "runs": runs}
 
 
 def breaches_extra(
@@ -51,10 +50,11 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
     parts = [f"{HEAD} {escape(one_line(verdict_text.verdict(campaign), most=300))}"]
-    steps = [
-        f"- {escape(one_line(f'{alert.subject}: {alert.resolution}' if _is_of_node(alert) else alert.text, most=160))}"
-        for alert in alerts
-    ]
+    steps = []
+    for alert in alerts:
+        is_of_node = len(alert.nodes) == 1 and alert.item is None
+        step = f"{alert.subject}: {alert.resolution}" if is_of_node else alert.text
+        steps.append(f"- {escape(one_line(step, most=160))}")
     for number, line in enumerate(steps):
         more = f"- and {len(steps) - number} more"
         if len("\n".join([*parts, line, more, "", links])) > NOTE_CHARS:
@@ -64,16 +64,13 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     return "\n".join([*parts, "", links])
 
 
-def _is_of_node(alert: Finding) -> bool:
-    return len(alert.nodes) == 1 and alert.item is None
-
-
 def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
-    links: Mapping[str, str] = {
+    links = {
         "run": run_page(dag_id, run_id),
         "report": report_tab(dag_id, run_id),
         "benchmarks": benchmarks_page(prefix_of(base_url)),
     }
+    states = Counter(node.state.value for node in campaign.node_states)
     return {
         "dag_id": dag_id,
         "run_id": run_id,
@@ -82,18 +79,9 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "title": _short(campaign.title),
         "verdict": _short(verdict_text.verdict(campaign)),
         "is_drill": campaign.is_drill,
-        "nodes": _nodes(campaign),
+        "nodes": {"judged": states.total(), **dict(sorted(states.items()))},
         "links": {name: absolute_url(base_url, link) or link for name, link in links.items()},
     }
-
-
-def _nodes(campaign: Campaign) -> Mapping[str, int]:
-    states = campaign.node_states
-    return {"judged": len(states), **_counted(node.state.value for node in states)}
-
-
-def _counted(values: Any) -> dict[str, int]:
-    return dict(sorted(Counter(values).items()))
 
 
 def _short(value: Any) -> Any:

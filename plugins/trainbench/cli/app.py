@@ -253,7 +253,7 @@ def _judged_again(
     from trainbench.results.store_files import StoreError
 
     with progress("files read") as on_progress:
-        stored = open_stored(source, store, changes, on_progress, with_steps=for_report)
+        stored = open_stored(source, store, changes, on_progress)
     if for_report and stored.campaign:
         return stored.campaign, stored.broken
     if for_report and stored.is_running:

@@ -140,7 +140,6 @@ def _store(store_url: str | None) -> Store:
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> tuple[KnownLevel, ...]:
     from trainbench.core.user_error import UserError
     from trainbench.judging.levels import made_levels
-    from trainbench.results.shared_parts import without_steps
 
     ids = campaigns or store.campaign_ids()
     results: list[RunResult] = []
@@ -148,7 +147,7 @@ def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: 
         for number, campaign_id in enumerate(ids, start=1):
             stored = store.read_results(campaign_id)
             print_broken(stored.broken)
-            results += map(without_steps, stored.results)
+            results += stored.results
             advance(number, len(ids))
     made = made_levels(results, __version__, datetime.now(UTC).date(), files=sorted(ids))
     chosen = tuple(each for each in made if gpu in (None, each.gpu_name) and work in (None, each.work))

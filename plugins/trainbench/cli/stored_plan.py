@@ -79,19 +79,16 @@ class StoredRuns:
         )
 
 
-def open_stored(
-    source: str, store: Store, changes: Mapping[str, str], on_progress: Progress, with_steps: bool = True
-) -> StoredRuns:
+def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
     """Read `source`: a folder with result.json files at any depth, or the id of a campaign in `store`. `changes` are
-    parameters to judge by instead; `on_progress` gets (files read, files). Whoever writes no results needs no
-    `with_steps`: the times of single steps. Raises StoreError and ParamsError.
+    parameters to judge by instead; `on_progress` gets (files read, files). Raises StoreError and ParamsError.
     """
     allowed = [name for name, field in form().items() if field["section"] in JUDGING_SECTIONS]
     for name in changes:
         if name not in allowed:
             raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
     if is_folder(source):
-        return _of_folder(Path(source).resolve(), changes, on_progress, with_steps)
+        return _of_folder(Path(source).resolve(), changes, on_progress)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
         raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
@@ -108,13 +105,13 @@ def open_stored(
     return _of_campaign(campaign, changes)
 
 
-def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress, with_steps: bool) -> StoredRuns:
+def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
     from upath import UPath
 
     verdict = folder / "summary" / CAMPAIGN_FILE
     if verdict.is_file():
         return _of_campaign(read_campaign(UPath(verdict)), changes)
-    stored = read_results(UPath(folder), on_progress, with_steps=with_steps)
+    stored = read_results(UPath(folder), on_progress)
     return _of_results(identifier(folder.name, 150), stored, changes)
 
 

@@ -15,9 +15,8 @@ from trainbench.cluster.retention import Expiry
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import Owner
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import Shelf, Store
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import Shelf
 from trainbench.settings.environment import Housekeeping
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +126,8 @@ def history_facts(settings: Settings) -> HistoryFacts:
     from sqlalchemy.exc import SQLAlchemyError
 
     from trainbench.history.database import HistoryError, cause_of, connect, without_secrets
+    from trainbench.history.tables import REVISION
+    from trainbench.history.upgrade import READS
 
     engine = connect(settings.history_url, open_store(settings.store))
     try:
@@ -137,7 +137,7 @@ def history_facts(settings: Settings) -> HistoryFacts:
     return HistoryFacts(
         where=without_secrets(engine.url),
         revision=revision,
-        is_known=revision in (None, _schema()),
+        is_known=revision in (None, READS, REVISION),
     )
 
 
@@ -145,9 +145,10 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
     """Unsent notices; none where the history has another schema. Raises HistoryError."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
+    from trainbench.history.tables import REVISION
 
     engine = connect(settings.history_url, open_store(settings.store))
-    if _revision(engine) != _schema():
+    if _revision(engine) != REVISION:
         return UnsentFacts(notices=())
     now = datetime.now(UTC)
     rows = Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
@@ -180,21 +181,9 @@ def image_facts(image: LocalImage) -> ImageFacts:
     return ImageFacts(python=image.python, version=number, missing=tuple(missing), gpus=visible_gpus())
 
 
-def _schema() -> str:
-    """The revision of the schema that this version writes."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    with as_file(files("trainbench.history.migrations")) as scripts:
-        config = Config()
-        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
-        return str(ScriptDirectory.from_config(config).get_current_head())
-
-
 def _revision(engine: Any) -> str | None:
     """Revision of the database's schema; None for a file that does not exist yet, which is not created here."""
-    from alembic.runtime.migration import MigrationContext
+    from trainbench.history.database import revision_of
 
     if engine.dialect.name == "sqlite":
         file = Path(str(engine.url.database))
@@ -202,9 +191,8 @@ def _revision(engine: Any) -> str | None:
             _writable(next(parent for parent in file.absolute().parents if parent.exists()))
             return None
         _writable(file)
-    logging.getLogger(MigrationContext.__module__).setLevel(logging.WARNING)  # else it writes how it connects
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        return revision_of(connection)
 
 
 def _writable(path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from bench_image.contract.frozen import Frozen
-from trainbench.results.store_layout import NOUNS, Shelf, Usage
+from trainbench.results.artefacts import NOUNS, Shelf, Usage
 
 
 class Expiry(Frozen):

@@ -19,7 +19,7 @@ from bench_image.contract.result import Status
 from trainbench.core.formats import MINUS, count, figure, listing, percent, usd
 from trainbench.history.database import transaction
 from trainbench.history.history import History
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.tables import OURS, runs
 from trainbench.params.cost_params import PriceBasis, SpendParams
 from trainbench.prices.price_tables import Price
 from trainbench.prices.quote import Basis, Pricing, quotes, usd_per_1m_tokens, usd_per_1000_samples

@@ -101,7 +101,7 @@ def _read(store: Store, campaign_id: str) -> Campaign:
     """The stored campaign; of an import, which has no verdict, its results. Raises StoreError."""
     if campaign_id.startswith(IMPORTED) and not store.has_verdict(campaign_id):
         return imported_campaign(store.read_results(campaign_id).readable(campaign_id))
-    return store.read_campaign(campaign_id, with_steps=False)
+    return store.read_campaign(campaign_id)
 
 
 def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:

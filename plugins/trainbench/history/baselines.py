@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
-from trainbench.core.verdicts import Against, Finding, Why
-from trainbench.history.baseline_tables import baselines
+from trainbench.core.verdicts import Against, Why
 from trainbench.history.node_names import other_names
-from trainbench.history.notice_tables import notices
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.notices import Notice, notice_of, select_notices
+from trainbench.history.tables import OURS, baselines, notices, runs
 
 MAX_WHY, MAX_WHO = 500, 200
 MAX_ID = 2**31 - 1
@@ -44,17 +42,24 @@ def accept(
     _refuse_unknown(connection, node, fingerprint)
     others = other_names(connection, node) if node else ()
     names = (node, *others) if node else ()
-    slower = [row for row in _slower(connection) if not names or row.node in names]
-    since = since or _level_since(connection, names, [row.campaign_id for row in slower])
+    is_open = select_notices().where(notices.c.closed_at.is_(None), ~notices.c.is_drill)
+    slower = [
+        notice
+        for notice in map(notice_of, connection.execute(is_open))
+        if _is_below_past(notice) and (not names or notice.node in names)
+    ]
+    since = since or _level_since(connection, names, [notice.campaign_id for notice in slower])
     if since > at:
         raise BaselineError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
     values = {"node": node, "fingerprint": fingerprint, "since": since, "who": who, "why": why, "accepted_at": at}
     stored = insert(baselines).values(**values, other_names=json.dumps(others)).returning(baselines.c.id)
     accepted = Baseline.model_validate({"id": connection.execute(stored).scalar_one(), **values, "other_names": others})
     end = {"closed_at": at, "ended": f"accepted as the new level by {who}: {why}"}
-    for row in slower:
-        if fingerprint is None or fingerprint in _works_of(connection, row):
-            connection.execute(update(notices).where(notices.c.id == row.id).values(end))
+    for notice in slower:
+        of_notice = [runs.c[name] == getattr(notice, name) for name in ("campaign_id", "group_id", "node")]
+        works = connection.execute(select(runs.c.fingerprint).where(*of_notice)).scalars().all()
+        if fingerprint is None or fingerprint in works:
+            connection.execute(update(notices).where(notices.c.id == notice.id).values(end))
     return accepted
 
 
@@ -88,21 +93,10 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
         )
 
 
-def _slower(connection: Connection) -> list[Row[Any]]:
-    """The open notices of nodes that are slower than their own past."""
-    rows = connection.execute(select(notices).where(notices.c.closed_at.is_(None), ~notices.c.is_drill)).all()
-    return [row for row in rows if row.why == Why.CHANGED or row.against == Against.PAST or _is_below_past(row)]
-
-
-def _is_below_past(row: Row[Any]) -> bool:
-    evidence = Finding.model_validate_json(row.finding).evidence
-    return any(each.is_off and each.against is Against.PAST for each in evidence)
-
-
-def _works_of(connection: Connection, row: Row[Any]) -> Collection[str]:
-    """The fingerprints of the work that a notice is about."""
-    of_work = (runs.c.campaign_id == row.campaign_id) & (runs.c.group_id == row.group_id) & (runs.c.node == row.node)
-    return connection.execute(select(runs.c.fingerprint).where(of_work).distinct()).scalars().all()
+def _is_below_past(notice: Notice) -> bool:
+    """Whether it is about a node that is slower than its own past."""
+    off = (each for each in notice.finding.evidence if each.is_off)
+    return notice.why is Why.CHANGED or Against.PAST in (notice.against, *(each.against for each in off))
 
 
 def _level_since(connection: Connection, names: Sequence[str], campaign_ids: Sequence[str]) -> datetime:

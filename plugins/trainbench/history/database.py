@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import sqlite3
 import stat
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from trainbench.core.user_error import UserError
-from trainbench.results import local_files
+from trainbench.history import upgrade
+from trainbench.history.tables import REVISION, metadata, revision
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -29,13 +38,9 @@ LOCK_TIMEOUT_S = 60
 # A database under load takes seconds to answer; pages, whose reader waits, set a shorter time.
 CONNECT_TIMEOUT_S = 15
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
-POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
-SQLITE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
-# What a damaged database makes drivers, alembic and our own code raise.
+SQLITE_FILES = ("", "-wal", "-shm", "-journal")
+# What a damaged database makes drivers and our own code raise.
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError)
-
-# Alembic keeps the running migration in module globals: one thread of a process at a time.
-_one_thread = threading.Lock()
 
 
 class HistoryError(StoreError):
@@ -53,9 +58,13 @@ class HistoryError(StoreError):
 
 
 def cause_of(url: URL, error: Exception) -> str:
-    """The database's own words, without SQL and secrets."""
-    cause = getattr(error, "orig", None) or error
-    return _without_secrets(url, " ".join(str(cause).split()))[:400]
+    """The database's own words, without SQL, and without the user, password and options that they may quote."""
+    reason = " ".join(str(getattr(error, "orig", None) or error).split())
+    options = [value for values in url.normalized_query.values() for value in values]
+    for secret in (url.password, url.username, *options):
+        if secret and secret not in (url.host, url.database):
+            reason = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "...", reason)
+    return reason[:400]
 
 
 def without_secrets(url: URL) -> str:
@@ -74,11 +83,20 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
     `timeout_s`: of one connection to PostgreSQL, where the address sets no `connect_timeout`.
     """
     url = url or read_settings().history_url
-    parsed = _parsed(url) if url else _inside(store or open_store())
+    if not url:
+        store = store or open_store()
+        if not store.is_local:
+            raise HistoryError(
+                f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
+            )
+        return _sqlite(URL.create("sqlite", database=str(Path(store.root.path) / HISTORY_FILE)))
+    parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
+    takes_timeout = parsed.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in parsed.query
     try:
-        engine = create_engine(parsed, poolclass=NullPool, connect_args=_connect_timeout(parsed, timeout_s))
+        arguments = {"connect_timeout": timeout_s} if takes_timeout else {}
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=arguments)
     except ImportError as error:
         raise HistoryError(f"history {without_secrets(parsed)}: {error}; install its driver, e.g. psycopg") from None
 
@@ -86,36 +104,53 @@ def connect(url: str | None = None, store: Store | None = None, timeout_s: int =
     def _begin(connection: Connection) -> None:
         # One writer at a time, as with SQLite: else two senders claim one notice, or two recorders open one notice.
         if connection.get_execution_options().get("is_write"):
-            _postgres_lock(connection, POSTGRES_WRITE_LOCK)
+            connection.execute(text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": f"{LOCK_TIMEOUT_S}s"})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_LOCK})
 
     return engine
 
 
 def migrate(engine: Engine) -> None:
-    """Create the schema where the database is empty. Safe to run in many processes at once. Raises HistoryError."""
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
-
+    """Make the tables where the database has none; copy what 0.1.0 wrote into them. Safe to run in many processes at
+    once. Raises HistoryError.
+    """
     try:
-        with (
-            _one_thread,
-            _migration_lock(engine) as connection,
-            as_file(files("trainbench.history.migrations")) as scripts,
-        ):
-            config = Config(attributes={"connection": connection})
-            config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-            config.set_main_option("path_separator", "os")
-            command.upgrade(config, "head")
+        if engine.dialect.name == "sqlite":
+            Path(str(engine.url.database)).parent.mkdir(parents=True, exist_ok=True)
+        with engine.connect() as connection:
+            if revision_of(connection) == REVISION:
+                return
+            if engine.dialect.name == "sqlite":  # readers must not wait for the writer
+                with suppress(OperationalError):  # busy: another process does it
+                    connection.exec_driver_sql("ROLLBACK")  # of the read: the mode is not changed within a transaction
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        with engine.execution_options(is_write=True).begin() as connection:
+            known = revision_of(connection)  # another process may have been faster
+            if known == REVISION:
+                return
+            if known not in (None, upgrade.READS):
+                raise HistoryError(
+                    f"history {without_secrets(engine.url)} was written by another version of trainbench (revision "
+                    f"{known}): set {HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the "
+                    "artefacts"
+                )
+            if known is None:
+                metadata.create_all(connection)
+            else:
+                upgrade.upgrade(connection)
+            connection.execute(insert(revision).values(version_num=REVISION))
     except HistoryError:
         raise
-    except CommandError as error:
-        raise HistoryError(
-            f"history {without_secrets(engine.url)} was written by another version of trainbench: {error}; set "
-            f"{HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the artefacts"
-        ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error, *DAMAGED) as error:
         raise HistoryError.of(engine.url, error) from None
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The revision of the database's tables; None: it has none."""
+    if not inspect(connection).has_table(revision.name):
+        return None
+    found: str | None = connection.execute(select(revision.c.version_num)).scalar()
+    return found
 
 
 @contextmanager
@@ -134,21 +169,6 @@ def transaction(engine: Engine, write: bool = False) -> Iterator[Connection]:
 
 def _plain(name: str | None) -> str:
     return "..." if name and not re.fullmatch(r"[\w.:-]{1,253}", name) else name or ""
-
-
-def _without_secrets(url: URL, reason: str) -> str:
-    """A driver's message without the user, password and options that it may quote."""
-    options = [value for values in url.normalized_query.values() for value in values]
-    for secret in (url.password, url.username, *options):
-        if secret and secret not in (url.host, url.database):
-            reason = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "...", reason)
-    return reason
-
-
-def _connect_timeout(url: URL, timeout_s: int) -> dict[str, int]:
-    """Connect options for PostgreSQL: a timeout of seconds instead of TCP's minutes."""
-    knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
-    return {"connect_timeout": timeout_s} if knows else {}
 
 
 def _parsed(url: str) -> URL:
@@ -171,14 +191,6 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _inside(store: Store) -> URL:
-    if not store.is_local:
-        raise HistoryError(
-            f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
-        )
-    return URL.create("sqlite", database=str(Path(store.root.path) / HISTORY_FILE))
-
-
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise HistoryError(
@@ -187,8 +199,12 @@ def _sqlite(url: URL) -> Engine:
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
 
     @event.listens_for(engine, "do_connect")
-    def _check_files(*_: Any) -> None:
-        _refuse_links(str(url.database))
+    def _refuse_links(*_: Any) -> None:
+        """SQLite follows links and waits at FIFOs, and others may write into a store."""
+        for file in (Path(f"{url.database}{suffix}") for suffix in SQLITE_FILES):
+            with suppress(OSError):  # it is not there
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
 
     @event.listens_for(engine, "connect")
     def _no_implicit_begin(connection: Any, _record: Any) -> None:
@@ -200,54 +216,3 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("is_write") else "BEGIN")
 
     return engine
-
-
-def _refuse_links(database: str) -> None:
-    """SQLite follows links and waits at FIFOs, and others may write into a store."""
-    for file in (Path(database + suffix) for suffix in SQLITE_FILES):
-        with suppress(OSError):  # it is not there
-            if not stat.S_ISREG(file.lstat().st_mode):
-                raise HistoryError(f"history file {file} is a link or no regular file: put the real file there")
-
-
-@contextmanager
-def _migration_lock(engine: Engine) -> Iterator[Connection]:
-    """A transaction that only one process holds at a time."""
-    if engine.dialect.name == "postgresql":
-        with engine.begin() as connection:
-            _postgres_lock(connection, POSTGRES_LOCK)
-            yield connection
-        return
-    file = Path(str(engine.url.database))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_links(str(file))
-    lock = file.with_name(f"{file.name}.lock")
-    with local_files.open_lock(lock) as held:
-        until = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > until:
-                raise HistoryError(
-                    f"history {file}: another process has held {lock} for {LOCK_TIMEOUT_S} s: `fuser {lock}` names it; "
-                    "end it if it hangs, and try again"
-                )
-            time.sleep(0.05)
-        _use_wal(engine)
-        with engine.execution_options(is_write=True).begin() as connection:
-            yield connection
-
-
-def _postgres_lock(connection: Connection, key: int) -> None:
-    connection.execute(text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": f"{LOCK_TIMEOUT_S}s"})
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-
-
-def _use_wal(engine: Engine) -> None:
-    """Switch SQLite to WAL, so that readers do not wait for the writer; needs the migration lock."""
-    raw = engine.raw_connection()
-    try:
-        raw.cursor().execute("PRAGMA journal_mode=WAL")
-    finally:
-        raw.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,15 +18,13 @@ from trainbench.core.states import NodeState, state_now
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import RATE_FIGURES
 from trainbench.history.marks import marked_nodes
-from trainbench.history.notice_tables import notices
-from trainbench.history.notices import Notice, notice_of, select_notices
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.notices import Notice, last_judged, notice_of, select_notices
 from trainbench.history.summaries import absent_nodes
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import OURS, campaigns, node_verdicts, notices, runs, works
 
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30
-NAMES_AT_ONCE = 500
+FIGURES = ("samples_per_second", "deviation_pct", "past_deviation_pct", "level_deviation_pct")
 ROWS_AT_ONCE = 5000  # of a week's verdicts only the latest of each node are kept
 NO_VERDICT = NodeState("", State.NOT_CHECKED, Why.STALE)
 
@@ -77,17 +75,13 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
     is_judged = select(node_verdicts.c.node).where(node_verdicts.c.work_id == works.c.id).exists()
     newest = select(works.c.at).where(is_judged).order_by(works.c.at.desc()).limit(1)
     judged_at: datetime | None = connection.execute(newest).scalar()
-    since = (judged_at or now) - timedelta(days=FLEET_DAYS)
-    is_open, marked = _open_notices(connection, true()), marked_nodes(connection)
-    latest, absent = _latest(connection, works.c.at >= since), _absent(connection, works.c.at >= since)
-    nodes = []
-    for name in sorted(latest.keys() | is_open.keys() | absent.keys(), key=natural):
-        of_node, rows = is_open.get(name, ()), latest.get(name, ())
-        at = rows[0].at if rows else _last_judged(connection, name)
-        figures = _figures(row for row in rows if not row.is_drill)
-        state = _state(name, rows, at, of_node, absent.get(name), now, fresh)
-        nodes.append(NodeNow(state, at, len(of_node), figures, _probe_shares_pct(rows), name in marked))
-    return FleetState(judged_at, tuple(nodes), _spends(connection, now - timedelta(days=SPEND_DAYS)))
+    lately = works.c.at >= (judged_at or now) - timedelta(days=FLEET_DAYS)
+    marked = marked_nodes(connection)
+    nodes = tuple(
+        NodeNow(state, at, num_open, _figures(rows), _probe_shares_pct(rows), state.node in marked)
+        for state, at, num_open, rows in _standing(connection, None, now, fresh, lately, true())
+    )
+    return FleetState(judged_at, nodes, _spends(connection, now - timedelta(days=SPEND_DAYS)))
 
 
 def nodes_now(
@@ -102,13 +96,28 @@ def nodes_now(
     """The states of these nodes, of absent ones and of those with an open notice, in natural order. `lately`, on
     `works`: where their latest verdicts are; `of_notices`, on `notices`: those that count.
     """
-    is_open, latest = _open_notices(connection, of_notices), _latest(connection, lately, sorted(names))
-    absent = _absent(connection, lately)
-    return tuple(
-        _state(name, rows, rows[0].at if rows else None, is_open.get(name, ()), absent.get(name), now, fresh)
-        for name in sorted({*names, *is_open, *absent}, key=natural)
-        for rows in [latest.get(name, ())]
-    )
+    return tuple(state for state, *_ in _standing(connection, names, now, fresh, lately, of_notices))
+
+
+def _standing(
+    connection: Connection,
+    names: Collection[str] | None,
+    now: datetime,
+    fresh: timedelta,
+    lately: ColumnElement[bool],
+    of_notices: ColumnElement[bool],
+) -> Iterator[tuple[NodeState, datetime | None, int, Sequence[Row[Any]]]]:
+    """Each node's state, when it was judged last, its number of open notices, and its latest verdicts. `names`: None
+    for all.
+    """
+    is_open = of_notices & notices.c.closed_at.is_(None) & (notices.c.node != "")
+    query = select_notices().where(is_open).order_by(notices.c.opened_at, notices.c.id)
+    open_notices = grouped((notice.node, notice) for notice in map(notice_of, connection.execute(query)))
+    latest, absent = _latest(connection, lately, names), _absent(connection, lately)
+    for name in sorted({*(latest if names is None else names), *open_notices, *absent}, key=natural):
+        rows, of_node = latest.get(name, ()), open_notices.get(name, ())
+        at = rows[0].at if rows else last_judged(connection, name)
+        yield _state(name, rows, at, of_node, absent.get(name), now, fresh), at, len(of_node), rows
 
 
 def _state(
@@ -127,31 +136,23 @@ def _state(
         latest = NodeState(name, State(worst.node_state), Why(worst.node_why), worst.reason or "", worst.at)
     if latest.state is State.LOOK and (looks := [notice for notice in of_node if notice.state is State.LOOK]):
         latest = latest._replace(since=looks[0].node_state.since)
-    red = [notice for notice in of_node if notice.state is State.RED]
     if absent_at is not None and (judged_at is None or judged_at < absent_at):
         told = next((notice.node_state for notice in of_node if notice.why is Why.ABSENT), None)
         latest = told or NodeState(name, State.LOOK, Why.ABSENT, since=absent_at)
         judged_at = absent_at
+    red = [notice for notice in of_node if notice.state is State.RED]
+    unseen = [notice for notice in red if notice.acknowledgement is None]
     open_red = None
     if red:
-        unseen = [notice for notice in red if notice.acknowledgement is None]
         first = (unseen or red)[0].node_state
         told = latest if latest.state is State.RED else first
         open_red = told._replace(reason=one_line(told.reason), since=first.since)
-    is_acknowledged = bool(red) and all(notice.acknowledgement for notice in red)
     state = state_now(
-        latest, now=now, judged_at=judged_at, open_red=open_red, is_acknowledged=is_acknowledged, fresh=fresh
+        latest, now=now, judged_at=judged_at, open_red=open_red, is_acknowledged=bool(red) and not unseen, fresh=fresh
     )
     if state.why is Why.STALE:
         return state._replace(reason=f"last on {day(judged_at)}" if judged_at else "never")
     return state
-
-
-def _open_notices(connection: Connection, which: ColumnElement[bool]) -> Mapping[str, Sequence[Notice]]:
-    """Node -> its open notices, the oldest first."""
-    is_open = which & notices.c.closed_at.is_(None) & (notices.c.node != "")
-    query = select_notices().where(is_open).order_by(notices.c.opened_at, notices.c.id)
-    return grouped((notice.node, notice) for notice in map(notice_of, connection.execute(query)))
 
 
 def _absent(connection: Connection, lately: ColumnElement[bool]) -> Mapping[str, datetime]:
@@ -163,13 +164,10 @@ def _absent(connection: Connection, lately: ColumnElement[bool]) -> Mapping[str,
 
 
 def _latest(
-    connection: Connection, lately: ColumnElement[bool], names: Sequence[str] | None = None
+    connection: Connection, lately: ColumnElement[bool], names: Collection[str] | None
 ) -> Mapping[str, list[Row[Any]]]:
     """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all."""
-    columns = (
-        "node", "state", "why", "reason", "node_state", "node_why", "is_drill", "samples_per_second", "deviation_pct",
-        "past_deviation_pct", "level_deviation_pct",
-    )  # fmt: skip
+    columns = ("node", "state", "why", "reason", "node_state", "node_why", "is_drill", *FIGURES)
     query = (
         select(
             *(node_verdicts.c[name] for name in columns),
@@ -180,34 +178,25 @@ def _latest(
         .outerjoin(runs, (runs.c.campaign_id == works.c.campaign_id) & (runs.c.run_id == node_verdicts.c.run_id))
         .where(lately)
         .order_by(works.c.at, works.c.id)
+        .execution_options(yield_per=ROWS_AT_ONCE)
     )
-    queries = [query]
-    if names is not None:
-        pieces = (names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE))
-        # The first work bounds the index of nodes, whose order is that of the works.
-        first = connection.execute(select(func.min(works.c.id)).where(lately)).scalar()
-        queries = [query.where(node_verdicts.c.node.in_(s), node_verdicts.c.work_id >= first) for s in pieces if first]
+    if names is not None:  # the first work bounds the index of nodes, whose order is that of the works
+        first = select(func.min(works.c.id)).where(lately).scalar_subquery()
+        query = query.where(node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
     latest: dict[str, list[Row[Any]]] = {}
-    for each in queries:
-        for row in connection.execute(
-            each.execution_options(yield_per=ROWS_AT_ONCE)
-        ):  # of the connection it would stay
-            of_node = latest.setdefault(row.node, [])
-            if of_node and of_node[0].campaign_id != row.campaign_id:
-                of_node.clear()
-            of_node.append(row)
+    for row in connection.execute(query):
+        of_node = latest.setdefault(row.node, [])
+        if of_node and of_node[0].campaign_id != row.campaign_id:
+            of_node.clear()
+        of_node.append(row)
     return latest
-
-
-def _last_judged(connection: Connection, name: str) -> datetime | None:
-    of_node = select(func.max(works.c.at)).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
-    at: datetime | None = connection.execute(of_node.where(node_verdicts.c.node == name)).scalar()
-    return at
 
 
 def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
     return tuple(
-        WorkFigures(row.group_id, *(row._mapping[name] for name in WorkFigures._fields[1:])) for row in verdicts
+        WorkFigures(row.group_id, row.gpu_name, *(row._mapping[name] for name in FIGURES))
+        for row in verdicts
+        if not row.is_drill
     )
 
 

@@ -20,12 +20,11 @@ from trainbench.history.database import CONNECT_TIMEOUT_S, connect, migrate, tra
 from trainbench.history.fleet_state import FleetState, read_fleet_state
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
-from trainbench.history.notice_tables import notices
 from trainbench.history.notices import Notice, is_old, notice_of, select_notices, update_notices
 from trainbench.history.past_durations import PastRun, read_past_runs
 from trainbench.history.run_rows import rows
-from trainbench.history.run_tables import OURS, runs
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
+from trainbench.history.tables import OURS, notices, runs
 from trainbench.judging.past import NodeRecord
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED_SUITE, Campaign

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from trainbench.core.verdicts import Finding, Level
-from trainbench.history.notice_tables import marks
+from trainbench.history.tables import marks
 from trainbench.judging.mark_findings import MARKED
 from trainbench.results.campaign import Campaign
 
@@ -57,16 +57,8 @@ def marked_nodes(connection: Connection) -> frozenset[str]:
 
 def read_marks(connection: Connection, which: ColumnElement[bool]) -> tuple[Mark, ...]:
     """The last one first."""
-    query = select(marks).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
+    columns = (marks.c[name] for name in Mark._fields)
+    query = select(*columns).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
     return tuple(
-        Mark(
-            row.node,
-            row.dag_id,
-            row.dag_run_id,
-            Finding.model_validate_json(row.finding),
-            row.opened_at,
-            row.closed_at,
-            row.ended,
-        )
-        for row in connection.execute(query)
+        Mark(*row)._replace(finding=Finding.model_validate_json(row.finding)) for row in connection.execute(query)
     )

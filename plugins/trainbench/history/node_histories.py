@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -13,21 +14,18 @@ from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline, in_force
 from trainbench.core.verdicts import Why
 from trainbench.history.baselines import read_baselines
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.tables import OURS, runs
 from trainbench.judging.past import NodeRecord, join_records
 from trainbench.results.setups import Setup
 
 MAX_CAMPAIGNS = 90  # a quarter of a year of nights
 # What accepting a level forgives: the node was measured, and its figures were the new level already.
 SLOWER = frozenset({Why.SLOW, Why.BEHIND, Why.CHANGED, Why.ONCE, Why.PAIR})
-_FIGURES = (
-    runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
-    runs.c.judged_samples_per_second, runs.c.peak_memory_gb, runs.c.temperature_mean_c, runs.c.is_baseline, runs.c.why,
+FIGURES = (
+    "campaign_id", "started_at", "node", "fingerprint", "gpu_name", "judged_samples_per_second", "peak_memory_gb",
+    "temperature_mean_c", "is_baseline", "why",
 )  # fmt: skip
-_SETUP = (
-    runs.c.driver, runs.c.image, runs.c.kernel, runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids,
-    runs.c.pod_template,
-)  # fmt: skip
+SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "pod_template")
 
 
 def read_node_records(
@@ -60,7 +58,7 @@ def _runs(
         .subquery()
     )
     query = (
-        select(*_FIGURES, *_SETUP)
+        select(*(runs.c[name] for name in (*FIGURES, *SETUP)))
         .join(recent, recent.c.campaign_id == runs.c.campaign_id)
         .where(valid)
         .order_by(recent.c.began_at, runs.c.campaign_id, runs.c.round)
@@ -91,23 +89,9 @@ def _runs(
 
 
 @lru_cache(maxsize=10_000)  # a fleet has few setups, and the history a row for each run
-def stored_setup(
-    driver: str | None,
-    image: str | None,
-    kernel: str | None,
-    vbios: str | None,
-    power_limit_w: float | None,
-    libraries: str | None,
-    gpu_uuids: str | None,
-    pod_template: str | None,
-) -> Setup:
-    return Setup(
-        driver=driver,
-        image=image,
-        kernel=kernel,
-        vbios=vbios,
-        power_limit_w=power_limit_w,
-        libraries=json.loads(libraries) if libraries else None,
-        gpu_uuids=frozenset(gpu_uuids.split(",")) if gpu_uuids else frozenset(),
-        pod_template=pod_template,
-    )
+def stored_setup(*values: Any) -> Setup:
+    """Of the values of the columns SETUP."""
+    fields = dict(zip(SETUP, values, strict=True))
+    libraries, gpu_uuids = fields["libraries"], fields["gpu_uuids"]
+    known = {"libraries": json.loads(libraries) if libraries else None}
+    return Setup(**fields | known | {"gpu_uuids": frozenset(gpu_uuids.split(",") if gpu_uuids else ())})

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, or_, select
 
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import runs
 
 _KNOWN = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
 

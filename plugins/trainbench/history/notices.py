@@ -8,13 +8,13 @@ the same notice. A drill's notice opens and ends with its run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pydantic import AwareDatetime
-from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, func, insert, or_, select, update
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import signed
@@ -30,13 +30,11 @@ from trainbench.core.verdicts import (
     Finding,
     Level,
     Metric,
-    NodeVerdict,
     State,
     Why,
 )
-from trainbench.history.notice_tables import acknowledgements, notices
 from trainbench.history.summaries import WorkSummary, absent_nodes
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import SETTING, acknowledgements, campaigns, node_verdicts, notices, works
 from trainbench.judging.checks.missing_nodes import GONE_DAYS
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
@@ -67,7 +65,6 @@ ENDED = {
     DRILL_UNDETECTED: "its run is over",
 }
 LAST_CAMPAIGNS = 30  # in which a node's nights before are looked for
-NAMES_AT_ONCE = 500
 Key = tuple[str, str]  # node, category
 Values = dict[str, Any]
 REOPENED: Values = {"closed_at": None, "closed_by_campaign_id": None, "ended": None}
@@ -174,7 +171,7 @@ class Night(NamedTuple):
     at: datetime
     state: State
     why: Why
-    deviations: Mapping[tuple[str, Metric, Against], float]
+    deviations: dict[tuple[str, Metric, Against], float]
 
     def is_good(self, notice: Notice) -> bool:
         """Whether it is below half of what opened the notice; well, where no deviation did or none is known tonight."""
@@ -195,6 +192,12 @@ def is_old(connection: Connection, campaign: Campaign) -> bool:
     return last_finished_at is not None and last_finished_at > campaign.finished_at
 
 
+def last_judged(connection: Connection, node: str) -> datetime | None:
+    of_node = select(func.max(works.c.at)).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
+    at: datetime | None = connection.execute(of_node.where(node_verdicts.c.node == node)).scalar()
+    return at
+
+
 def update_notices(connection: Connection, campaign: Campaign, done: Sequence[WorkSummary]) -> None:
     """Open, change and close the notices of the campaign's DAG. `done`: its works, whose verdicts are recorded.
 
@@ -202,170 +205,144 @@ def update_notices(connection: Connection, campaign: Campaign, done: Sequence[Wo
     """
     if is_old(connection, campaign):
         return
-    before, own = _known(connection, campaign)
+    recent = connection.execute(
+        select(campaigns.c.campaign_id, campaigns.c.finished_at, campaigns.c.absent)
+        .where(campaigns.c.suite == campaign.suite)
+        .order_by(campaigns.c.finished_at.desc())
+        .limit(LAST_CAMPAIGNS)
+    ).all()
+    tonight = _Tonight(campaign, done)
+    before, own, ends = _known(connection, campaign, recent[-1].finished_at)
     changes = {key: dict(REOPENED) for key, notice in before.items() if notice.closed_at is not None}
-    wanted = {("", alarm.category): _alarm(campaign, alarm) for alarm in reversed(campaign.alarms)}
+    wanted = {("", alarm.category): tonight.alarm(alarm) for alarm in reversed(campaign.alarms)}
     over = [key for key in before if not key[0] and wanted.pop(key, None) is None]
-    changes |= {key: _end(campaign, ENDED.get(key[1], OVER)) for key in over}
+    changes |= {key: tonight.end(ENDED.get(key[1], OVER)) for key in over}
     if campaign.judges_nodes:
-        _decide(connection, campaign, done, {key[0]: before[key] for key in before if key[0]}, changes, wanted)
+        states = {node.node: node for node in campaign.node_states}
+        unwell = {name for name, node in states.items() if node.state is not State.WELL}
+        asked = unwell | {name for name, _ in before if name}
+        nights = _nights(connection, recent, asked)
+        for name in sorted(asked):
+            key, node = (name, ""), states.get(name)
+            if node is None:  # not judged: its notice stays, unless the node is gone
+                if _is_removed(connection, campaign, before[key]):
+                    changes[key] = tonight.end(REMOVED)
+            elif key in before and node.state is not State.DRILL:
+                changes[key] = changes.get(key, {}) | _after(before[key], node, nights[name], tonight)
+            elif values := _beginning(node, nights[name], ends.get(name), tonight):
+                wanted[key] = values
     # In this order, since a node has one open notice at a time.
-    for key, notice in own.items():
-        if key not in wanted and notice.closed_at is None:
-            _write(connection, notice, _end(campaign, JUDGED_ANEW))
-    for key, values in changes.items():
-        _write(connection, before[key], values)
-    for key, values in wanted.items():
-        known = own.get(key)
-        if known and (known.closed_at is None or known.closed_by_campaign_id == campaign.campaign_id):
-            _write(connection, known, REOPENED | values)
+    updates = [(own[key], tonight.end(JUDGED_ANEW)) for key in own.keys() - wanted.keys() if own[key].closed_at is None]
+    updates += [(before[key], values) for key, values in changes.items() if values]
+    updates += [(own[key], REOPENED | wanted[key]) for key in own.keys() & wanted.keys() if _is_ours(own[key])]
+    for notice, values in updates:
+        connection.execute(update(notices).where(notices.c.id == notice.id).values(values))
     if new := [values for key, values in wanted.items() if key not in own]:
         connection.execute(insert(notices), new)
 
 
-def _known(connection: Connection, campaign: Campaign) -> tuple[dict[Key, Notice], dict[Key, Notice]]:
-    """The notices that were open before this campaign, and those that it opened when it was recorded before."""
-    mine = (notices.c.campaign_id == campaign.campaign_id) | (notices.c.closed_by_campaign_id == campaign.campaign_id)
-    query = select_notices().where(notices.c.dag_id == campaign.suite, mine | notices.c.closed_at.is_(None))
+def _known(
+    connection: Connection, campaign: Campaign, since: datetime
+) -> tuple[dict[Key, Notice], dict[Key, Notice], dict[str, datetime]]:
+    """The notices of the DAG that were open before this campaign, those that it opened when it was recorded before, and
+    node -> when its last notice ended, if `since` then.
+    """
     before: dict[Key, Notice] = {}
     own: dict[Key, Notice] = {}
-    for notice in map(notice_of, connection.execute(query.order_by(notices.c.id))):
-        (own if notice.campaign_id == campaign.campaign_id else before)[notice.node, notice.category] = notice
-    return before, own
+    ends: dict[str, datetime] = {}
+    mine = campaign.campaign_id
+    counts = or_(notices.c.closed_at.is_(None), notices.c.closed_at >= since, notices.c.campaign_id == mine)
+    of_dag = select_notices().where(notices.c.dag_id == campaign.suite, counts).order_by(notices.c.closed_at)
+    for notice in map(notice_of, connection.execute(of_dag)):
+        if notice.campaign_id == mine:
+            own[notice.node, notice.category] = notice
+        elif notice.closed_at is None or notice.closed_by_campaign_id == mine:
+            before[notice.node, notice.category] = notice
+        elif notice.closed_at < campaign.finished_at and not notice.is_drill:
+            ends[notice.node] = notice.closed_at
+    return before, own, ends
 
 
-def _decide(
-    connection: Connection,
-    campaign: Campaign,
-    done: Sequence[WorkSummary],
-    before: Mapping[str, Notice],
-    changes: dict[Key, Values],
-    wanted: dict[Key, Values],
-) -> None:
-    """What becomes of each node's open notice, and which nodes get a new one."""
-    states = {node.node: node for node in campaign.node_states}
-    make = _Maker(campaign, done)
-    asked = sorted(before.keys() | {name for name, node in states.items() if node.state is not State.WELL})
-    nights = _nights(connection, campaign, asked)
-    ends = _last_ends(connection, campaign, asked)
-    removed = _removed(connection, campaign, [name for name in before if name not in states])
-    for name in asked:
-        node, notice = states.get(name), before.get(name)
-        if node is None:  # not judged: it stays, unless the node is gone
-            if name in removed:
-                changes[name, ""] = _end(campaign, REMOVED)
-        elif node.state is State.DRILL:
-            if node.why is Why.SLOW:
-                wanted[name, ""] = make.values(node) | _end(campaign, OVER)
-        elif notice is not None:
-            changes.setdefault((name, ""), {}).update(_after(notice, node, nights.get(name, ()), make))
-        elif _opens(node, nights.get(name, ()), ends.get(name)) and (values := make.values(node)):
-            wanted[name, ""] = values
+def _is_ours(notice: Notice) -> bool:
+    """Whether the campaign that opened it may still say what it is: nobody else closed it."""
+    return notice.closed_at is None or notice.closed_by_campaign_id == notice.campaign_id
 
 
-def _opens(node: NodeState, nights: Sequence[Night], closed_at: datetime | None) -> bool:
-    """Whether the state lasts for enough nights since the last notice ended."""
-    since = [night for night in nights if closed_at is None or night.at > closed_at]
+def _beginning(node: NodeState, nights: Sequence[Night], ended_at: datetime | None, tonight: _Tonight) -> Values:
+    """A new notice on the node, where its state lasts for enough nights since the last one ended; else nothing."""
+    if node.state is State.DRILL:
+        is_found = node.why is Why.SLOW
+        return tonight.says(node) | tonight.begin(node.node, is_drill=True) | tonight.end(OVER) if is_found else {}
+    since = [night for night in nights if ended_at is None or night.at > ended_at]
     lasts = list(takewhile(lambda night: night.state is node.state, since))
-    return len(lasts) >= NIGHTS_TO_OPEN.get(node.state, LAST_CAMPAIGNS + 1)
+    opens = len(lasts) >= NIGHTS_TO_OPEN.get(node.state, LAST_CAMPAIGNS + 1)
+    said = tonight.says(node) if opens else {}
+    return said | tonight.begin(node.node) if said else {}
 
 
-def _after(notice: Notice, node: NodeState, nights: Sequence[Night], make: _Maker) -> Values:
+def _after(notice: Notice, node: NodeState, nights: Sequence[Night], tonight: _Tonight) -> Values:
     """The changes of an open notice by tonight's state."""
     is_of_deviation = notice.why in BY_DEVIATION
     if node.state is State.RED:
         if notice.state is not State.RED:
-            return make.values(node, began=False) | {"worsened_at": make.campaign.finished_at}
-        return make.values(node, began=False) if node.why in BY_DEVIATION and not is_of_deviation else {}
+            return tonight.says(node) | {"worsened_at": tonight.campaign.finished_at}
+        return tonight.says(node) if node.why in BY_DEVIATION and not is_of_deviation else {}
     if is_of_deviation:
         last = nights[:NIGHTS_TO_CLOSE]
         if len(last) == NIGHTS_TO_CLOSE and all(night.is_good(notice) for night in last):
-            return _end(make.campaign, WELL_AGAIN if node.state is State.WELL else LESS)
+            return tonight.end(WELL_AGAIN if node.state is State.WELL else LESS)
         return {}
     if node.state is State.WELL:
-        return _end(make.campaign, WELL_AGAIN)
+        return tonight.end(WELL_AGAIN)
     if node.state is State.LOOK and node.why is not Why.ABSENT:
         # What was wrong is over: the look that is left opens its own notice, but a red one stays until it is well.
-        return make.values(node, began=False) if notice.state is State.RED else _end(make.campaign, CHECKED)
+        return tonight.says(node) if notice.state is State.RED else tonight.end(CHECKED)
     return {}
 
 
-def _nights(connection: Connection, campaign: Campaign, names: Sequence[str]) -> Mapping[str, Sequence[Night]]:
-    """Node -> its nights up to this campaign, which is the newest of its DAG: the latest first, without drills."""
-    recent = connection.execute(
-        select(campaigns.c.campaign_id, campaigns.c.finished_at, campaigns.c.absent)
-        .where(campaigns.c.suite == campaign.suite)
-        .order_by(campaigns.c.finished_at.desc(), campaigns.c.campaign_id != campaign.campaign_id)
-        .limit(LAST_CAMPAIGNS)
-    ).all()
-    place = {row.campaign_id: number for number, row in enumerate(recent)}
-    by_node: dict[str, dict[str, Night]] = {}
+def _is_removed(connection: Connection, campaign: Campaign, notice: Notice) -> bool:
+    """Whether the cluster has not listed the node for GONE_DAYS, as far as a campaign of the whole cluster knows."""
+    if campaign.params.get("nodes") or notice.node in {node.name for node in campaign.known}:
+        return False
+    last = max(notice.opened_at, last_judged(connection, notice.node) or notice.opened_at)
+    return last < campaign.finished_at - timedelta(days=GONE_DAYS)
+
+
+def _nights(
+    connection: Connection, recent: Sequence[Row[Any, Any, Any]], names: Collection[str]
+) -> Mapping[str, Sequence[Night]]:
+    """Node -> its nights of these campaigns, the latest first, without drills."""
+    found: dict[str, dict[str, Night]] = {name: {} for name in names}
     for row in recent:
-        for name in set(absent_nodes(row.absent)) & set(names):
-            by_node.setdefault(name, {})[row.campaign_id] = Night(row.finished_at, State.LOOK, Why.ABSENT, {})
+        for name in found.keys() & absent_nodes(row.absent):
+            found[name][row.campaign_id] = Night(row.finished_at, State.LOOK, Why.ABSENT, {})
     columns = ("node", "node_state", "node_why", *dict.fromkeys(DEVIATIONS.values()))
     query = (
         select(works.c.campaign_id, works.c.at, works.c.group_id, *(node_verdicts.c[name] for name in columns))
         .join(works, works.c.id == node_verdicts.c.work_id)
-        .where(works.c.campaign_id.in_(place), node_verdicts.c.node_state != State.DRILL.value)
+        .where(works.c.campaign_id.in_([row.campaign_id for row in recent]))
+        .where(node_verdicts.c.node.in_(found), node_verdicts.c.node_state != State.DRILL.value)
     )
-    for start in range(0, len(names), NAMES_AT_ONCE):
-        some = names[start : start + NAMES_AT_ONCE]
-        for row in connection.execute(query.where(node_verdicts.c.node.in_(some))):
-            found = {
-                (row.group_id, *source): row._mapping[column]
-                for source, column in DEVIATIONS.items()
-                if row._mapping[column] is not None
-            }
-            known = by_node.setdefault(row.node, {}).get(row.campaign_id)
-            if known is not None:  # the same node at another work
-                found |= known.deviations
-            night = Night(row.at, State(row.node_state), Why(row.node_why), found)
-            by_node[row.node][row.campaign_id] = night
-    return {name: [of[key] for key in sorted(of, key=place.__getitem__)] for name, of in by_node.items()}
+    for row in connection.execute(query):
+        tonight = Night(row.at, State(row.node_state), Why(row.node_why), {})
+        deviations = found[row.node].setdefault(row.campaign_id, tonight).deviations
+        for source, column in DEVIATIONS.items():
+            if (deviation := row._mapping[column]) is not None:
+                deviations[row.group_id, *source] = deviation
+    return {name: sorted(of.values(), key=lambda night: night.at, reverse=True) for name, of in found.items()}
 
 
-def _last_ends(connection: Connection, campaign: Campaign, names: Sequence[str]) -> Mapping[str, datetime]:
-    """Node -> when its last notice ended, before this campaign and without drills."""
-    of_dag = (notices.c.dag_id == campaign.suite) & notices.c.closed_at.is_not(None) & ~notices.c.is_drill
-    others = notices.c.campaign_id != campaign.campaign_id
-    ends: dict[str, datetime] = {}
-    for start in range(0, len(names), NAMES_AT_ONCE):
-        of_names = of_dag & others & notices.c.node.in_(names[start : start + NAMES_AT_ONCE])
-        ended = select(notices.c.node, func.max(notices.c.closed_at)).where(of_names).group_by(notices.c.node)
-        ends |= {node: at for node, at in connection.execute(ended) if at < campaign.finished_at}
-    return ends
-
-
-def _removed(connection: Connection, campaign: Campaign, names: Sequence[str]) -> frozenset[str]:
-    """Those of the nodes that the cluster has not listed for GONE_DAYS, if the campaign covered the whole cluster."""
-    listed = {node.name for node in campaign.known}
-    gone = [name for name in names if name not in listed] if not campaign.params.get("nodes") else []
-    if not gone:
-        return frozenset()
-    since = campaign.finished_at - timedelta(days=GONE_DAYS)
-    judged = (
-        select(node_verdicts.c.node)
-        .join(works, works.c.id == node_verdicts.c.work_id)
-        .where(works.c.at >= since, node_verdicts.c.node.in_(gone))
-    )
-    opened = select(notices.c.node).where(notices.c.node.in_(gone), notices.c.opened_at >= since)
-    return frozenset(gone) - frozenset(connection.execute(judged.union(opened)).scalars())
-
-
-class _Maker:
-    """Makes the values of a campaign's notices."""
+class _Tonight:
+    """Values of the notices that the campaign opens, changes and ends."""
 
     def __init__(self, campaign: Campaign, done: Sequence[WorkSummary]) -> None:
         self.campaign = campaign
         self._works = {(work.group_id, node): work for work in done for node in work.verdicts}
-        self._verdicts: dict[tuple[str, Why], tuple[str, NodeVerdict]] = {}
-        for group in campaign.groups:
-            for verdict in group.nodes:
-                self._verdicts.setdefault((verdict.node, verdict.why), (group.group_id, verdict))
+        verdicts = [(group.group_id, verdict) for group in campaign.groups for verdict in group.nodes]
+        self._verdicts = {(verdict.node, verdict.why): (group_id, verdict) for group_id, verdict in reversed(verdicts)}
 
-    def values(self, node: NodeState, began: bool = True) -> Values:
-        """The row; without its beginning (`began` False) for a notice that goes on. Empty where nobody need know."""
+    def says(self, node: NodeState) -> Values:
+        """Its state and what it is of. Empty where nobody need know."""
         group_id, verdict = self._verdicts.get((node.node, node.why), (None, None))
         finding = finding_of(self.campaign, node, group_id)
         if node.why is Why.ABSENT and finding.level is Level.INFO:  # kept out on purpose
@@ -381,9 +358,28 @@ class _Maker:
             "deviation": worst.deviation if worst else None,
             "finding": finding.model_dump_json(),
             "group_id": group_id,
-            **{name: work.values[name] if work else None for name in ("gpu_name", "model", "recipe", "strategy")},
-            **(_beginning(self.campaign, node.node, "", node.state is State.DRILL) if began else {}),
+            **{name: work.values[name] if work else None for name in SETTING},
         }
+
+    def alarm(self, finding: Finding) -> Values:
+        nothing = dict.fromkeys(("why", "metric", "against", "deviation", "group_id", *SETTING))
+        of = {"state": State.RED.value, "reason": "", "finding": finding.model_dump_json()}
+        return nothing | of | self.begin("", finding.category, finding.is_drill)
+
+    def begin(self, node: str, category: str = "", is_drill: bool = False) -> Values:
+        return {
+            "node": node,
+            "category": category,
+            "dag_id": self.campaign.suite,
+            "campaign_id": self.campaign.campaign_id,
+            "dag_run_id": self.campaign.dag_run_id,
+            "opened_at": self.campaign.finished_at,
+            "is_drill": is_drill,
+        } | REOPENED
+
+    def end(self, ended: str) -> Values:
+        by = self.campaign
+        return {"closed_at": by.finished_at, "closed_by_campaign_id": by.campaign_id, "ended": ended}
 
 
 def largest_deviation(comparisons: Iterable[Comparison], why: Why) -> Comparison | None:
@@ -394,32 +390,3 @@ def largest_deviation(comparisons: Iterable[Comparison], why: Why) -> Comparison
     sign = -1 if metric is Metric.SAMPLES_PER_SECOND else 1
     bad = [each for each in comparisons if each.metric is metric and sign * each.deviation > 0]
     return max(bad, key=lambda each: (each.is_off, sign * each.deviation / max(each.limit, 0.01)), default=None)
-
-
-def _alarm(campaign: Campaign, finding: Finding) -> Values:
-    nothing = dict.fromkeys(
-        ("why", "metric", "against", "deviation", "group_id", "gpu_name", "model", "recipe", "strategy")
-    )
-    of = {"state": State.RED.value, "reason": "", "finding": finding.model_dump_json()}
-    return nothing | of | _beginning(campaign, "", finding.category, finding.is_drill)
-
-
-def _beginning(campaign: Campaign, node: str, category: str, is_drill: bool) -> Values:
-    return {
-        "node": node,
-        "category": category,
-        "dag_id": campaign.suite,
-        "campaign_id": campaign.campaign_id,
-        "dag_run_id": campaign.dag_run_id,
-        "opened_at": campaign.finished_at,
-        "is_drill": is_drill,
-    } | REOPENED
-
-
-def _end(campaign: Campaign, ended: str) -> Values:
-    return {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id, "ended": ended}
-
-
-def _write(connection: Connection, notice: Notice, values: Values) -> None:
-    if values:
-        connection.execute(update(notices).where(notices.c.id == notice.id).values(values))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from bench_image.contract.result import Status
-from trainbench.history.run_tables import OURS, runs
+from trainbench.history.tables import OURS, runs
 
 MAX_RUNS = 200  # of each work, the latest ones
 

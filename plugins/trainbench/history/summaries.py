@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from statistics import mode
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
-from bench_image.contract.result import RunResult, Status
-from trainbench.core.compact_rows import CompactRow
+from bench_image.contract.result import Status
 from trainbench.core.grouping import grouped
 from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import SETTING, campaigns, node_verdicts, works
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 
 Rows = Sequence[Mapping[str, Any]]
-WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
+WORK = ("work_key", *SETTING, "preset", "world_size", "micro_batch_size", "seq_length")
 LIMITS = {  # of the comparison with the peers
     Metric.SAMPLES_PER_SECOND: "samples_per_second_limit_pct",
     Metric.MEMORY_GB: "memory_limit_pct",
@@ -51,7 +50,10 @@ def record_summary(
     """Write the campaign's summary, and replace an earlier one of the same campaign. `rows`: its rows in `runs`;
     `summary`: its works. Returns run id -> id of the run's work.
     """
-    _forget(connection, campaign.campaign_id)
+    old = select(works.c.id).where(works.c.campaign_id == campaign.campaign_id)
+    connection.execute(delete(node_verdicts).where(node_verdicts.c.work_id.in_(old)))
+    for table in (works, campaigns):
+        connection.execute(delete(table).where(table.c.campaign_id == campaign.campaign_id))
     connection.execute(insert(campaigns).values(_campaign_row(campaign, rows)))
     work_ids: dict[str, int] = {}
     for work in summary:
@@ -69,39 +71,27 @@ def known_nodes(work: WorkSummary) -> list[dict[str, str]]:
     return [{"node": node, **of} for node in sorted(work.verdicts)]
 
 
-def _forget(connection: Connection, campaign_id: str) -> None:
-    old = select(works.c.id).where(works.c.campaign_id == campaign_id)
-    connection.execute(delete(node_verdicts).where(node_verdicts.c.work_id.in_(old)))
-    connection.execute(delete(works).where(works.c.campaign_id == campaign_id))
-    connection.execute(delete(campaigns).where(campaigns.c.campaign_id == campaign_id))
-
-
 def with_known_gpus(rows: Rows) -> Rows:
     """The rows, where runs that failed early get the GPU of their node's other runs, else the group's only kind."""
     of_node = {row["node"]: row["gpu_name"] for row in rows if row["gpu_name"]}
-    of_group: dict[str, set[str]] = {}
-    for row in rows:
-        if row["gpu_name"]:
-            of_group.setdefault(row["group_id"], set()).add(row["gpu_name"])
+    of_group = grouped((row["group_id"], row["gpu_name"]) for row in rows if row["gpu_name"])
     filled = []
     for row in rows:
-        kinds = of_group.get(row["group_id"], set())
+        kinds = set(of_group.get(row["group_id"], ()))
         known = row["gpu_name"] or of_node.get(row["node"]) or (min(kinds) if len(kinds) == 1 else None)
-        filled.append(row if known == row["gpu_name"] else CompactRow({**row, "gpu_name": known}))
+        filled.append({**row, "gpu_name": known})
     return filled
 
 
 def summarise(campaign: Campaign, rows: Rows) -> tuple[WorkSummary, ...]:
     """The campaign's works in the order of their first runs, then works without a run."""
-    results = {result.spec.identity.run_id: result for result in campaign.results}
-    keys = _work_keys(results, rows)
-    members = grouped(((row["group_id"], row["gpu_name"], keys[row["run_id"]]), row) for row in rows)
-    made = [_work(campaign, key, of_key) for key, of_key in members.items()]
-    of_node = {
-        (row["group_id"], row["node"]): work
-        for (_, of_key), work in zip(members.items(), made, strict=True)
-        for row in of_key
-    }
+    keys = _work_keys(campaign, rows)
+    made: list[WorkSummary] = []
+    of_node: dict[tuple[str, str], WorkSummary] = {}
+    of_work = grouped(((row["group_id"], row["gpu_name"], keys[row["run_id"]]), row) for row in rows)
+    for (group_id, _, work_key), members in of_work.items():
+        made.append(_work(campaign, group_id, work_key, members))
+        of_node |= {(group_id, row["node"]): made[-1] for row in members}
     runs_of = grouped(((row["group_id"], row["node"]), row) for row in rows)
     states = {node.node: node for node in campaign.node_states}
     for group in campaign.groups:
@@ -113,6 +103,8 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[WorkSummary, ...]:
 
 
 def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
+    used = {(each.metric, each.against): each.limit for node in campaign.nodes for each in node.comparisons}
+    absent = [node for node in campaign.node_states if node.why is Why.ABSENT]
     return {
         "campaign_id": campaign.campaign_id,
         "suite": campaign.suite,
@@ -126,14 +118,11 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         "num_failed": _num_failed(rows),
         "num_nodes": len({node.node for node in campaign.nodes}),
         "num_red": len({node.node for node in campaign.red_nodes}),
-        **_limits(campaign),
-        "absent": json.dumps([node.node for node in campaign.node_states if _is_missed(campaign, node)]),
+        **{column: used.get((metric, Against.PEERS)) for metric, column in LIMITS.items()},
+        "past_limit_pct": used.get((Metric.SAMPLES_PER_SECOND, Against.PAST)),
+        # Not those that somebody keeps out on purpose.
+        "absent": json.dumps([node.node for node in absent if finding_of(campaign, node).level is not Level.INFO]),
     }
-
-
-def _is_missed(campaign: Campaign, node: NodeState) -> bool:
-    """Whether nothing ran on it, and not because somebody wanted that."""
-    return node.why is Why.ABSENT and finding_of(campaign, node).level is not Level.INFO
 
 
 def absent_nodes(text: str) -> list[str]:
@@ -142,35 +131,24 @@ def absent_nodes(text: str) -> list[str]:
     return names
 
 
-def _limits(campaign: Campaign) -> dict[str, float | None]:
-    """The limits of a campaign, which are the same in all of its verdicts."""
-    used = {(each.metric, each.against): each.limit for node in campaign.nodes for each in node.comparisons}
-    limits = {column: used.get((metric, Against.PEERS)) for metric, column in LIMITS.items()}
-    return limits | {"past_limit_pct": used.get((Metric.SAMPLES_PER_SECOND, Against.PAST))}
-
-
-def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
+def _work_keys(campaign: Campaign, rows: Rows) -> dict[str, str]:
     """Run id -> fingerprint of its work without the strategy. A failed run has its group's usual choice, because its
     own is unknown.
     """
-    by_fingerprint: dict[str, str] = {}
-    for row in rows:
-        if row["fingerprint"] not in by_fingerprint:
-            by_fingerprint[row["fingerprint"]] = fingerprint(results[row["run_id"]].effective_spec.work)
-    usual: dict[str, Counter[str]] = {}
-    for row in rows:
-        if row["samples_per_second"] is not None:
-            usual.setdefault(row["group_id"], Counter())[by_fingerprint[row["fingerprint"]]] += 1
+    results = {result.spec.identity.run_id: result for result in campaign.results}
+    example = {row["fingerprint"]: row["run_id"] for row in rows}
+    known = {each: fingerprint(results[run_id].effective_spec.work) for each, run_id in example.items()}
+    chosen = ((row["group_id"], row["fingerprint"]) for row in rows if row["samples_per_second"] is not None)
+    usual = {group_id: mode(known[each] for each in of_group) for group_id, of_group in grouped(chosen).items()}
     return {
-        row["run_id"]: usual[row["group_id"]].most_common(1)[0][0]
+        row["run_id"]: usual[row["group_id"]]
         if row["samples_per_second"] is None and row["group_id"] in usual
-        else by_fingerprint[row["fingerprint"]]
+        else known[row["fingerprint"]]
         for row in rows
     }
 
 
-def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> WorkSummary:
-    group_id, _, work_key = key
+def _work(campaign: Campaign, group_id: str, work_key: str, rows: Rows) -> WorkSummary:
     valid = [row for row in rows if row["status"] == Status.OK.value and not row["is_drill"]]
     first = {**(valid or rows)[0], "work_key": work_key}
     values = {
@@ -209,19 +187,18 @@ def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[WorkSum
 
 def _head(campaign: Campaign, group_id: str) -> dict[str, Any]:
     at = campaign.finished_at.astimezone(UTC)
-    return {
-        "campaign_id": campaign.campaign_id,
-        "suite": campaign.suite,
-        "at": at,
-        "day": at.date().isoformat(),
-        "group_id": group_id,
-        "label": campaign.labels.get(group_id),
-    }
+    label, day = campaign.labels.get(group_id), at.date().isoformat()
+    of = {"campaign_id": campaign.campaign_id, "suite": campaign.suite, "group_id": group_id}
+    return of | {"label": label, "at": at, "day": day}
 
 
 def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str, Any]:
     past = verdict.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
     level = verdict.comparison(Metric.SAMPLES_PER_SECOND, Against.LEVEL)
+    memory_pct, temperature_c = (
+        verdict.deviation(metric, Against.PAST) if verdict.deviation(metric) is None else verdict.deviation(metric)
+        for metric in (Metric.MEMORY_GB, Metric.TEMPERATURE_C)
+    )
     return {
         "node": verdict.node,
         "run_id": middle_run((row["run_id"], row["samples_per_second"]) for row in rows),
@@ -241,14 +218,9 @@ def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str,
         "past_expected": past.expected if past else None,
         "level_deviation_pct": level.deviation if level else None,
         "level_expected": level.expected if level else None,
-        "memory_deviation_pct": _of_peers_or_past(verdict, Metric.MEMORY_GB),
-        "temperature_deviation_c": _of_peers_or_past(verdict, Metric.TEMPERATURE_C),
+        "memory_deviation_pct": memory_pct,
+        "temperature_deviation_c": temperature_c,
     }
-
-
-def _of_peers_or_past(verdict: NodeVerdict, metric: Metric) -> float | None:
-    of_peers = verdict.deviation(metric)
-    return verdict.deviation(metric, Against.PAST) if of_peers is None else of_peers
 
 
 def _num_failed(rows: Rows) -> int:

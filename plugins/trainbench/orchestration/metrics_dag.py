@@ -18,7 +18,7 @@ from trainbench.orchestration.dag_tasks import BREACHES
 from trainbench.settings.environment import Settings, read_settings
 
 if TYPE_CHECKING:
-    from trainbench.alerting.gauges import Client, GaugePoint
+    from trainbench.alerting.gauges import Client, Gauge
 
 HOURLY = "20 * * * *"
 OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise; it folds the rest into one series
@@ -99,13 +99,13 @@ def client() -> Client:
     return Client(has_labels=True, max_series=OTEL_SERIES)
 
 
-def send(points: Iterable[GaugePoint], left_out: Iterable[str] = ()) -> int:
+def send(points: Iterable[Gauge], left_out: Iterable[str] = ()) -> int:
     """Returns how many were sent. What could not be sent is one warning."""
     num_sent, problems = 0, list(left_out)
     try:
         _keep_gauges_whole()
         for point in points:
-            stats.gauge(point.name, point.value, tags=None if point.labels is None else dict(point.labels))
+            stats.gauge(point.name, point.value, tags=dict(point.labels) or None)
             num_sent += 1
             if num_sent % BURST == 0:
                 time.sleep(PAUSE_S)

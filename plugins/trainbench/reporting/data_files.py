@@ -29,7 +29,6 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
 from trainbench.comparison.entries import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
-from trainbench.core.compact_rows import CompactRow
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.figure_catalogue.run_figures import run_values
@@ -74,7 +73,7 @@ def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = 
         yield lines([row.get(name) for name in header] for row in some)
 
 
-def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[CompactRow]:
+def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[dict[str, Cell]]:
     """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
     has none; `parts` takes the finding.
     """
@@ -84,10 +83,10 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
         run_id = result.spec.identity.run_id
         made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))
         if made is not None:
-            yield CompactRow(made | _label(campaign, campaign.labels.get(result.spec.identity.group_id)))
+            yield made | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
-            yield CompactRow(_skipped_row(campaign, skipped, node))
+            yield _skipped_row(campaign, skipped, node)
 
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from tempfile import TemporaryFile
 
-from trainbench.core.compact_rows import RowsOnDisk
 from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
 from trainbench.pods.gangs import failed_rank
@@ -56,7 +55,7 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     # Plots, sections and rows first: several documents show them.
     pictures = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    computed = lambda: RowsOnDisk(data_files.metric_rows(campaign, parts))  # noqa: E731
+    computed = lambda: list(data_files.metric_rows(campaign, parts))  # noqa: E731
     rows = parts.attempt("computing the figures of the runs", name, computed) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.

@@ -29,7 +29,7 @@ from trainbench.pods.pod_end import PodEnd
 from trainbench.pods.pod_log import log_file
 from trainbench.results.artefacts import WRITERS, Store
 from trainbench.results.collect import collect, parse_payload
-from trainbench.results.store_files import FileUnusable
+from trainbench.results.store_files import FileMissing, FileUnusable
 from trainbench.results.stored_results import latest_try, rank_file
 
 ADDRESS = "address"  # field of a task's XCom
@@ -88,8 +88,7 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], text: str, at: date
 
 def write_run(store: Store, result: RunResult, rank: int) -> str:
     """Write the result of one pod, of a gang as that of its rank; return the file's address. Raises StoreError."""
-    is_gang = result.spec.placement.nodes > 1
-    return store.write_rank_result(result, rank) if is_gang else store.write_result(result)
+    return store.write_result(result, rank if result.spec.placement.nodes > 1 else None)
 
 
 def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | None:
@@ -116,9 +115,15 @@ def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
 
 def stored_text(store: Store, spec: RunSpec, rank: int) -> str | None:
     """The text of the file of this run and rank, whatever it holds; None: there is none. Raises StoreError."""
+    try:
+        return store.read_run_file(*_file(spec, rank)).decode(errors="replace")
+    except FileMissing:
+        return None
+
+
+def _file(spec: RunSpec, rank: int) -> tuple[str, str, str]:
     name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
-    stored = store.read_run_file_if_there(spec.identity.campaign_id, spec.identity.run_id, name)
-    return None if stored is None else stored.decode(errors="replace")
+    return spec.identity.campaign_id, spec.identity.run_id, name
 
 
 def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> Arrival | None:
@@ -130,8 +135,7 @@ def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> 
     (spec, rank), result = run, parse_payload(text)
     if not _is_of_pod(result, pod_name):
         return None
-    name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
-    address = store.run_file_address(spec.identity.campaign_id, spec.identity.run_id, name)
+    address = store.run_file_address(*_file(spec, rank))
     return Arrival(address=address, num_bytes=len(text), result=result)
 
 

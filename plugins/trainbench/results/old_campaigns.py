@@ -31,7 +31,7 @@ def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
         return fields
     fields.pop("history")
     fields["groups"] = [_group(group) for group in fields["groups"]]
-    fields["findings"] = [_finding(finding) for finding in fields["findings"]]
+    fields["findings"] = [finding_of_today(finding) for finding in fields["findings"]]
     return fields
 
 
@@ -84,7 +84,7 @@ def _comparison(metric: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
+def finding_of_today(finding: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in finding.items() if name not in GONE}
     evidence = [_comparison(metric) for metric in finding.get("evidence", ()) if metric["deviation"] is not None]
     return {**kept, "evidence": evidence}

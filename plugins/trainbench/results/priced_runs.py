@@ -14,7 +14,6 @@ from trainbench.prices.price_tables import Price
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
-from trainbench.results.shared_parts import SharedParts
 from trainbench.settings.environment import read_settings
 
 
@@ -33,13 +32,11 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
     spread_of = cache(lambda gpu: price_tables.price_spread(gpu, table) if usd_per_gpu_hour is None else None)
 
-    shared = SharedParts()
-
     def priced(result: RunResult) -> tuple[RunResult, RunCost, Price | None]:
         gpu = gpu_name(result)
         price = price_of(gpu)
         cost = run_cost.price_run(result, price, spread_of(gpu))
-        return shared.share(run_cost.with_cost(result, cost)), shared.share(cost), price
+        return run_cost.with_cost(result, cost), cost, price
 
     each = [
         parts.attempt("pricing", run.spec.identity.run_id, partial(priced, run)) or (run, _no_cost(run), None)

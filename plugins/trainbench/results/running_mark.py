@@ -6,10 +6,9 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from trainbench.results.artefacts import Store
-from trainbench.results.local_files import open_regular
+from trainbench.results.store_files import opened
 
 
 @contextmanager
@@ -19,7 +18,11 @@ def marked_as_running(store: Store, campaign_id: str) -> Iterator[None]:
     `is_running` may look in the microseconds between the plan's writing and its lock: it reports then that the campaign
     does not run, although it has just begun.
     """
-    descriptor = _locked(store.plan_path(campaign_id).path) if store.is_local else None
+    descriptor = None
+    if store.is_local:
+        with suppress(OSError):
+            descriptor = os.open(store.plan_path(campaign_id).path, os.O_RDWR | os.O_NOFOLLOW)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # `is_running` may hold it, for microseconds
     try:
         yield
     finally:
@@ -32,19 +35,10 @@ def is_running(store: Store, campaign_id: str) -> bool | None:
     if not store.is_local:
         return None
     try:
-        with open_regular(Path(store.plan_path(campaign_id).path), Path(store.root.path)) as plan:
+        with opened(store.plan_path(campaign_id), store.root) as plan:
             fcntl.flock(plan, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return None
     return False
-
-
-def _locked(path: str) -> int | None:
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # `is_running` may hold it, for microseconds
-        return descriptor
-    return None

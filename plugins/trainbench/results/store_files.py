@@ -1,15 +1,19 @@
-"""Reads one file of a store up to a size, with errors that name the file, the cause and the remedy."""
+"""Reads and writes one file of a store, with errors that name the file, the cause and the remedy."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 from trainbench.core.user_error import UserError
-from trainbench.results import local_files
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 STORE_ENV = "TRAINBENCH_STORE"
 CLIENTS = frozenset({"botocore", "gcsfs", "google"})  # of object stores, with errors that are no OSError
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
+DRAFT = re.compile(r"^(.*/)?\.([^/]+)\.[0-9a-f]{8}\.tmp$")  # of a file that is being written; a killed writer leaves it
 
 
 class StoreError(UserError, RuntimeError):
@@ -33,7 +38,7 @@ class FileUnusable(StoreError):
 
 def address(path: UPath) -> str:
     """The address of a file for people: an absolute path, or a URL."""
-    return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+    return path.path if is_local(path) else str(path)
 
 
 def is_folder(name: str) -> bool:
@@ -50,25 +55,68 @@ def is_file(name: str) -> bool:
     return False
 
 
+def is_local(path: UPath) -> bool:
+    return path.protocol in LOCAL_PROTOCOLS
+
+
 def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> bytes:
     """The content of a regular file. `root`: the folder below which no link is followed; None for a file that a person
     named. Raises StoreError, also for more than `max_bytes`.
     """
     with as_store_errors(path, "read"), opened(path, root) as file:
-        content = file.read(max_bytes + 1)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        content = file.read(min(size, max_bytes) + 1)  # a read allocates what it may return, so not always `max_bytes`
     if len(content) > max_bytes:
-        raise too_large(path, max_bytes)
+        raise FileUnusable(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
     return content
 
 
-def too_large(path: UPath, max_bytes: int) -> StoreError:
-    return FileUnusable(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
-
-
 def opened(path: UPath, root: UPath | None) -> BinaryIO:
-    if path.protocol in LOCAL_PROTOCOLS:
-        return local_files.open_regular(Path(path.path), Path(root.path) if root is not None else None)
-    return path.open("rb")  # an object store has neither links nor FIFOs
+    """Open a regular file for reading. `root`: as in `read_bounded`. Raises OSError: ELOOP for a link, EINVAL for what
+    is no regular file, since pods, users and archives write into a store, and a name in it may be an endless FIFO.
+    """
+    if not is_local(path):
+        return path.open("rb")  # an object store has neither links nor FIFOs
+    if root is not None:
+        refuse_links(path.parent, root)
+    descriptor = os.open(path.path, os.O_RDONLY | os.O_NONBLOCK | (0 if root is None else os.O_NOFOLLOW))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path.path)
+    return os.fdopen(descriptor, "rb")
+
+
+def refuse_links(folder: UPath, root: UPath) -> None:
+    """Raise OSError where a link leads to a local folder below `root`, which itself may be one: its owner set it."""
+    below = Path(folder.path).relative_to(root.path)
+    if Path(folder.path).resolve() != Path(root.path).resolve() / below:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), folder.path)
+
+
+def write_file(path: UPath, pieces: Iterable[bytes], root: UPath) -> None:
+    """Write `path` below `root`, with its folders; a reader sees the old content or the new, never half. Raises
+    StoreError.
+    """
+    with as_store_errors(path, "written"):
+        if not is_local(path):  # one put of a whole file: object stores show an object only when it is complete
+            with NamedTemporaryFile() as file:
+                file.writelines(pieces)
+                file.flush()
+                path.fs.put_file(file.name, path.path)
+            return
+        folder = Path(path.path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(path.parent, root)
+        draft = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            with draft.open("xb") as file:
+                file.writelines(pieces)
+                file.flush()
+                os.fsync(file.fileno())  # otherwise a crash may leave an empty file under the new name
+            draft.replace(path.path)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 _LINK = "a link, or a file in place of a folder: links in a store are not followed; put the real file there"

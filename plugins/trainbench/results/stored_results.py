@@ -12,7 +12,6 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.pods.gangs import combine_ranks
 from trainbench.results.collect import collect, parse_payload
-from trainbench.results.shared_parts import SharedParts, without_steps
 from trainbench.results.store_files import StoreError, address, as_store_errors, read_bounded
 
 if TYPE_CHECKING:
@@ -47,12 +46,10 @@ class StoredResults:
         return self.results
 
 
-def read_results(
-    folder: UPath, progress: Progress = no_progress, root: UPath | None = None, with_steps: bool = True
-) -> StoredResults:
+def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | None = None) -> StoredResults:
     """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
     are there; `progress` is called after each. `root`: of the store that `folder` belongs to; below it, or below
-    `folder`, no link is followed. Without `with_steps` the times of single steps are left out, which no verdict reads.
+    `folder`, no link is followed.
     """
     root = root if root is not None else folder
     with as_store_errors(folder, "read"):
@@ -60,11 +57,9 @@ def read_results(
     paths = [path for path in files if path.name == RESULT_FILE]
     results: list[RunResult] = []
     broken: list[BrokenFile] = []
-    parts = SharedParts()
     for number, path in enumerate(paths, 1):
         try:
-            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
-            results.append(parts.share(result if with_steps else without_steps(result)))
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
         progress(number, len(paths))

@@ -17,7 +17,7 @@ from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, mark, marks_on, use_image
 from trainbench.core.verdicts import State
 from trainbench.history.database import connect
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import runs
 from trainbench.judging.mark_findings import FREED
 from trainbench.planning.plan import campaign_id
 from trainbench.results.campaign import Campaign

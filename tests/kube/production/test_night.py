@@ -11,8 +11,7 @@ import pytest
 from tests.kube.production.conftest import DAG_ID, HEALTHY, SLOW, Installation, Night
 from trainbench.core.verdicts import Why
 from trainbench.history.database import connect
-from trainbench.history.notice_tables import notices
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import notices, runs
 from trainbench.judging.mark_findings import MARKED
 
 pytestmark = pytest.mark.slow

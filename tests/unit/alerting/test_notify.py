@@ -17,7 +17,7 @@ from trainbench.alerting.notify import Sent, _notifier, send_due
 from trainbench.alerting.outbox import Due, Outbox
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
 from trainbench.history.history import History
-from trainbench.history.notice_tables import acknowledgements, messages
+from trainbench.history.tables import acknowledgements, messages
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}

@@ -18,7 +18,7 @@ from tests.unit.cluster.test_doctor_facts import NODE, FakeCluster
 from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.history.history import open_history
-from trainbench.history.notice_tables import marks
+from trainbench.history.tables import marks
 from trainbench.judging import mark_findings
 from trainbench.judging.node_marks import Mark
 from trainbench.results.artefacts import open_store

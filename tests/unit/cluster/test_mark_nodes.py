@@ -17,10 +17,9 @@ from trainbench.core.verdicts import PART_FAILED, Finding, Level
 from trainbench.judging import mark_findings
 from trainbench.judging.node_marks import MarkRefusal
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.results.artefacts import MARKS_FILE, open_store
+from trainbench.results.artefacts import MARKS_FILE, Shelf, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import Shelf
 from trainbench.settings.environment import read_settings
 
 ON = {"TRAINBENCH_KEEP_AWAY": "taint"}

@@ -14,9 +14,8 @@ from trainbench.cluster.retention import expiries
 from trainbench.cost.monthly_cost import run_table
 from trainbench.cost.monthly_report import make_report, report_files
 from trainbench.params.cost_params import SpendParams
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Shelf, Store, Usage, open_store
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import Shelf, Usage
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

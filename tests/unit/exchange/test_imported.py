@@ -19,7 +19,7 @@ from trainbench.cost.monthly_cost import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import runs
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.results.artefacts import Store, open_store

@@ -14,7 +14,7 @@ from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import open_history
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import runs
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
 

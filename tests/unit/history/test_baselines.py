@@ -16,7 +16,7 @@ from tests.builders.recorded_nights import records, stored
 from trainbench.core.baselines import BaselineError, UnknownBaselineError
 from trainbench.core.verdicts import Why
 from trainbench.history.history import History, open_history
-from trainbench.history.notice_tables import notices
+from trainbench.history.tables import notices
 from trainbench.results.campaign import Campaign
 
 NODES = ("node-1", "node-2")

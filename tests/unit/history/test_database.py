@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -11,21 +10,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from tests.builders import make_result
 from tests.builders.recorded_nights import make_night, stored
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
-from trainbench.history.run_tables import metadata, runs
+from trainbench.history.tables import runs
 from trainbench.results.artefacts import open_store
-
-
-def test_the_migration_builds_exactly_the_tables(history: History) -> None:
-    with history.engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_opening_again_changes_nothing(history: History, url: str) -> None:
@@ -98,10 +90,10 @@ def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["history.sqlite", "history.sqlite-wal", "history.sqlite.lock"])
+@pytest.mark.parametrize("name", ["history.sqlite", "history.sqlite-wal"])
 @pytest.mark.parametrize("make", ["link", "fifo"])
 def test_a_link_or_fifo_in_place_of_a_file_of_the_history_is_refused(name: str, make: str, tmp_path: Path) -> None:
-    """SQLite and the lock would empty the file behind a link, and wait for ever for a FIFO's other end."""
+    """SQLite would write into the file behind a link, and wait for ever for a FIFO's other end."""
     (victim := tmp_path / "victim").write_text("somebody's file")
     (file := tmp_path / "store" / name).parent.mkdir()
     if make == "link":
@@ -111,16 +103,6 @@ def test_a_link_or_fifo_in_place_of_a_file_of_the_history_is_refused(name: str, 
     with pytest.raises(HistoryError, match=f"{name} is a link or no regular file: put the real file there"):
         open_history(f"sqlite:///{tmp_path}/store/history.sqlite")
     assert victim.read_text() == "somebody's file"
-
-
-def test_a_lock_that_another_process_holds_is_waited_for_until_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainbench.history.database.LOCK_TIMEOUT_S", 0)
-    with (tmp_path / "history.sqlite.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(HistoryError, match=r"another process has held .*lock for 0 s: `fuser .*` names it; end it"):
-            open_history(f"sqlite:///{tmp_path}/history.sqlite")
 
 
 @pytest.mark.parametrize("name", ["100%25", "a?b=c", "a#b"])

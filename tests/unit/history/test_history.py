@@ -17,7 +17,7 @@ from trainbench.exchange.reindex import reindex
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.history.node_histories import MAX_CAMPAIGNS
-from trainbench.history.run_tables import runs
+from trainbench.history.tables import runs
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import open_store
 

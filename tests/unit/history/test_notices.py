@@ -17,7 +17,6 @@ from tests.builders.recorded_nights import make_night, stored
 from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
 from trainbench.core.verdicts import NO_FIGURE, Against, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
-from trainbench.history.notice_tables import notices
 from trainbench.history.notices import (
     CHECKED,
     JUDGED_ANEW,
@@ -28,6 +27,7 @@ from trainbench.history.notices import (
     Notice,
     largest_deviation,
 )
+from trainbench.history.tables import notices
 
 FINE, SLOW, LATE = (Why.WELL, 0.0), (Why.SLOW, -9.0), (Why.BEHIND, -4.0)
 FAILED, NOISY, BUSY, ONCE = (Why.FAILED, None), (Why.NOISY, 0.0), (Why.BUSY, None), (Why.ONCE, -6.0)

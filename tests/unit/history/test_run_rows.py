@@ -11,8 +11,7 @@ from bench_image.contract.result import Status
 from tests.builders import make_cpu_result, make_failed, make_independent, make_result
 from tests.builders.recorded_nights import DAY_1, make_night, past, stored
 from trainbench.history.history import History
-from trainbench.history.run_tables import runs
-from trainbench.history.summary_tables import works
+from trainbench.history.tables import runs, works
 
 
 def test_a_run_is_recorded_with_what_the_dashboard_shows(history: History) -> None:

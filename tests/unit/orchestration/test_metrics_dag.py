@@ -17,14 +17,14 @@ from airflow.sdk.observability.metrics import stats_utils
 
 from tests.builders.needed import missing
 from tests.builders.three_nights import three_nights
-from trainbench.alerting.gauges import Client, GaugePoint
+from trainbench.alerting.gauges import Client, Gauge
 from trainbench.history.history import open_history
 from trainbench.orchestration import metrics_dag
 from trainbench.orchestration.metrics_dag import BURST, HOURLY, _schedule, client, metrics_are_on, send
 from trainbench.settings.environment import read_settings
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
-NODE = GaugePoint("trainbench.node.condition", 20, {"node": "node-3"})
+NODE = Gauge("trainbench.node.condition", 20, {"node": "node-3"})
 
 
 class Received:
@@ -97,7 +97,7 @@ def test_a_negative_gauge_is_one_datagram(received: Received, airflow_metrics: C
     """Of two, the second alone would be taken from the last value: -10 % twice is -20 %."""
     airflow_metrics(statsd_on=True, statsd_host="127.0.0.1", statsd_port=received.port, statsd_ipv6=ipv6)
     name = f"trainbench.node.deviation_pct.{'n' * 90}.{'w' * 100}"
-    send([GaugePoint(name, -10.0, None), NODE])
+    send([Gauge(name, -10.0), NODE])
 
     assert received.datagrams() == [
         f"airflow.{name}:0|g\nairflow.{name}:-10.0|g",

@@ -19,10 +19,9 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.kube.after_fault import after_fault
 from trainbench.prices.run_cost import RunCost
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Shelf, Store, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
-from trainbench.results.store_layout import Shelf
 
 BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"]
 

@@ -20,8 +20,8 @@ from trainbench.alerting.links import benchmarks_page, notice_page, report_tab
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Level, State, Why
-from trainbench.history.notice_tables import acknowledgements, notices
 from trainbench.history.notices import Notice, notice_of, select_notices
+from trainbench.history.tables import acknowledgements, notices
 from trainbench.pages.reads.queries import open_engine
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import read_settings

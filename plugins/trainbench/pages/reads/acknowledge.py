@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 
 from trainbench.core.verdicts import State
 from trainbench.history.marks import Mark, read_marks
-from trainbench.history.notice_tables import acknowledgements, marks, notices
 from trainbench.history.notices import Acknowledgement, Notice, notice_of, select_notices
+from trainbench.history.tables import acknowledgements, marks, notices
 from trainbench.pages.reads.filters import Scope, is_text
 from trainbench.pages.reads.rows import Notices
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.summary_tables import works
+from trainbench.history.tables import works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
 from trainbench.results.campaign import IMPORTED_SUITE

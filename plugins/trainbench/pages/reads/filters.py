@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
 from bench_image.contract.frozen import Frozen
-from trainbench.history.notice_tables import notices
-from trainbench.history.summary_tables import campaigns, nodes, works
+from trainbench.history.tables import campaigns, nodes, notices, works
 
 NAMES = ("gpu_name", "model", "recipe", "strategy")
 

@@ -21,7 +21,7 @@ from trainbench.core import csv_cells
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import nodes_now
-from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
+from trainbench.history.tables import campaigns, node_verdicts, nodes, works
 from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow, LastRun, Overview

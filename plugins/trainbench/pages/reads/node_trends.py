@@ -15,11 +15,9 @@ from trainbench.history.baselines import read_baselines
 from trainbench.history.fleet_state import nodes_now
 from trainbench.history.marks import Mark
 from trainbench.history.node_histories import stored_setup
-from trainbench.history.notice_tables import notices
 from trainbench.history.notices import Notice
-from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import campaigns, node_verdicts, notices, runs, works
 from trainbench.pages.reads.acknowledge import marks_of, notices_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries

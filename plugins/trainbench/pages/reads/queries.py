@@ -24,7 +24,7 @@ from trainbench.history.baselines import read_baselines
 from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
 from trainbench.history.notices import Acknowledgement, Notice
-from trainbench.history.summary_tables import node_verdicts, works
+from trainbench.history.tables import node_verdicts, works
 from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (

@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.run_tables import runs
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.tables import campaigns, node_verdicts, runs, works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage

@@ -13,8 +13,8 @@ from tests.builders.nights import night
 from trainbench.core.verdicts import State, Why
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import History
-from trainbench.history.notice_tables import acknowledgements
 from trainbench.history.notices import Acknowledgement
+from trainbench.history.tables import acknowledgements
 from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages

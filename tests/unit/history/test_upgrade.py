@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
-from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import MetaData, Table, insert, select
 
 from tests.builders.nights import night
@@ -16,10 +15,9 @@ from tests.builders.recorded_nights import stored
 from trainbench.core.verdicts import Why
 from trainbench.history.database import connect
 from trainbench.history.history import History, open_history
-from trainbench.history.notice_tables import messages
-from trainbench.history.run_tables import runs
-from trainbench.history.summary_tables import node_verdicts
+from trainbench.history.tables import messages, node_verdicts, runs
 
+KEPT = Path(__file__).resolve().parents[2] / "kept" / "0.1.0" / "history.sql"
 AT = [datetime(2026, 11, day, 3, tzinfo=UTC) for day in range(1, 8)]
 FINDING = {
     "level": "error", "category": "thermal_throttling", "nodes": ["node-1"], "item": None, "group_id": "g",
@@ -50,6 +48,7 @@ def verdict(node: str, state: str, condition: str, **fields: Any) -> dict[str, A
 
 
 ROWS: dict[str, list[dict[str, Any]]] = {
+    "alembic_version": [{"version_num": "0001_history"}],
     "breaches": [
         breach(1, "node-1"),
         breach(2, "node-1", group_id="h"),  # the same node at another work
@@ -82,12 +81,13 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def upgraded(url: str) -> History:
+    """The tables of 0.1.0 with ROWS, opened by this version."""
     engine = connect(url)
-    with engine.begin() as connection, as_file(files("trainbench.history.migrations")) as scripts:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(scripts))
-        config.set_main_option("path_separator", "os")
-        command.upgrade(config, "0001_history")
+    with engine.begin() as connection:
+        for statement in re.findall(r"^CREATE .*?;$", KEPT.read_text(), re.DOTALL | re.MULTILINE):
+            if engine.dialect.name == "postgresql":
+                statement = statement.replace("DATETIME", "TIMESTAMPTZ").replace("IS 1", "IS true")
+            connection.exec_driver_sql(statement)
         for name, rows in ROWS.items():
             table = Table(name, MetaData(), autoload_with=connection)
             for row in rows:
