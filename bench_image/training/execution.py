@@ -39,6 +39,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     spec = step.spec
     dtypes = model_dtypes(spec)
     trained = NAMES[dtypes.adapters if spec.work.lora else dtypes.weights]
+    together = ", with its communication" if step.group.world_size > 1 else ""
     execution = {
         "weights": NAMES[dtypes.weights],
         "gradients": f"{trained}, averaged in {trained}",
@@ -51,7 +52,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "attention": ATTENTION[spec.work.attention],
         "compile": _compiled(spec) if uses_compile(spec) else OFF,
         "workspace of products": "none" if multiplies_without_workspace(spec) else "torch's",
-        "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
+        "CUDA graph": f"the whole step{together}" if uses_cuda_graph(spec) else OFF,
     }
     if fuses_head(spec):
         padding = -spec.work.shape.vocab_size % PADDED_TO
@@ -85,10 +86,6 @@ def _compiled(spec: RunSpec) -> str:
     if compiles_whole(spec):
         return "all layers as one graph"
     return "each layer" if fuses_head(spec) else "each layer, and the loss"
-
-
-def _graph(step: TrainStep) -> str:
-    return "the whole step, with its communication" if step.group.world_size > 1 else "the whole step"
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:
