@@ -14,9 +14,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from trainbench.cli.app import app
-from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import SUITES
-from trainbench.params.campaign_params import SECTIONS, form
+from trainbench.params.campaign_params import SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings.environment import PREFIX, Settings
 

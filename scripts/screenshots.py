@@ -98,7 +98,7 @@ def _in_airflow(browser: Browser, url: str, run: str) -> None:
 def _by_themselves(browser: Browser, url: str) -> None:
     page = browser.new_context(viewport=DESK).new_page()
     page.goto(f"{url}/nodes/gpu-07?days=90")
-    _save(page, "node", page.locator(".main-svg").first)
+    _save(page, "node", page.locator("figure.chart svg").first)
     page.goto(f"{url}/strategies")
     _save(page, "strategies", page.locator("table").first)
     phone = browser.new_context(viewport=PHONE, is_mobile=True, has_touch=True, device_scale_factor=2).new_page()

@@ -31,7 +31,7 @@ from studies.argument_types import output_file
 from tests.builders.nights import night
 from tests.builders.results import make_result
 from trainbench.exchange.export import SubmissionError, parse_submission, submission
-from trainbench.exchange.result_files import BenchFileError, parse_bench_file
+from trainbench.exchange.result_files import BenchFileError, parse_bench_file, parse_flat
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import open_history
 from trainbench.judging.levels import LevelsError, parse_levels
@@ -259,6 +259,12 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         ),
         "submission": Reader(published, parse_submission, (SubmissionError,)),
         "bench file": Reader((GOLDEN / "bench-encoder-decoder.json").read_bytes(), parse_bench_file, (BenchFileError,)),
+        "flat result": Reader(
+            b'{"strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 128, "tier": "A", "per_device_batch": 4, '
+            b'"grad_accum": 2, "tokens_per_sec": 3.5e4, "peak_vram_gb": 9.5}',
+            parse_flat,
+            (BenchFileError,),
+        ),
         "verdict": Reader(
             verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)
         ),

@@ -44,7 +44,8 @@ PROGRAM = """#!/bin/sh
 spec="$%(spec)s"; node=${spec#*\\"node\\":\\"}; node=${node%%%%\\"*}
 for step in 1 2 3 4 5 6 7 8 9 10; do echo "phase=measure node=$node step=$step"; done
 sleep %(seconds)s
-{ sed "s/%(node)s/$node/g" %(folder)s/head; printf '%%s' "$spec"; cat %(folder)s/tail; } | %(python)s -S -c '
+{ sed "s/%(node)s/$node/g" %(folder)s/head; printf '%%s' "$spec"; sed "s/%(node)s/$node/g" %(folder)s/tail; } |
+%(python)s -S -c '
 import sys
 from bench_image.contract.result_lines import result_lines
 print(*result_lines(sys.stdin.read()), sep="\\n")'

@@ -232,16 +232,16 @@ def _notice(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool)
 
 def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
     pages = Pages(history.engine, {SEEN})
-    month = {"since": TODAY - timedelta(days=29), "until": TODAY}
+    since = TODAY - timedelta(days=29)
     run_id = night.results[0].spec.identity.run_id
     campaign_id = f"{SEEN}-scheduled-{LAST_NIGHT:%Y-%m-%dt%H-%M-%S}"
     narrowed = {
         "all time": Filters(),
-        "30 days": Filters(**month),
-        "30 days, one GPU": Filters(**month, gpu_name=GPUS[1]),
-        "30 days, one strategy": Filters(**month, strategy="zero3"),
+        "30 days": Filters(since=since),
+        "30 days, one GPU": Filters(since=since, gpu_name=GPUS[1]),
+        "30 days, one strategy": Filters(since=since, strategy="zero3"),
         "all time, everything chosen": Filters(
-            gpu_name=GPUS[0], model="mistral-7b", recipe="qlora", strategy="ddp", since=date(2026, 1, 1), until=TODAY
+            gpu_name=GPUS[0], model="mistral-7b", recipe="qlora", strategy="ddp", since=date(2026, 1, 1)
         ),
         "a model that was never run": Filters(model="llama2-7b"),
     }

@@ -69,7 +69,14 @@ PARTS = {
             "tests/unit/test_drill_night.py",
         ],
         OURS,
-        25,
+        18,
+    ),
+    "history": Part(
+        CONTROL,
+        ["plugins/trainbench/history"],
+        ["tests/unit/history", "tests/unit/test_upgrade.py"],
+        OURS,
+        22,
     ),
     "planning": Part(
         CONTROL,
@@ -104,7 +111,7 @@ PARTS = {
     "merge": Part(IMAGE, ["bench_image/process/merge.py"], ["tests/image/process/test_merge.py"], OURS_IMAGE, 30),
     "independent": Part(
         IMAGE,
-        ["bench_image/process/merge_independent.py"],
+        ["bench_image/process/merge.py"],
         [
             "tests/image/process/test_merge_independent.py",  # but those of real processes, which take a minute
             *(
@@ -128,7 +135,10 @@ PARTS = {
     ),
 }
 LISTED_TESTS = {
-    CONTROL: [*COST_TESTS, "tests/unit/comparison"],
+    CONTROL: [
+        *COST_TESTS,
+        *(f"tests/unit/{name}" for name in ("comparison", "history", "alerting", "test_pipeline.py")),
+    ],
     IMAGE: [
         "tests/image/process/test_merge.py",
         "tests/image/training/test_loop.py",

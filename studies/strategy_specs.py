@@ -18,9 +18,10 @@ from typing import Any
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from run_specs import TCP_CAMPAIGN
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named_nodes
-from trainbench.planning.scaling_plan import make_scaling_plan
+from trainbench.planning.plan import make_plan
 
 NODE, SECOND_POD = "h200-4", "h200-4-second-pod"
 ALL, HALF = 4, 2
@@ -57,7 +58,9 @@ def planned(campaign_id: str) -> Iterator[RunSpec]:
 def _specs(jobs: list[dict[str, Any]], campaign_id: str, **placement: Any) -> Iterator[RunSpec]:
     for job in jobs:
         params = parse_params(COMMON | job | placement)
-        yield from make_scaling_plan(params, Fleet(nodes=named_nodes(params.nodes or [])), campaign_id).specs
+        yield from make_plan(
+            params, Fleet(nodes=named_nodes(params.nodes or [])), campaign_id, CampaignKind.STRATEGIES
+        ).specs
 
 
 def main() -> None:

@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bench_image.contract.result_sections import Gpu, Memory, Performance
+from bench_image.contract.flops import tokens_per_sample
+from bench_image.contract.result_sections import Performance
 
 if TYPE_CHECKING:
     from bench_image.contract.result import RunResult
+    from bench_image.contract.spec import RunSpec
 
 TOLERANCE = 0.01  # the figures come from the same seconds, up to rounding and slow clocks
 
@@ -53,12 +55,28 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
 
 def impossible(result: RunResult) -> Iterator[str]:
     """Yields a sentence for each figure that another figure of the result, or physics, makes impossible."""
-    startup, spec = result.startup, result.spec
+    yield from _of_another_run(result)
+    yield from _memory_that_is_not_there(result)
+    yield from _out_of_order("parameters", result.parameters, "trainable", "total")
+    yield from _out_of_order("communication", result.communication, "exposed_pct", "total_pct")
+    for index, gpu in enumerate(result.telemetry.gpus):
+        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "sm_clock_min_mhz", "sm_clock_mean_mhz")
+        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "temperature_mean_c", "temperature_max_c")
+    yield from _of_other_steps("performance", result.performance, result.spec)
+    for rank in result.ranks:
+        if rank.performance:
+            yield from _of_other_steps(f"ranks.{rank.rank}.performance", rank.performance, result.spec)
+
+
+def _of_another_run(result: RunResult) -> Iterator[str]:
+    """Times, GPUs and nodes that the run did not have."""
+    spec, gpus = result.spec, result.context.gpus if result.context else ()
     wall_s = (result.finished_at - result.started_at).total_seconds()
-    if startup.total_s is not None and startup.total_s > wall_s * (1 + TOLERANCE) + 1:
-        yield f"startup.total_s is {startup.total_s:g} s, but the run took {wall_s:g} s from started_at to finished_at"
+    for name in ("total_s", "measure_s"):
+        seconds = getattr(result.startup, name)
+        if seconds is not None and seconds > wall_s * (1 + TOLERANCE) + 1:
+            yield f"startup.{name} is {seconds:g} s, but the run took {wall_s:g} s from started_at to finished_at"
     num_gpus = spec.placement.world_size
-    gpus = result.context.gpus if result.context else ()
     for name, parts in (("context.gpus", gpus), ("telemetry.gpus", result.telemetry.gpus), ("ranks", result.ranks)):
         if len(parts) > num_gpus:
             yield f"{name} has {len(parts)}, of a run that was planned with {num_gpus}"
@@ -67,26 +85,44 @@ def impossible(result: RunResult) -> Iterator[str]:
         yield f"context.node is {result.context.node!r:.100}, but the run was planned for {', '.join(nodes):.200}"
     if result.error is None and (failed := [rank for rank in result.ranks if rank.status != result.status]):
         yield f"status is '{result.status}', but ranks.{failed[0].rank}.status is '{failed[0].status}'"
-    if result.memory.kind == "cuda_allocated":
-        yield from _beyond_the_gpu(result.memory, gpus)
-    yield from _out_of_order("communication", result.communication, "exposed_pct", "total_pct")
-    for index, gpu in enumerate(result.telemetry.gpus):
-        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "sm_clock_min_mhz", "sm_clock_mean_mhz")
-        yield from _out_of_order(f"telemetry.gpus.{index}", gpu, "temperature_mean_c", "temperature_max_c")
-    of_ranks = [(f"ranks.{rank.rank}.performance", rank.performance) for rank in result.ranks]
-    for where, performance in (("performance", result.performance), *of_ranks):
-        if performance and performance.step_time:
-            at = f"{where}.step_time"
-            yield from _out_of_order(at, performance.step_time, "min_s", "p5_s", "median_s", "p95_s", "max_s")
-            yield from _out_of_order(at, performance.step_time, "min_s", "mean_s", "max_s")
 
 
-def _beyond_the_gpu(memory: Memory, gpus: Sequence[Gpu]) -> Iterator[str]:
+def _memory_that_is_not_there(result: RunResult) -> Iterator[str]:
+    memory, peak_bytes = result.memory, result.memory.peak_allocated_bytes
+    yield from _out_of_order("memory", memory, "peak_allocated_bytes", "peak_reserved_bytes")
+    if memory.kind != "cuda_allocated":
+        return
+    for rank in result.ranks if result.error is None else ():  # a failed gang has the memory of one pod, ranks of all
+        if peak_bytes is not None and (rank.peak_allocated_bytes or 0) > peak_bytes:
+            yield f"memory.peak_allocated_bytes is {peak_bytes}, but rank {rank.rank} has {rank.peak_allocated_bytes}"
+    gpus = result.context.gpus if result.context else ()
     most_gb = max((gpu.memory_total_bytes or 0 for gpu in gpus), default=0) / 1e9
     for name in ("peak_during_training", "peak_allocated_bytes", "peak_reserved_bytes") if most_gb else ():
         peak_gb = (getattr(memory, name) or 0) / (1 if name == "peak_during_training" else 1e9)
         if peak_gb > most_gb * (1 + TOLERANCE):
             yield f"memory.{name} is {peak_gb:g} GB, but the largest GPU has {most_gb:g} GB"
+
+
+def _of_other_steps(where: str, performance: Performance, spec: RunSpec) -> Iterator[str]:
+    """Figures that the run's time, its samples or the single steps exclude."""
+    for index, window in enumerate(performance.windows):
+        if (end_s := window.started_s + window.wall_s) > spec.timeout_s * (1 + TOLERANCE) + 1:
+            yield f"{where}.windows.{index} ends {end_s:g} s after the run began, but timeout_s is {spec.timeout_s:g}"
+    yield from _out_of_order(where, performance, "mfu_pct", "hfu_pct")
+    rate, tokens_per_s, shape = performance.samples_per_second, performance.tokens_per_second, spec.work.known_shape
+    if rate is not None and shape is not None:
+        per_sample = tokens_per_sample(shape, spec.work.seq_length)
+        if not _agree(tokens_per_s, rate * per_sample):
+            yield f"{where}.tokens_per_second is {tokens_per_s:g}, but {rate:g} samples/s have {per_sample} tokens each"
+    summary, steps = performance.step_time, performance.step_times_s
+    if summary is None:
+        return
+    yield from _out_of_order(f"{where}.step_time", summary, "min_s", "p5_s", "median_s", "p95_s", "max_s")
+    yield from _out_of_order(f"{where}.step_time", summary, "min_s", "mean_s", "max_s")
+    of_steps = {"min_s": min(steps), "mean_s": math.fsum(steps) / len(steps), "max_s": max(steps)} if steps else {}
+    for name, seconds in of_steps.items():
+        if abs(getattr(summary, name) - seconds) > TOLERANCE * seconds + 1e-6:  # they are rounded to microseconds
+            yield f"{where}.step_time.{name} is {getattr(summary, name):g}, that of step_times_s is {seconds:g}"
 
 
 def _out_of_order(where: str, section: object, *names: str) -> Iterator[str]:

@@ -112,7 +112,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
 
     weights = _weights_per_gpu(spec, shape, gpu_memory_bytes)
     waiting, at_the_end = _gradients_per_gpu(spec, trainable)
-    optimizer = _optimizer_per_gpu(spec, trainable)
+    optimizer, paged = _optimizer_per_gpu(spec, trainable)
     # Activations: of all layers, or with checkpointing the input of each layer and one layer computed again.
     one_layer, one_input = (
         tokens * _layer_activation_bytes(spec, shape),
@@ -132,21 +132,14 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
         activations, saved, unpacked = activations + kept, saved + kept, 0
     else:
         unpacked = _largest_unpacked_bytes(spec, shape)
-    logits = _logits_bytes(spec, shape, tokens)
+    logits, of_head = _loss_bytes(spec, shape, tokens)
     # The larger of two moments: at the loss, or in the backward pass.
-    at_loss = saved + logits + waiting + _head_gradient_bytes(spec, shape, tokens)
+    at_loss = saved + logits + waiting + of_head
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end + again))
     in_backward += tokens * _softmax_backward_bytes(spec, shape) - _copies_after_forward(spec, shape)
-    total = weights + optimizer + max(at_loss, in_backward) + _workspaces(spec)
-    paged = _paged_per_gpu(spec, trainable)
+    workspaces = OTHER_WORKSPACES + (0 if multiplies_without_workspace(spec) else CUBLAS_WORKSPACES)
+    total = weights + optimizer + max(at_loss, in_backward) + (workspaces if uses_cuda_graph(spec) else 0)
     return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total, paged)
-
-
-def _workspaces(spec: RunSpec) -> int:
-    """Bytes of the libraries' workspaces, which count where the graph has its own beside those of launched steps."""
-    if not uses_cuda_graph(spec):
-        return 0
-    return OTHER_WORKSPACES + (0 if multiplies_without_workspace(spec) else CUBLAS_WORKSPACES)
 
 
 def smallest_gpu(spec: RunSpec) -> str | None:
@@ -206,16 +199,16 @@ def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
             return buckets + shard, buckets + shard
 
 
-def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
-    """AdamW's states, and DeepSpeed's copy of the trainable weights."""
+def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
+    """Bytes of AdamW's two states, with DeepSpeed's copy of the trainable weights; and of the states that are paged,
+    which are as many as those of the 8-bit optimizer that is not.
+    """
     ranks = spec.placement.world_size if spec.placement.strategy in SHARED_STATES else 1
     copy = _trainable_width(spec) if spec.placement.strategy in DEEPSPEED else 0
-    return round(trainable * (_optimizer_width(spec) + copy) / ranks)
-
-
-def _paged_per_gpu(spec: RunSpec, trainable: int) -> int:
-    """The paged optimizer's states: as many as those of the 8-bit optimizer that is not paged."""
-    return round(trainable * EIGHT_BIT_STATES) if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else 0
+    is_paged = spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT
+    width = 2.0 * _trainable_width(spec) if spec.work.optimizer is Optimizer.ADAMW_TORCH else EIGHT_BIT_STATES
+    states = 0.0 if is_paged else width
+    return round(trainable * (states + copy) / ranks), round(trainable * width) if is_paged else 0
 
 
 def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -226,28 +219,19 @@ def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     return largest * _width(spec) * (2 if uses_compile(spec) else 1)
 
 
-def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
-    """Bytes of the logits and their copies in the cross-entropy and its backward pass.
-
-    About three tensors in fp32; with `tuned` the logits in the run's precision, whose gradient takes their place where
-    head and loss are one operation.
+def _loss_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> tuple[int, int]:
+    """Bytes of the logits and their copies in the cross-entropy and its backward pass: about three tensors in fp32;
+    with `tuned` the logits in the run's precision, whose gradient takes their place where head and loss are one
+    operation. And bytes beside them while that makes its gradients: those of its input, and of its weight; a vocabulary
+    that is no multiple of 64 has a padded copy of the weight, too.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
-    if fuses_head(spec):
-        return scored * shape.vocab_size * _width(spec)
-    return scored * shape.vocab_size * (2 * _width(spec) if compiles_as_tuned(spec) else 3 * 4)
-
-
-def _head_gradient_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
-    """Bytes beside the logits while the fused head makes its gradients: those of its input, and of its weight.
-
-    A vocabulary that is no multiple of 64 has a padded copy of the weight, too.
-    """
     if not fuses_head(spec):
-        return 0
+        return scored * shape.vocab_size * (2 * _width(spec) if compiles_as_tuned(spec) else 3 * 4), 0
     weight = shape.vocab_size * shape.hidden_size
     copies = (spec.work.recipe is Recipe.FULL) + (shape.vocab_size % 64 > 0)
-    return (tokens * shape.hidden_size + copies * weight) * _width(spec)
+    of_head = (tokens * shape.hidden_size + copies * weight) * _width(spec)
+    return scored * shape.vocab_size * _width(spec), of_head
 
 
 def _width(spec: RunSpec) -> int:
@@ -275,15 +259,6 @@ def _stream_width(spec: RunSpec) -> int:
         spec.work.recipe is Recipe.QLORA and spec.work.preset is Preset.AS_USERS_RUN
     )  # prepare_model_for_kbit_training
     return 4 if upcast else _width(spec)
-
-
-def _optimizer_width(spec: RunSpec) -> float:
-    """Bytes of AdamW's two states per trainable number; 0 for paged ones, see `_paged_per_gpu`."""
-    return {
-        Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
-        Optimizer.ADAMW_8BIT: EIGHT_BIT_STATES,
-        Optimizer.PAGED_ADAMW_8BIT: 0.0,
-    }[spec.work.optimizer]
 
 
 def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -315,13 +290,16 @@ def _copies_after_forward(spec: RunSpec, shape: ModelShape) -> int:
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes that one layer saves per token for its backward pass.
 
-    Layers that another preset compiles count as eager ones, which save more.
+    Layers that another preset compiles count as eager ones, which save more. 8-bit products in full training save both
+    norms (hidden numbers each) and the MLP's product (inner) in 8 bits instead of 16; the attention's output (hidden)
+    in 8 bits beside the 16 that attention itself needs. Adapters need their inputs in 16 bits.
     """
-    if compiles_as_tuned(spec):
-        layer = _width(spec) * _compiled_numbers(spec, shape) - _saved_by_float8(spec, shape)
-    else:
-        layer = _eager_bytes(spec, shape)
-    return layer + _score_bytes(spec, shape)
+    if not compiles_as_tuned(spec):
+        return _eager_bytes(spec, shape) + _score_bytes(spec, shape)
+    layer = _width(spec) * _compiled_numbers(spec, shape) + _score_bytes(spec, shape)
+    if spec.work.precision is Precision.FP8 and spec.work.lora is None and isinstance(shape, DecoderShape):
+        return layer - shape.hidden_size - shape.intermediate_size
+    return layer
 
 
 def _score_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -365,17 +343,6 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
         return kept + hidden + (0 if makes_product_anew(spec) else inner)
     return kept + (inner if spec.work.quantisation and not fused else 0)
-
-
-def _saved_by_float8(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes per token that a compiled layer saves less with 8-bit products in full training.
-
-    Both norms (hidden numbers each) and the MLP's product (inner) are saved in 8 bits instead of 16; the attention's
-    output (hidden) in 8 bits beside the 16 that attention itself needs. Adapters need their inputs in 16 bits.
-    """
-    if spec.work.precision is not Precision.FP8 or spec.work.lora or not isinstance(shape, DecoderShape):
-        return 0
-    return 2 * shape.hidden_size + shape.intermediate_size - shape.hidden_size
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:

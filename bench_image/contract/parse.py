@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from contextlib import suppress
 from functools import lru_cache
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from bench_image.contract.frozen import ContractError, Frozen, Slotted, fields_of
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_bounds import MAX_REASONS
 from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
 
 
@@ -24,29 +23,16 @@ def parse_spec(text: str | bytes) -> RunSpec:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
 
 
-# Hostile values of two bytes each would cost a hundred times their size; ours have 15 bytes and more.
-SMALL_BYTES, LEAST_BYTES_PER_VALUE = 100_000, 10
-MAX_EXPLAINED = 1000  # faults: pydantic makes a dictionary of each
-_THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
-
-
 def parse_result(text: str | bytes) -> RunResult:
     """A result from outside, checked: size, JSON, schema version, every field. Raises ContractError."""
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     if len(raw) > MAX_RESULT_BYTES:
         raise ContractError(f"result of {len(raw)} bytes is larger than the {MAX_RESULT_BYTES} allowed")
-    if len(raw) > SMALL_BYTES and (values := sum(map(raw.count, b"[{,"))) * LEAST_BYTES_PER_VALUE > len(raw):
-        raise ContractError(f"result has {values} values in {len(raw)} bytes: no run has so many in so few")
-    if _THIS_VERSION.match(raw):  # nearly all of them: read once; the errors of the others are reported below
-        with suppress(RecursionError):
-            try:
-                return RunResult.model_validate_json(text)
-            except ValidationError as error:
-                if error.error_count() > MAX_EXPLAINED:  # not parsed again, which would take its memory twice
-                    raise ContractError(f"result breaks the contract: {explain(error)}") from None
     try:
-        data = strict_json(text)
-    except (ValueError, RecursionError) as error:
+        data = strict_json(raw)
+    except ContractError as error:
+        raise ContractError(f"result has {error}") from None
+    except ValueError as error:
         raise ContractError(f"result is not JSON (truncated?): {error}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ContractError("result has no schema_version: not written by trainbench")
@@ -54,21 +40,54 @@ def parse_result(text: str | bytes) -> RunResult:
     if type(version) is not int or version != SCHEMA_VERSION:  # True == 1 and 1.0 == 1
         raise ContractError(f"result has schema_version {version!r:.80}; this version reads {SCHEMA_VERSION}")
     try:
-        return RunResult.model_validate_json(text)
-    except (ValidationError, RecursionError) as error:
-        problem = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
-        raise ContractError(f"result breaks the contract: {problem}") from None
+        return RunResult.model_validate(data)
+    except ValidationError as error:
+        raise ContractError(f"result breaks the contract: {explain(error)}") from None
 
 
-def strict_json(text: str | bytes, **hooks: Any) -> Any:
-    """JSON as the standard defines it: without NaN and Infinity, which Python's parser takes. `hooks`: those of
-    json.loads. Raises ValueError and RecursionError.
+# Bytes of memory for each mark of a JSON text, at most: of an object, of a list, of a value and of a name.
+MARK_BYTES = {b"{": 200, b"[": 90, b",": 60, b":": 90}
+WIDE, WIDE_BYTES = (
+    bytes(range(0xC4, 0xF5)),
+    40,
+)  # begin characters beyond Latin-1, each in a text that is larger by this
+MAX_MEMORY = 9.5  # times the bytes of the text; the result of 1,000 nodes of 8 GPUs counts 8.9
+SMALL_BYTES = 1_000_000  # of memory: a small text may need more than its share
+MAX_NAMES, MAX_NAMES_BEYOND = 100, MAX_REASONS  # of an object; of all objects beyond that, such as lists of libraries
+
+
+def refuse_dense(raw: bytes) -> None:
+    """Raises ContractError for a JSON text with more values than our programs write in so many bytes."""
+    counted = len(raw) + sum(raw.count(mark) * num_bytes for mark, num_bytes in MARK_BYTES.items())
+    if not raw.isascii():
+        counted += (len(raw) - len(raw.translate(None, WIDE))) * WIDE_BYTES
+    if counted > MAX_MEMORY * len(raw) + SMALL_BYTES:
+        raise ContractError(f"too many values for its {len(raw)} bytes: no program of ours writes so many in so few")
+
+
+def strict_json(raw: bytes) -> Any:
+    """The values of a JSON text of others: without NaN and Infinity, which are no JSON. Raises ValueError; for
+    more values than its bytes allow, or names than its models know, ContractError.
+
+    They take at most ten times the memory of the text. pydantic's own JSON takes 90 times that for `[],[],[],`, and
+    700 bytes for each name that a model does not know.
     """
+    refuse_dense(raw)
+    data = from_json(raw, allow_inf_nan=False)
+    beyond, waiting = 0, [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            beyond += max(0, len(value) - MAX_NAMES)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    if beyond > MAX_NAMES_BEYOND:
+        raise ContractError(f"{beyond} names beyond {MAX_NAMES} in an object: {MAX_NAMES_BEYOND} are allowed in all")
+    return data
 
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a JSON number")
 
-    return json.loads(text, parse_constant=refuse, **hooks)
+MAX_EXPLAINED = 1000  # faults: pydantic makes a dictionary of each
 
 
 def explain(error: ValidationError) -> str:
@@ -105,7 +124,7 @@ def _adapter(model: type[Frozen] | type[Slotted], name: str) -> TypeAdapter[Any]
 def _shown(value: object) -> str:
     """At most 80 characters. Python itself refuses to write an integer of thousands of digits."""
     try:
-        return f"{value!r:.80}"
+        return f"{value[:100] if isinstance(value, str) else value!r:.80}"
     except (ValueError, RecursionError):
         return f"{type(value).__name__}, too long or too deep to be shown"
 

@@ -134,7 +134,7 @@ class Window(Slotted):
 
 @slotted
 class Performance(Slotted):
-    """The speed of a run. Independent ranks have windows of their own, which `process.merge_independent` adds up."""
+    """The speed of a run. Independent ranks have windows of their own, which `process.merge` adds up."""
 
     clock: Annotated[
         Clock,

@@ -121,7 +121,8 @@ def _write(layout: Layout, lock: WriteLock, log: Log) -> None:
     sizes = [layout.samples_of(index) * layout.sample_bytes for index in range(layout.num_shards)]
     keep = [known is not None and _size(layout.path(index)) == size for index, size in enumerate(sizes)]
     to_write = sum(size for size, kept in zip(sizes, keep, strict=True) if not kept)
-    _check_space(layout, to_write)
+    if to_write > (free := shutil.disk_usage(layout.folder).free):
+        raise OSError(errno.ENOSPC, f"needs {to_write / 1e9:.2f} GB, {free / 1e9:.2f} GB are free")
     if known:  # shards that stay are verified, as in a run that has all of them
         _verify(layout, known, [index for index, kept in enumerate(keep) if kept], log, lock)
     progress = _Progress(to_write, layout.folder, log, "written", lock)
@@ -188,13 +189,6 @@ class _Progress:
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:
             self._logged_at = time.monotonic()
             self._log(f"{self._done}_gb={self._bytes / 1e9:.2f}/{self._total / 1e9:.2f} folder={self._folder}")
-
-
-def _check_space(layout: Layout, needed: int) -> None:
-    """Raises OSError (ENOSPC) unless `needed` bytes are free."""
-    free = shutil.disk_usage(layout.folder).free
-    if needed > free:
-        raise OSError(errno.ENOSPC, f"needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free")
 
 
 def _advice(layout: Layout, error: OSError) -> str:

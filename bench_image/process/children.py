@@ -55,10 +55,16 @@ def run_all(
         exits: dict[int, int] = {}
         try:
             for number, child in enumerate(children):
-                running[number] = _start(child)
+                # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
+                running[number] = subprocess.Popen(
+                    child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True
+                )
             while running and stop.signum is None and time.monotonic() < deadline:
-                for number, code in _reap(running):
+                for number, code in [
+                    (number, code) for number, one in running.items() if (code := one.poll()) is not None
+                ]:
                     exits[number] = code
+                    del running[number]
                     ended(number)
                     # A child that did its work sets the time that the others have left.
                     took_s = time.monotonic() - begin
@@ -70,23 +76,12 @@ def run_all(
             cut_off = frozenset(running)
             _terminate(running.values())
         finally:
-            _kill(running.values())
+            for process in running.values():
+                if process.poll() is None:
+                    _Family.of(process.pid).kill()
             exits |= {number: process.wait() for number, process in running.items()}
     stopped_by = stop.signum.name if stop.signum else None
     return ProcessExits(exits, bool(cut_off) and stopped_by is None, stopped_by, cut_off, patience_s)
-
-
-def _start(child: Child) -> Process:
-    # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
-    return subprocess.Popen(child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True)
-
-
-def _reap(running: dict[int, Process]) -> list[tuple[int, int]]:
-    """Removes the ended processes from `running`; returns their numbers and exit codes."""
-    ended = [(number, process.returncode) for number, process in running.items() if process.poll() is not None]
-    for number, _ in ended:
-        del running[number]
-    return ended
 
 
 @contextlib.contextmanager
@@ -114,12 +109,6 @@ def _terminate(processes: Iterable[Process]) -> None:
             process.wait(max(0.0, deadline - time.monotonic()))
     for family in families:
         family.kill()
-
-
-def _kill(processes: Iterable[Process]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            _Family.of(process.pid).kill()
 
 
 class _Family(NamedTuple):

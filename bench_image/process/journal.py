@@ -87,7 +87,16 @@ class Journal:
             status=status,
             error=error,
             written_at=time.time(),
-            windows=tuple(self._record(timing) for timing in self.timings),
+            windows=tuple(
+                WindowRecord(
+                    started_s=timing.started_at - self.started,
+                    wall_s=timing.wall_s,
+                    loader_wait_s=timing.loader_wait_s,
+                    step_times_s=timing.step_times_s,
+                    losses=timing.losses,
+                )
+                for timing in self.timings
+            ),
             own_step_time_median_s=statistics.median(own) if own else None,
             own_mean_loss=statistics.fmean(losses) if losses and finite else None,
         )
@@ -102,12 +111,3 @@ class Journal:
         if self.rank == 0:
             line = " ".join(f"{name}={value}" for name, value in facts.items())
             sys.stderr.write(f"phase={self.phase.value} {line}\n")
-
-    def _record(self, timing: Timing) -> WindowRecord:
-        return WindowRecord(
-            started_s=timing.started_at - self.started,
-            wall_s=timing.wall_s,
-            loader_wait_s=timing.loader_wait_s,
-            step_times_s=timing.step_times_s,
-            losses=timing.losses,
-        )

@@ -1,22 +1,42 @@
-"""Merges the reports and exit codes of ranks that work together into one RunResult. No files, clocks or torch."""
+"""Merges the reports and exit codes of a run's ranks into one RunResult. No files, clocks or torch.
+
+Ranks that work together have one pace: their result is that of rank 0, whose times and losses are over all ranks.
+Independent ranks are merged each as a run of its own, then added up.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.memory_estimate import num_layers
-from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolve_spec
+from bench_image.contract.missing_reasons import unexplained_nulls
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import explain
+from bench_image.contract.result import (
+    SECTIONS,
+    Phase,
+    RankSummary,
+    RunError,
+    RunResult,
+    Status,
+    failed_result,
+    resolve_spec,
+)
 from bench_image.contract.result_sections import (
     Clock,
     Communication,
     Cost,
+    GpuTelemetry,
     HostTelemetry,
     Memory,
     ParameterCount,
@@ -39,22 +59,53 @@ HINTS = {
 }
 TOKEN_BYTES = 8  # token ids travel to the GPU as 64-bit integers
 OF_NO_RANK = dict.fromkeys(("ranks.*.performance", "ranks.*.probes"), "the ranks work together and have one pace")
+PRICED_LATER = "prices are filled in by the control plane"
+WORST_FIRST = (Status.OOM, Status.INVALID_LOSS)  # only their own rank reports them
+# How the figures of independent ranks become those of the run.
+OF_ALL_RANKS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "samples_per_second": math.fsum,
+    "tokens_per_second": math.fsum,
+    "mfu_pct": statistics.fmean,
+    "hfu_pct": statistics.fmean,
+    "matmul_share_pct": statistics.fmean,
+    "mean_loss": statistics.fmean,
+    "loader_wait_pct": max,
+    "input_mb_per_s": math.fsum,
+}
 Missing = dict[str, str]
+T = TypeVar("T")
 
 
 def merge(
     spec: RunSpec, reports: Sequence[RankReport], exits: ProcessExits, started_at: datetime, finished_at: datetime
 ) -> RunResult:
-    """The result of a run whose ranks share one pace; valid whatever the reports hold.
-
-    Figures come from rank 0, whose step times and losses are over all ranks already; memory from all ranks.
+    """The result of a run; valid whatever the reports hold, but for figures outside of their bounds: ValidationError,
+    or of independent ranks the failure of the rank that has them.
     """
+    if spec.placement.strategy is Strategy.INDEPENDENT:
+        parts = _each_alone(spec, reports, exits, started_at, finished_at)
+        return _add_up(spec, parts, largest_memory(reports), started_at, finished_at)
     status, error = status_and_cause(spec, reports, exits)
     first = reports[0] if reports else None
-    missing = _known_reasons(spec, status, error, first)
-    windows = first.windows if first else ()
+    # Why fields are null: as the control plane fills them, the run failed, it used no GPU, or rank 0 says so.
+    missing: Missing = {"cost": PRICED_LATER, **OF_NO_RANK}
+    if error is not None:
+        failed = f"the run ended as {status.value} in phase {error.phase.value}"
+        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, failed)
+        missing["ranks"] = f"the rank ended before it was measured: {status.value}"
+    if spec.work.device is Device.CPU:
+        missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
+    missing |= first.missing if first else {}
     work = resolve_spec(spec, first.chosen if first else None)
-    performance = performance_of(work, first, windows, missing)
+    performance = performance_of(work, first, first.windows if first else (), missing)
+    gpus = first.gpus if first else ()
+    # The energy is that of this pod's GPUs, so it is divided by this pod's share of the samples.
+    samples = performance.measured_steps * work.samples_per_step / work.placement.nodes if performance.windows else 0
+    telemetry = _telemetry(work, gpus, first.host if first else None, samples)
+    if telemetry.energy_per_sample_j is None:
+        reason = "a GPU has no energy counter" if gpus else "no GPU was measured"
+        missing |= {"telemetry.energy_per_sample_j": reason, "telemetry.energy_per_token_j": reason}
+    known = first.startup if first else {}
     return RunResult(
         spec=spec,
         chosen=first.chosen if first else None,
@@ -63,29 +114,32 @@ def merge(
         started_at=started_at,
         finished_at=finished_at,
         context=first.context if first else None,
-        startup=_startup(first, (finished_at - started_at).total_seconds()),
+        startup=Startup(**dict.fromkeys(Startup.model_fields) | known | _total_s(started_at, finished_at)),
         performance=performance,
         memory=largest_memory(reports),
-        telemetry=_telemetry(work, first, performance, missing),
+        telemetry=telemetry,
         probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
         communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
         cost=Cost(**dict.fromkeys(fields_of(Cost))),
-        ranks=tuple(_summary(report, status) for report in reports),
+        ranks=tuple(
+            RankSummary(
+                rank=report.rank,
+                status=report.status or status,
+                gpu_uuid=report.gpu_uuid,
+                step_time_median_s=report.own_step_time_median_s,
+                peak_allocated_bytes=report.memory.peak_allocated_bytes if report.memory else None,
+                mean_loss=report.own_mean_loss,
+                performance=None,
+                probes=None,
+            )
+            for report in reports
+        ),
         missing=missing,
     )
 
 
-def _known_reasons(spec: RunSpec, status: Status, error: RunError | None, first: RankReport | None) -> Missing:
-    """Why fields are null: as the control plane fills them, the run failed, it used no GPU, or rank 0 says so."""
-    missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
-    if error is not None:
-        failed = f"the run ended as {status.value} in phase {error.phase.value}"
-        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, failed)
-        missing["ranks"] = f"the rank ended before it was measured: {status.value}"
-    if spec.work.device is Device.CPU:
-        missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
-    return missing | (first.missing if first else {})
+# --- why a run ended
 
 
 def status_and_cause(
@@ -100,11 +154,12 @@ def status_and_cause(
     if len(reports) == expected and all(report.status is Status.OK for report in reports):
         return Status.OK, None
     # A rank's own report of a cause that no other rank can have produced.
-    for status in (Status.OOM, Status.INVALID_LOSS):
+    for status in WORST_FIRST:
         if cause := _earliest(reports, status):
             return status, cause
-    # Ends from outside.
-    phase = _last_phase(reports)
+    # Ends from outside, in the phase of the unfinished rank that had come least far.
+    unfinished = [report.phase for report in reports if report.status is not Status.OK]
+    phase = min(unfinished, key=list(Phase).index, default=Phase.LAUNCH)
     if exits.stopped_by:
         message = f"stopped by {exits.stopped_by} in phase {phase.value}"
         return Status.INCOMPLETE, RunError(kind=exits.stopped_by, message=message, phase=phase)
@@ -112,10 +167,7 @@ def status_and_cause(
         message = _timeout_message(spec, phase, exits.patience_s, anyone=bool(reports))
         return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
     # Ranks that failed: a signal comes before an exception, which may be its consequence.
-    killed = _killed(reports, exits.codes)
-    if killed:
-        return Status.ERROR, killed
-    if cause := _earliest(reports, Status.ERROR):
+    if cause := _killed(reports, exits.codes) or _earliest(reports, Status.ERROR):
         return Status.ERROR, cause
     if cause := _earliest(reports, Status.INCOMPLETE):
         return Status.INCOMPLETE, cause
@@ -152,16 +204,7 @@ def _killed(reports: Sequence[RankReport], codes: Mapping[int, int]) -> RunError
     return None
 
 
-def _last_phase(reports: Sequence[RankReport]) -> Phase:
-    """The phase of the unfinished rank that had come least far."""
-    order = list(Phase)
-    open_phases = [report.phase for report in reports if report.status is not Status.OK]
-    return min(open_phases, key=order.index) if open_phases else Phase.LAUNCH
-
-
-def _startup(first: RankReport | None, total_s: float) -> Startup:
-    known = first.startup if first else {}
-    return Startup(**{name: known.get(name) for name in Startup.model_fields} | {"total_s": total_s})
+# --- figures
 
 
 def performance_of(
@@ -180,7 +223,12 @@ def performance_of(
     clocked_s = math.fsum(window_s(clock, window.wall_s, window.step_times_s) for window in windows)
     samples_per_s = len(steps) * spec.samples_per_step / clocked_s if steps else None
     tokens_per_s = samples_per_s * tokens_per_sample(work.shape, work.seq_length) if samples_per_s else None
-    mean_loss, first_loss, last_loss = _losses(windows, missing)
+    # A loss that is not finite makes the mean null, and is null itself.
+    losses = [loss for window in windows for loss in window.losses] or [None]
+    finite = [loss for loss in losses if loss is not None]
+    if windows and len(finite) < len(losses):
+        names = ("performance.mean_loss", "performance.first_loss", "performance.last_loss")
+        missing |= dict.fromkeys(names, "the loss is not finite")
     # Utilisation: FLOPs per second of one GPU against its peak, and against the matmul rate measured on it.
     some = first.chosen.checkpointed_layers if first and first.chosen else 0
     checkpointed = some / num_layers(work.shape) if some else work.gradient_checkpointing is True
@@ -196,9 +244,9 @@ def performance_of(
         step_time=step_time(steps) if len(steps) > 1 else None,
         windows=tuple(_window(spec, window) for window in windows),
         step_times_s=tuple(round(seconds, 6) for seconds in steps),
-        mean_loss=mean_loss,
-        first_loss=first_loss,
-        last_loss=last_loss,
+        mean_loss=statistics.fmean(finite) if len(finite) == len(losses) else None,
+        first_loss=losses[0],
+        last_loss=losses[-1],
         flops_per_token=flops.model,
         mfu_pct=_share_pct(per_gpu, flops.model, peak),
         hfu_pct=_share_pct(per_gpu, flops.hardware, peak),
@@ -206,18 +254,6 @@ def performance_of(
         loader_wait_pct=100 * sum(window.loader_wait_s for window in windows) / wall if steps else None,
         input_mb_per_s=tokens_per_s * TOKEN_BYTES / 1e6 if tokens_per_s else None,
     )
-
-
-def _losses(windows: Sequence[WindowRecord], missing: Missing) -> tuple[float | None, float | None, float | None]:
-    """Mean, first and last loss. A loss that is not finite makes the mean null, and is null itself."""
-    losses = [loss for window in windows for loss in window.losses]
-    if not losses:
-        return None, None, None
-    finite = [loss for loss in losses if loss is not None]
-    if len(finite) < len(losses):
-        names = ("performance.mean_loss", "performance.first_loss", "performance.last_loss")
-        missing |= dict.fromkeys(names, "the loss is not finite")
-    return statistics.fmean(finite) if len(finite) == len(losses) else None, losses[0], losses[-1]
 
 
 def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float, tflops: float | None) -> float | None:
@@ -256,50 +292,214 @@ def _window(spec: RunSpec, record: WindowRecord) -> Window:
 def largest_memory(reports: Sequence[RankReport]) -> Memory:
     """The maximum over ranks of each peak; retries and OOMs are summed over ranks."""
     known = [report.memory for report in reports if report.memory]
-
-    def over(combine: Callable[[list[Any]], Any], name: str) -> Any:
-        values = [getattr(memory, name) for memory in known if getattr(memory, name) is not None]
-        return combine(values) if values else None
-
     return Memory(
         kind=known[0].kind if known else None,
-        peak_during_training=over(max, "peak_during_training"),
-        peak_allocated_bytes=over(max, "peak_allocated_bytes"),
-        peak_reserved_bytes=over(max, "peak_reserved_bytes"),
-        alloc_retries=over(sum, "alloc_retries"),
-        num_ooms=over(sum, "num_ooms"),
+        peak_during_training=_over(max, known, "peak_during_training"),
+        peak_allocated_bytes=_over(max, known, "peak_allocated_bytes"),
+        peak_reserved_bytes=_over(max, known, "peak_reserved_bytes"),
+        alloc_retries=_over(sum, known, "alloc_retries"),
+        num_ooms=_over(sum, known, "num_ooms"),
     )
 
 
-def _telemetry(spec: RunSpec, first: RankReport | None, performance: Performance, missing: Missing) -> Telemetry:
-    gpus = first.gpus if first else ()
+def _over(combine: Callable[[list[Any]], Any], sections: Iterable[object], name: str) -> Any:
+    """`combine` of the field over the sections that have it; None where none has."""
+    values = [value for section in sections if (value := getattr(section, name)) is not None]
+    return combine(values) if values else None
+
+
+def _telemetry(spec: RunSpec, gpus: Sequence[GpuTelemetry], host: HostTelemetry | None, samples: float) -> Telemetry:
+    """Joules of all GPUs per sample; None unless each of them counted its energy while there were samples."""
     energies = [gpu.energy_j for gpu in gpus]
     joules = math.fsum(energy for energy in energies if energy is not None)
-    known = bool(energies) and None not in energies and performance.measured_steps > 0
-    if not known:
-        reason = "a GPU has no energy counter" if gpus else "no GPU was measured"
-        missing |= {"telemetry.energy_per_sample_j": reason, "telemetry.energy_per_token_j": reason}
-    # The energy is that of this pod's GPUs, so it is divided by this pod's share of the samples.
-    samples = performance.measured_steps * spec.samples_per_step / spec.placement.nodes if known else 0
+    known = bool(energies) and None not in energies and samples > 0
     nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
+    tokens = samples * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Telemetry(
-        gpus=gpus,
-        host=(first and first.host) or nothing,
+        gpus=tuple(gpus),
+        host=host or nothing,
         energy_per_sample_j=joules / samples if known else None,
-        energy_per_token_j=joules / (samples * tokens_per_sample(spec.work.shape, spec.work.seq_length))
-        if known
-        else None,
+        energy_per_token_j=joules / tokens if known else None,
     )
 
 
-def _summary(report: RankReport, run: Status) -> RankSummary:
+def _total_s(started_at: datetime, finished_at: datetime) -> dict[str, float]:
+    return {"total_s": (finished_at - started_at).total_seconds()}
+
+
+# --- independent ranks
+
+
+class RankPart(NamedTuple):
+    """One rank: its report, None where it wrote none, and its result as that of a run on one GPU."""
+
+    rank: int
+    report: RankReport | None
+    result: RunResult
+
+    @property
+    def name(self) -> str:
+        uuid = self.report.gpu_uuid if self.report else None
+        return f"GPU {self.rank}" + (f" ({uuid})" if uuid else "")
+
+    @property
+    def is_ok(self) -> bool:
+        return self.result.status is Status.OK
+
+    def failed(self, kind: str, message: str, phase: Phase) -> RankPart:
+        error = RunError(kind=kind, message=message[:4000], phase=phase, rank=self.rank)
+        return self._replace(result=self.result.model_copy(update={"status": Status.ERROR, "error": error}))
+
+
+def _each_alone(
+    spec: RunSpec, reports: Sequence[RankReport], exits: ProcessExits, started_at: datetime, finished_at: datetime
+) -> list[RankPart]:
+    """Each rank as a run of its own, stopped or timed out only if it still ran at the end; ranks that did other work
+    than most are errors, since their rates are not comparable with their neighbours'.
+    """
+    by_rank, alone, parts = {report.rank: report for report in reports}, spec.of_one_rank, []
+    for rank in range(spec.placement.gpus_per_node):
+        cut_off, own = rank in exits.cut_off, [by_rank[rank]] if rank in by_rank else []
+        ending = ProcessExits(
+            {rank: exits.codes[rank]} if rank in exits.codes else {},
+            exits.timed_out and cut_off,
+            exits.stopped_by if cut_off else None,
+            patience_s=exits.patience_s,
+        )
+        try:
+            parts.append(RankPart(rank, by_rank.get(rank), merge(alone, own, ending, started_at, finished_at)))
+        except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
+            message = f"the rank's figures break the contract: {explain(error)}"
+            result = failed_result(
+                alone, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT, at=started_at,
+                rank=rank,
+            )  # fmt: skip
+            parts.append(RankPart(rank, None, result))
+    works = [part.result.chosen and part.result.chosen.model_dump_json(exclude={"why"}) for part in parts]
+    usual = next((work for work, _ in Counter(filter(None, works)).most_common(1)), None)
+    return [
+        part
+        if work in (None, usual) or not part.is_ok
+        else part.failed(
+            "unequal_work",
+            f"it did other work than its neighbours: {work} instead of {usual}: give numbers in place of 'auto', or "
+            "compare its memory with theirs",
+            Phase.AUTOTUNE,
+        )
+        for part, work in zip(parts, works, strict=True)
+    ]
+
+
+def _add_up(
+    spec: RunSpec, parts: Sequence[RankPart], memory: Memory, started_at: datetime, finished_at: datetime
+) -> RunResult:
+    """The result of a run of independent ranks. A failed rank is named in the error and does not change the figures of
+    the others.
+    """
+    reports = [part.report for part in parts if part.report]
+    missing: Missing = dict(_reasons(parts))
+    missing |= {"cost": PRICED_LATER, "communication": "independent ranks do not communicate"}
+    status, error = Status.OK, None
+    if failed := [part for part in parts if not part.is_ok]:
+        worst = next((part for status in WORST_FIRST for part in failed if part.result.status is status), failed[0])
+        status, error = worst.result.status, worst.result.error
+        assert error is not None, "every status but ok comes with an error"
+        others = ", ".join(f"{part.name}: {part.result.status.value}" for part in failed if part is not worst)
+        message = f"{worst.name}: {error.message}"[:3000] + (f"; also {others}"[:1000] if others else "")
+        error = error.model_copy(update={"message": message, "rank": worst.rank})
+    gpus = [gpu.model_copy(update={"index": part.rank}) for part in parts for gpu in part.result.telemetry.gpus]
+    samples = [part.result.performance.measured_steps * part.result.effective_spec.samples_per_step for part in parts]
+    is_complete = not failed and len(gpus) == len(parts)  # else the joules are not those of the samples
+    contexts = [(part.rank, part.result.context) for part in parts if part.result.context]
+    known = [gpu.model_copy(update={"index": rank}) for rank, context in contexts for gpu in context.gpus]
+    startups, probes = [part.result.startup for part in parts], [report.probes for report in reports if report.probes]
+    longest = {name: _over(max, startups, name) for name in Startup.model_fields}
+    sections = {
+        "chosen": _first(part.result.chosen for part in parts),
+        "context": contexts[0][1].model_copy(update={"gpus": tuple(known)}) if contexts else None,
+        "startup": Startup(**longest | _total_s(started_at, finished_at)),
+        "performance": _performance(spec, parts, missing),
+        "memory": memory,
+        "telemetry": _telemetry(
+            spec, gpus, _first(report.host for report in reports), sum(samples) if is_complete else 0
+        ),
+        "probes": Probes(**{name: _over(min, probes, name) for name in Probes.model_fields}),
+        "communication": Communication(**dict.fromkeys(Communication.model_fields)),
+        "parameters": _first(report.parameters for report in reports) or ParameterCount(total=None, trainable=None),
+        "ranks": tuple(map(_summary, parts)),
+    }
+    missing |= dict.fromkeys(unexplained_nulls(sections, missing), "not known of every GPU")
+    fields = {"spec": spec, "status": status, "error": error, "started_at": started_at, "finished_at": finished_at}
+    return RunResult(**fields, **sections, cost=Cost(**dict.fromkeys(fields_of(Cost))), missing=missing)
+
+
+def _reasons(parts: Sequence[RankPart]) -> Iterator[tuple[str, str]]:
+    """Yields (path, reason) of each rank's nulls, with the path that they have in the result of the run.
+
+    A rank's `performance` lies under `ranks.N.performance`, its GPU at its position among all GPUs.
+    """
+    position = 0
+    for part in parts:
+        for path, reason in part.result.missing.items():
+            section, _, rest = path.partition(".")
+            if section in ("performance", "probes"):
+                yield f"ranks.{part.rank}.{path}", reason
+                if part.is_ok:
+                    yield path, reason
+            elif section == "ranks":
+                if rest not in ("*.performance", "*.probes"):
+                    yield ".".join(["ranks", str(part.rank), *rest.split(".")[1:]]), reason
+            elif rest.startswith("gpus.0"):
+                yield f"{section}.gpus.{position}{rest.removeprefix('gpus.0')}", reason
+            elif rest or part.is_ok:
+                yield path, reason
+        position += len(part.result.telemetry.gpus)
+
+
+def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> Performance:
+    """That of the slowest rank over the windows that every rank has, with OF_ALL_RANKS over all ranks, and the rates
+    of each window summed.
+    """
+    num_windows = min(len(part.result.performance.windows) for part in parts)
+    if num_windows == 0:
+        lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
+        missing["performance"] = f"no measured window of {lacking}: the ranks have those of the others"
+        return Performance.unmeasured(Clock.of(spec.work.device))
+    each = []
+    for part in parts:
+        own = part.result.performance
+        if len(own.windows) > num_windows and part.report:
+            work = resolve_spec(spec.of_one_rank, part.report.chosen)
+            own = performance_of(work, part.report, part.report.windows[:num_windows], {})
+        each.append(own)
+    slowest = min(each, key=lambda one: one.samples_per_second or 0.0)
+    combined: dict[str, Any] = {}
+    for name, combine in OF_ALL_RANKS.items():
+        values = [getattr(one, name) for one in each]
+        combined[name] = None if None in values else combine(values)
+    windows = []
+    for number, window in enumerate(slowest.windows):
+        of_ranks = [one.windows[number] for one in each]
+        rate, steady = math.fsum(of.samples_per_second for of in of_ranks), all(of.steady for of in of_ranks)
+        windows.append(window.model_copy(update={"samples_per_second": rate, "steady": steady}))
+    return slowest.model_copy(update={"windows": tuple(windows), **combined})
+
+
+def _summary(part: RankPart) -> RankSummary:
+    """The rank's own figures; null as a whole for a rank without a window."""
+    (known,) = part.result.ranks or (None,)
+    measured = part.result.performance if part.result.performance.windows else None
     return RankSummary(
-        rank=report.rank,
-        status=report.status or run,
-        gpu_uuid=report.gpu_uuid,
-        step_time_median_s=report.own_step_time_median_s,
-        peak_allocated_bytes=report.memory.peak_allocated_bytes if report.memory else None,
-        mean_loss=report.own_mean_loss,
-        performance=None,
-        probes=None,
+        rank=part.rank,
+        status=part.result.status,
+        gpu_uuid=part.report.gpu_uuid if part.report else None,
+        step_time_median_s=known.step_time_median_s if known else None,
+        peak_allocated_bytes=known.peak_allocated_bytes if known else None,
+        mean_loss=known.mean_loss if known else None,
+        performance=measured,
+        probes=part.report.probes if part.report else None,
     )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)

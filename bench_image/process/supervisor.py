@@ -28,7 +28,6 @@ from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from bench_image.process.merge import merge
-from bench_image.process.merge_independent import merge_independent
 from bench_image.process.parent_death import PARENT_ENV, process_start
 from bench_image.process.rank_report import STARTED_ENV, read_reports, remove_earlier_run
 from bench_image.process.watched_reports import with_watch
@@ -61,13 +60,11 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
     exits = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
     watched = watch.end()
     try:
-        if spec.placement.strategy is Strategy.INDEPENDENT:
-            reports = with_watch(read_reports(output, skip_broken=True), watched)
-            return merge_independent(spec, reports, exits, started_at, datetime.now(UTC))
-        # torchrun is one process here; it noted which of its ranks failed first.
-        codes = read_exit_codes(output) or exits.codes
-        reports = with_watch(read_reports(output), watched)
-        return merge(spec, reports, exits._replace(codes=codes), started_at, datetime.now(UTC))
+        # Broken figures of an independent rank are its own. torchrun is one process here; it noted who failed first.
+        is_independent = spec.placement.strategy is Strategy.INDEPENDENT
+        reports = with_watch(read_reports(output, skip_broken=is_independent), watched)
+        ends = exits if is_independent else exits._replace(codes=read_exit_codes(output) or exits.codes)
+        return merge(spec, reports, ends, started_at, datetime.now(UTC))
     except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
         message = f"the ranks' figures break the contract: {explain(error)}"
         return failed_result(

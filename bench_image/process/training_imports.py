@@ -21,7 +21,15 @@ def import_stack(spec: RunSpec) -> None:
     """Imports what the spec needs, and nothing else: PEFT, bitsandbytes and DeepSpeed cost seconds each."""
     with hidden(NOT_NEEDED):
         for module in modules_of(spec):
-            _import(module, spec)
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if module != "deepspeed" or error.name != module:
+                    raise
+                raise ModuleNotFoundError(
+                    f"strategy '{spec.placement.strategy.value}' needs the package deepspeed, which this image lacks: "
+                    "install it, or choose fsdp"
+                ) from error
             if module == "torch" and uses_compile(spec):
                 start_compilers()
 
@@ -63,15 +71,3 @@ def hidden(packages: tuple[str, ...]) -> Iterator[None]:
     finally:
         for name in names:
             sys.modules.pop(name, None)
-
-
-def _import(module: str, spec: RunSpec) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if module != "deepspeed" or error.name != module:
-            raise
-        raise ModuleNotFoundError(
-            f"strategy '{spec.placement.strategy.value}' needs the package deepspeed, which this image lacks: "
-            "install it, or choose fsdp"
-        ) from error

@@ -17,17 +17,16 @@ def with_watch(reports: Sequence[RankReport], watched: Callable[[str | None], Sa
     """The reports with the fields of `gpu_watch`. A rank that ended before it read its GPUs gets a row for its own GPU
     if that reported an Xid: it may be why the rank ended.
     """
-    return tuple(_with_watch(report, watched) for report in reports)
-
-
-def _with_watch(report: RankReport, watched: Callable[[str | None], Said]) -> RankReport:
-    gpus, missing = list(report.gpus), dict(report.missing)
-    if not gpus and watched(report.gpu_uuid).fields["xids"]:
-        unread: dict[str, Any] = dict.fromkeys(fields_of(GpuTelemetry))
-        gpus = [GpuTelemetry(**unread | {"index": 0, "uuid": report.gpu_uuid, "num_samples": 0})]
-        missing["telemetry.gpus.0"] = ENDED_EARLY
-    for position, gpu in enumerate(gpus):
-        said = watched(gpu.uuid)
-        gpus[position] = gpu.model_copy(update=said.fields)
-        missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
-    return report.model_copy(update={"gpus": tuple(gpus), "missing": missing})
+    seen = []
+    for report in reports:
+        gpus, missing = list(report.gpus), dict(report.missing)
+        if not gpus and watched(report.gpu_uuid).fields["xids"]:
+            unread: dict[str, Any] = dict.fromkeys(fields_of(GpuTelemetry))
+            gpus = [GpuTelemetry(**unread | {"index": 0, "uuid": report.gpu_uuid, "num_samples": 0})]
+            missing["telemetry.gpus.0"] = ENDED_EARLY
+        for position, gpu in enumerate(gpus):
+            said = watched(gpu.uuid)
+            gpus[position] = gpu.model_copy(update=said.fields)
+            missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
+        seen.append(report.model_copy(update={"gpus": tuple(gpus), "missing": missing}))
+    return tuple(seen)

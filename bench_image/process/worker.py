@@ -79,10 +79,13 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     # it, again and again, takes a seventh of their time.
     gc.disable()
     import_stack(spec)
+    # The first three are imported again by later functions, at no cost then.
+    import bench_image.training.autotune
+    import bench_image.training.execution
+    import bench_image.training.loop  # noqa: F401
     from bench_image.model.build import build
     from bench_image.parallel.strategies import join_group
 
-    _import_training()
     gc.enable()
 
     journal.enter(Phase.BUILD)
@@ -100,7 +103,9 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
             expected_step_s = _warm_up(work, journal, group, step, sampler)
             error = _measure(work, journal, group, step, sampler, expected_step_s)
         finally:
-            _stop_telemetry(journal, sampler)
+            if sampler:
+                journal.gpus, journal.host, reasons = sampler.stop()
+                journal.add_missing("telemetry", reasons)
         journal.memory = _read_memory(group.device, journal)  # before the profiled steps, which are not measured
         if error is None:
             _profile(journal, group, step)
@@ -110,13 +115,6 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     step.close()
     group.close()
     return error
-
-
-def _import_training() -> None:
-    """Imports here, within the phase IMPORT, what later functions import again at no cost."""
-    import bench_image.training.autotune
-    import bench_image.training.execution
-    import bench_image.training.loop  # noqa: F401
 
 
 def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sampler | None:
@@ -256,12 +254,6 @@ def _profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
         journal.communication = measure_communication(step, group)
     except RuntimeError as error:  # the windows that were measured before count all the same
         journal.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
-
-
-def _stop_telemetry(journal: Journal, sampler: Sampler | None) -> None:
-    if sampler:
-        journal.gpus, journal.host, reasons = sampler.stop()
-        journal.add_missing("telemetry", reasons)
 
 
 def _read_memory(device: torch.device, journal: Journal) -> Memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -126,11 +126,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _number(group: Any, flag: str, default: int | None, text: str, *, low: int = 1, high: int = 1_000_000) -> None:
-    shown = "" if default is None else f" (default: {default})"
-    group.add_argument(flag, type=_whole(low, high), default=default, metavar="N", help=f"{text}{shown}")
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
     def whole(text: str) -> int:
         try:
             number = int(text)
@@ -140,7 +135,8 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {low} to {high}")
         return number
 
-    return whole
+    shown = "" if default is None else f" (default: {default})"
+    group.add_argument(flag, type=whole, default=default, metavar="N", help=f"{text}{shown}")
 
 
 def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible: tuple[int, str | None]) -> Plan:
@@ -154,10 +150,19 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
         num_decoder_layers=flags.num_decoder_layers, num_heads=flags.nhead, max_positions=max(4096, flags.seq_len),
     )  # fmt: skip
     batch = flags.batch_size or (FULL_BATCH_SIZE if flags.full else BATCH_SIZE)
-    num_samples = _num_samples(flags)
+    num_samples = flags.num_samples or NUM_SAMPLES
+    if flags.full:
+        token_bytes = 2 if flags.vocab_size <= 65_536 else 4
+        num_samples = FULL_BYTES // (tokens_per_sample(shape, flags.seq_len) * token_bytes)
     steps = _steps_per_epoch(flags, num_samples, batch, num_ranks)
     warmup_steps = min(max(1, flags.warmup_epochs * steps), MOST_WARMUP_STEPS)
     amp = flags.amp or ("fp16" if device == "cuda" else "off")
+    data: Any = "memory"
+    if flags.disk or flags.data_dir:
+        folder = (flags.data_dir or Path(DISK_FOLDER)).expanduser().absolute()
+        data = DiskData(folder=str(folder), num_samples=num_samples, num_shards=flags.num_shards)
+    elif flags.num_shards:
+        raise FlagError("--num-shards goes with --disk or --data-dir")
     try:
         spec = RunSpec(
             identity=Identity(
@@ -166,8 +171,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
             work=Work(
                 model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset(flags.preset),
                 device=device, micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
-                optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
-                seed=flags.seed,
+                optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=data, seed=flags.seed,
             ),
             placement=Placement(
                 strategy=Strategy.DDP if num_ranks > 1 else Strategy.SINGLE, gpus_per_node=num_ranks
@@ -206,15 +210,6 @@ def _machine(
     return device, num_wanted or num_visible
 
 
-def _num_samples(flags: argparse.Namespace) -> int:
-    """Samples of an epoch: as given, the default, or with --full as many as fill FULL_BYTES."""
-    if not flags.full:
-        return flags.num_samples or NUM_SAMPLES
-    shape = EncoderDecoderShape(family="encoder-decoder")
-    token_bytes = 2 if flags.vocab_size <= 65_536 else 4
-    return FULL_BYTES // (tokens_per_sample(shape, flags.seq_len) * token_bytes)
-
-
 def _steps_per_epoch(flags: argparse.Namespace, num_samples: int, batch: int, num_ranks: int) -> int:
     """Whole steps of an epoch; the remaining samples open the next one. Raises FlagError for too few or too many."""
     steps = num_samples // (batch * num_ranks)
@@ -230,15 +225,6 @@ def _steps_per_epoch(flags: argparse.Namespace, num_samples: int, batch: int, nu
             f"{shown}, and {most:,} are the most with --epochs {flags.epochs}: --batch-size {least} or more"
         )
     return steps
-
-
-def _data(flags: argparse.Namespace, num_samples: int) -> Any:
-    if not (flags.disk or flags.data_dir):
-        if flags.num_shards:
-            raise FlagError("--num-shards goes with --disk or --data-dir")
-        return "memory"
-    folder = (flags.data_dir or Path(DISK_FOLDER)).expanduser().absolute()
-    return DiskData(folder=str(folder), num_samples=num_samples, num_shards=flags.num_shards)
 
 
 def _notes(flags: argparse.Namespace, num_samples: int, steps: int, spec: RunSpec) -> tuple[str, ...]:

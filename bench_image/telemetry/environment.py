@@ -93,7 +93,8 @@ def _read_gpus(
         missing |= dict.fromkeys(("gpus", "driver", "cuda"), str(error))
         return (), None, None
     driver = _optional("driver", nvml.nvmlSystemGetDriverVersion, missing)
-    cuda = _optional("cuda", lambda: _cuda_version(nvml.nvmlSystemGetCudaDriverVersion()), missing)
+    number = _optional("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion()), missing)
+    cuda = None if number is None else f"{number // 1000}.{number % 1000 // 10}"  # NVML writes 13000 for 13.0
     gpus = tuple(_read_gpu(nvml, index, gpu.uuid, missing) for index, gpu in enumerate(torch_gpus))
     return gpus, driver, cuda
 
@@ -127,8 +128,3 @@ def _optional(path: str, call: Callable[[], T], missing: dict[str, str]) -> T | 
         missing[path] = str(error)
         return None
     return value
-
-
-def _cuda_version(number: int) -> str:
-    """'13.0' for 13000, as NVML encodes it."""
-    return f"{number // 1000}.{number % 1000 // 10}"

@@ -116,17 +116,12 @@ def _ecc_errors(nvml: Any, gpu: Any, kind: int) -> int:
 def _num_other_processes(nvml: Any, gpu: Any) -> int:
     """The number of processes on the GPU that do not belong to this run. Raises NvmlError where that is unknown."""
     listed = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-    ours = _own_pids()
+    launcher = psutil.Process(os.getppid() or os.getpid())  # the process that started the ranks
+    ours = {launcher.pid, os.getpid(), *(child.pid for child in launcher.children(recursive=True))}
     if not listed & ours:
         # The run itself uses the GPU. If it is not listed, NVML reports the pids of another namespace.
         raise nvml_api.NvmlError("NVML lists no process of this run: its pids are not those of this container")
     return len(listed - ours)
-
-
-def _own_pids() -> set[int]:
-    """The pids of the process that started the ranks and of its descendants."""
-    launcher = psutil.Process(os.getppid() or os.getpid())
-    return {launcher.pid, os.getpid(), *(child.pid for child in launcher.children(recursive=True))}
 
 
 # Sampled within the windows, because an idle GPU lowers its clocks and its PCIe generation.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from typing import Any, NamedTuple
 
@@ -43,9 +44,8 @@ class HostRecord:
         self._before = _cpu_times_or_none()
 
     def sample(self) -> None:
-        used = _memory_pct_or_none()
-        if used is not None:
-            self._memory_pct.append(used)
+        with contextlib.suppress(OSError, psutil.Error):
+            self._memory_pct.append(float(psutil.virtual_memory().percent))
 
     def close_window(self) -> None:
         now = _cpu_times_or_none()
@@ -79,12 +79,5 @@ class HostRecord:
 def _cpu_times_or_none() -> CpuTimes | None:
     try:
         return cpu_times()
-    except (OSError, psutil.Error):
-        return None
-
-
-def _memory_pct_or_none() -> float | None:
-    try:
-        return float(psutil.virtual_memory().percent)
     except (OSError, psutil.Error):
         return None

@@ -28,7 +28,8 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
     import torch
 
     if device.type != "cuda":
-        return _process_memory(), dict.fromkeys(ONLY_OF_GPUS, "no GPU allocator on the CPU")
+        rss = Memory(kind="process_rss", peak_during_training=_peak_rss_bytes() / 1e9, **dict.fromkeys(ONLY_OF_GPUS))
+        return rss, dict.fromkeys(ONLY_OF_GPUS, "no GPU allocator on the CPU")
     allocated = max(torch.cuda.max_memory_allocated(device), cuda_graph_peak_bytes)
     stats = torch.cuda.memory_stats(device)
     memory = Memory(
@@ -40,14 +41,6 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
         num_ooms=stats.get("num_ooms", 0),
     )
     return memory, {}
-
-
-def _process_memory() -> Memory:
-    return Memory(
-        kind="process_rss",
-        peak_during_training=_peak_rss_bytes() / 1e9,
-        **dict.fromkeys(ONLY_OF_GPUS),
-    )
 
 
 def _peak_rss_bytes() -> int:

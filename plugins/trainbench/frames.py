@@ -129,7 +129,7 @@ def _frame(
     for name in frame.columns.intersection(list(numbers)):
         frame[name] = frame[name].astype(float)
     for name in frame.columns.intersection(list(TIMES)):
-        frame[name] = pd.to_datetime(frame[name], utc=True)
+        frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
     for name in frame.columns:  # a Parquet column has one type; "auto" stands beside numbers
         known = frame[name].dropna()
         if pd.api.types.is_object_dtype(known) and known.map(type).nunique() > 1:

@@ -18,7 +18,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.alerting.alerts import alerts as alert
 from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
-from trainbench.core.verdicts import Finding, GroupVerdict, by_level
+from trainbench.core.verdicts import Finding, by_level
 from trainbench.history.history import History
 from trainbench.judging import machines
 from trainbench.judging.checks.drills import undetected_drill_findings
@@ -29,7 +29,7 @@ from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
-from trainbench.judging.judge import Known
+from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
 from trainbench.judging.past import NO_HISTORY, HistoryReads, records_of
@@ -80,24 +80,17 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """After `confirm`: the verdicts. `explain` and `validate` add findings. `results` and `reruns`: as judged, a
-    result that cannot count being a failed run. `failures`: one finding for each part that raised.
-    """
+    """After `confirm`: the verdicts. `explain` and `validate` add findings, and a failure for each part that raised."""
 
     judged: Judged
-    results: tuple[RunResult, ...]
-    reruns: tuple[RunResult, ...]
-    groups: tuple[GroupVerdict, ...]
+    judgement: Judgement
+    findings: tuple[Finding, ...]
     failures: tuple[Finding, ...]
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def measured(self) -> Measured:
-        return self.judged.measured
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
-        return (*self.results, *self.reruns)
+        """As judged: a result that cannot count is a failed run."""
+        return (*self.judgement.results, *self.judgement.reruns)
 
 
 Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the finding on its failure, and the part
@@ -105,41 +98,34 @@ Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the 
 
 def judge(measured: Measured) -> Judged:
     """Choose the nodes that run again, from the planned rounds: the suspects, and well nodes as controls."""
-    first = judge_nodes(measured.plan, measured.results, (), _known(measured))
+    first = _judgement(measured, ())
     return Judged(measured=measured, rerun_specs=confirm_specs(measured.plan, first.suspects, first.controls))
 
 
 def confirm(judged: Judged) -> Night:
     """The verdicts, by the planned rounds and the re-runs together."""
-    measured = judged.measured
-    settled = judge_nodes(measured.plan, measured.results, judged.reruns, _known(measured))
-    return Night(
-        judged=judged,
-        results=settled.results,
-        reruns=settled.reruns,
-        groups=settled.groups,
-        failures=settled.failures,
-        findings=settled.findings,
-    )
+    settled = _judgement(judged.measured, judged.reruns)
+    return Night(judged=judged, judgement=settled, findings=settled.findings, failures=settled.failures)
 
 
-def _known(measured: Measured) -> Known:
-    """All reads of the history for the verdicts. Their errors are not isolated: without history no node is judged."""
+def _judgement(measured: Measured, reruns: Sequence[RunResult]) -> Judgement:
+    """With all reads of the history for the verdicts. Their errors are not isolated: without it no node is judged."""
     fingerprints = {run.effective_spec.fingerprint for run in measured.results}
-    plan, history = measured.plan, measured.history
-    return Known(
-        at=measured.started_at,
-        earlier=history.node_records(fingerprints, plan.campaign_id, measured.started_at) if plan.judges_nodes else (),
+    plan, history, at = measured.plan, measured.history, measured.started_at
+    known = Known(
+        at=at,
+        earlier=history.node_records(fingerprints, plan.campaign_id, at) if plan.judges_nodes else (),
         baselines=history.baselines(),
         levels=measured.levels.known,
         broken={node: f.summary for f in broken_gpu_findings(measured.results) for node in f.nodes},
     )
+    return judge_nodes(plan, measured.results, reruns, known)
 
 
 def explain(night: Night) -> Night:
     """Add findings on the nodes: missing ones, changes, causes of slowness, doubtful comparisons."""
-    groups, runs, parts = night.groups, night.runs, FaultIsolation()
-    measured, plan = night.measured, night.measured.plan
+    groups, runs, parts = night.judgement.groups, night.runs, FaultIsolation()
+    measured, plan = night.judged.measured, night.judged.measured.plan
     began, at, known = measured.started_at, measured.finished_at, plan.known
     now = parts.attempt("dating", plan.campaign_id, partial(records_of, runs, began)) or ()
     earlier = measured.history.node_records({record.fingerprint for record in now}, plan.campaign_id, began)
@@ -169,7 +155,7 @@ def explain(night: Night) -> Night:
 
 def validate(night: Night) -> Night:
     """Add findings on impossible figures and on runs that must not be compared."""
-    parts, runs, params = FaultIsolation(), night.runs, night.measured.plan.params
+    parts, runs, params = FaultIsolation(), night.runs, night.judged.measured.plan.params
     doubts = lambda run: doubts_of_run(run, params.min_gpu_use_pct)  # noqa: E731
     sources: Sequence[Source] = (
         ("checking figures", lambda: parts.each("checking figures", runs, doubts)),
@@ -180,7 +166,8 @@ def validate(night: Night) -> Night:
 
 def price(night: Night) -> Campaign:
     """Make the campaign: each run with its cost, and the findings, errors first."""
-    measured, plan, parts = night.measured, night.measured.plan, FaultIsolation()
+    measured, parts = night.judged.measured, FaultIsolation()
+    plan = measured.plan
     priced = price_runs(night.runs, plan.params.usd_per_gpu_hour, parts)
     stale = lambda: (*priced.problems, *price_tables.stale_price_findings(priced.used, measured.finished_at.date()))  # noqa: E731
     night = _with_findings(night, [("reading prices", stale)], parts)
@@ -193,7 +180,7 @@ def price(night: Night) -> Campaign:
         params=plan.params.model_dump(mode="json"),
         skipped=plan.skipped,
         results=priced.results,
-        groups=night.groups,
+        groups=night.judgement.groups,
         findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
         costs=priced.costs,
         campaign_kind=plan.campaign_kind,
@@ -223,7 +210,7 @@ def record(campaign: Campaign, history: History) -> None:
 
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:
     """Add the sources' findings; a source that raises loses only its own."""
-    name = night.measured.plan.campaign_id
+    name = night.judged.measured.plan.campaign_id
     findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
     failures = (*night.failures, *parts.failures)
     return replace(night, findings=(*night.findings, *findings), failures=failures)

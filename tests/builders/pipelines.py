@@ -57,6 +57,7 @@ def judged(
     suite: str = "nightly",
     started_at: datetime = STARTED_AT,
     finished_at: datetime = STARTED_AT + timedelta(minutes=9),
+    **more: Any,
 ) -> pipeline.Judged:
     measured = pipeline.Measured(
         plan=plan,
@@ -65,6 +66,7 @@ def judged(
         started_at=started_at,
         finished_at=finished_at,
         history=history,
+        **more,
     )
     return pipeline.judge(measured)
 
@@ -78,7 +80,8 @@ def assessed(
     suite: str = "nightly",
     started_at: datetime = STARTED_AT,
     finished_at: datetime = STARTED_AT + timedelta(minutes=9),
+    **more: Any,
 ) -> Campaign:
     """The campaign of a plan whose runs and re-runs are measured."""
-    first = judged(plan, results, history, suite=suite, started_at=started_at, finished_at=finished_at)
+    first = judged(plan, results, history, suite=suite, started_at=started_at, finished_at=finished_at, **more)
     return pipeline.assess(first.with_reruns(reruns, finished_at))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.missing_reasons import unexplained_nulls
@@ -402,7 +403,7 @@ def _performance(
     return Performance(
         clock=clock,
         samples_per_second=samples_per_s,
-        tokens_per_second=samples_per_s * spec.work.seq_length,
+        tokens_per_second=samples_per_s * tokens_per_sample(spec.work.shape, spec.work.seq_length),
         measured_steps=num_steps,
         measured_wall_s=sum(window.wall_s for window in measured),
         step_time=StepTime(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
-from unittest.mock import Mock
 
-from kubernetes.client import ApiClient, ApiException  # type: ignore[import-untyped]
+from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+
+from trainbench.cluster.kubernetes_api import Refused, Unreachable
 
 ROOM = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 READY = {"type": "Ready", "status": "True"}
@@ -35,11 +36,13 @@ class Clock:
 
 
 class FakeApi:
-    """`away`: no request is answered. `logs`: of each pod, or the error that its node answers."""
+    """What the operator asks of `Cluster`. `away`: no request is answered. `logs`: of each pod, or the error that its
+    node answers.
+    """
 
     def __init__(self) -> None:
-        self.pods: dict[str, dict[str, Any]] = {}
-        self.nodes: list[dict[str, Any]] = []
+        self.there: dict[str, dict[str, Any]] = {}
+        self.known_nodes: list[dict[str, Any]] = []
         self.logs: dict[str, Any] = {}
         self.created: list[str] = []
         self.deleted: list[str] = []
@@ -47,14 +50,14 @@ class FakeApi:
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def add_node(self, name: str, **spec: Any) -> dict[str, Any]:
-        self.nodes.append(
+        self.known_nodes.append(
             {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [READY], "allocatable": ROOM}}
         )
-        return self.nodes[-1]
+        return self.known_nodes[-1]
 
     def become(self, name: str, *conditions: Any, **status: Any) -> None:
         """Give a pod this status, and a new version."""
-        pod = self.pods[name]
+        pod = self.there[name]
         pod["status"] = {"conditions": list(conditions), **status}
         pod["metadata"]["resourceVersion"] += "1"
 
@@ -64,51 +67,48 @@ class FakeApi:
     def end(self, name: str, exit_code: int = 0) -> None:
         self._base(name, "Failed" if exit_code else "Succeeded", {"terminated": {"exitCode": exit_code}})
 
-    def create_namespaced_pod(self, _: str, request: Any, **__: Any) -> None:
+    def create_pod(self, request: Any) -> None:
         self._answer()
         pod = ApiClient().sanitize_for_serialization(request)
         name = pod["metadata"]["name"]
-        if name in self.pods:
+        if name in self.there:
             raise refusal(409, "Conflict", f'pods "{name}" already exists')
         pod["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": "2026-11-25T02:00:00Z"}
         pod["status"] = {"phase": "Pending"}
-        self.pods[name] = pod
+        self.there[name] = pod
         self.created.append(name)
 
-    def list_namespaced_pod(self, *_: Any, label_selector: str, **__: Any) -> Any:
+    def pods(self, labels: Mapping[str, str]) -> tuple[Any, ...]:
         self._answer()
-        wanted = dict(each.split("=") for each in label_selector.split(","))
-        items = [pod for pod in self.pods.values() if wanted.items() <= pod["metadata"]["labels"].items()]
-        return Mock(data=json.dumps({"metadata": {}, "items": items}))
+        found = [pod for pod in self.there.values() if labels.items() <= pod["metadata"]["labels"].items()]
+        return tuple(deepcopy(found))
 
-    def read_namespaced_pod(self, name: str, *_: Any, **__: Any) -> Any:
+    def pod(self, name: str) -> Any:
         self._answer()
-        return Mock(data=json.dumps(self._pod(name)))
+        return deepcopy(self._pod(name))
 
-    def list_node(self, *, label_selector: str, **_: Any) -> Any:
+    def nodes(self, labels: Mapping[str, str]) -> tuple[Any, ...]:
         self._answer()
-        name = label_selector.split("=")[1]
-        return Mock(data=json.dumps({"items": [node for node in self.nodes if node["metadata"]["name"] == name]}))
+        return tuple(node for node in self.known_nodes if node["metadata"]["name"] in labels.values())
 
-    def list_namespaced_event(self, *_: Any, **__: Any) -> Any:
+    def events(self, _: str) -> tuple[Any, ...]:
         self._answer()
-        return Mock(items=[])
+        return ()
 
-    def read_namespaced_pod_log(self, name: str, *_: Any, **__: Any) -> Any:
+    def log_chunks(self, name: str, _: str) -> Iterator[bytes]:
         self._answer()
         self._pod(name)
         log = self.logs.get(name, [])
         if isinstance(log, Exception):
             raise log
-        return Mock(stream=lambda _: iter(["\n".join(log).encode()]))
+        yield "\n".join(log).encode()
 
-    def delete_namespaced_pod(self, name: str, *_: Any, body: Any, **__: Any) -> None:
+    def delete_pod(self, name: str, uid: str | None = None, version: str | None = None, **options: Any) -> None:
         self._answer()
         self.on_delete(name)
-        version = body.preconditions.resource_version if body.preconditions else None
         if version not in (None, self._pod(name)["metadata"]["resourceVersion"]):
             raise refusal(409, "Conflict", "the ResourceVersion in the precondition does not match")
-        del self.pods[name]
+        del self.there[name]
         self.deleted.append(name)
 
     def _base(self, name: str, phase: str, state: dict[str, Any]) -> None:
@@ -117,15 +117,13 @@ class FakeApi:
 
     def _answer(self) -> None:
         if self.away:
-            raise ApiException(status=503, reason="Service Unavailable")
+            raise Unreachable("no Kubernetes API: connection refused")
 
     def _pod(self, name: str) -> dict[str, Any]:
-        if name not in self.pods:
+        if name not in self.there:
             raise refusal(404, "Not Found", f'pods "{name}" not found')
-        return self.pods[name]
+        return self.there[name]
 
 
-def refusal(status: int, reason: str, message: str) -> Any:
-    error = ApiException(status=status, reason=reason)
-    error.body = json.dumps({"kind": "Status", "message": message})
-    return error
+def refusal(status: int, reason: str, message: str) -> Refused:
+    return Refused("request", status, reason, message)

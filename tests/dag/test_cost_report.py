@@ -11,8 +11,6 @@ import pytest
 
 from tests.builders import campaigns
 from trainbench.history.history import open_history
-from trainbench.orchestration.cost_dag import MONTHLY, _schedule
-from trainbench.settings.environment import read_settings
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
 
@@ -37,20 +35,6 @@ def test_its_shape(dagbag: Any) -> None:
     assert list(dag.params)[:3] == ["month", "months", "usd_per_gpu_hour"]
     # it must not start itself: what it emits is not what it waits for
     assert [asset.name for asset in task.outlets] == ["trainbench_costs"]
-
-
-def test_on_a_cluster_it_waits_for_results_and_the_first_of_the_month() -> None:
-    schedule = _schedule(read_settings(KUBERNETES), "cost_report")
-
-    assert schedule.timetable.expression == MONTHLY
-    assert [asset.name for asset in schedule.asset_condition.objects] == ["trainbench_results"]
-
-
-@pytest.mark.parametrize(
-    "environ", [{"TRAINBENCH_LAUNCHER": "local"}, KUBERNETES | {"TRAINBENCH_SCHEDULE_COST_REPORT": "none"}]
-)
-def test_else_it_is_started_by_hand(environ: dict[str, str]) -> None:
-    assert _schedule(read_settings(environ), "cost_report") is None
 
 
 def test_it_writes_the_report_of_what_the_history_holds(dagbag: Any, store: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,18 +59,22 @@ def test_what_a_template_adds_reaches_the_api_server_too(example: Path, airflow_
         assert ours["metadata"][kind].items() <= sent["metadata"][kind].items()
 
 
-def test_a_try_of_a_pod_s_task_is_bounded_by_queue_start_deadline_outages_and_the_night_s_own_pods(
-    airflow_db: None,
-) -> None:
-    """600 s for a place, 60 s to start, 1,920 s of the pod, 180 s to give up; two outages of 1,800 s; 6 hours."""
-    from trainbench.orchestration.run_operator import ManifestOperator
+@pytest.mark.parametrize(("hours_ago", "left"), [(1, timedelta(hours=6, minutes=45)), (9, timedelta(minutes=1))])
+def test_a_try_of_a_pod_s_task_ends_before_its_dag_run(airflow_db: None, hours_ago: int, left: timedelta) -> None:
+    """8 h, less what has passed and 15 min for the report: it was 8 h 50 min whenever it began."""
+    from trainbench.orchestration.pod_tasks import ManifestOperator
 
-    times = {"schedule_timeout_seconds": 600, "startup_timeout_seconds": 60}
     pod = manifest(make_spec(timeout_s=1800), PodSettings())
-    operator = ManifestOperator(task_id="rank", pod_template_dict=pod, options=times)
-    operator.pre_execute({})  # type: ignore[typeddict-item]
+    operator = ManifestOperator(task_id="rank", pod_template_dict=pod, options={"kubernetes_conn_id": None})
+    began = datetime.now(UTC) - timedelta(hours=hours_ago)
+    context: Any = {
+        "dag": SimpleNamespace(dagrun_timeout=timedelta(hours=8)),
+        "dag_run": SimpleNamespace(start_date=began, run_after=None),
+    }
+    operator.pre_execute(context)
 
-    assert operator.execution_timeout == timedelta(seconds=2760 + 3600 + 21_600)
+    assert operator.execution_timeout is not None
+    assert left - timedelta(minutes=1) < operator.execution_timeout <= left
 
 
 def test_the_dag_has_the_same_tasks_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -58,11 +59,17 @@ class Pods:
             schedule_timeout_seconds=3600,
             startup_timeout_seconds=600,
         )
-        made.__dict__["hook"] = SimpleNamespace(core_v1_client=self.api, is_in_cluster=False)
+        made.__dict__["hook"] = SimpleNamespace(is_in_cluster=False)
         return made
 
     def run(self, task: Any = None, event: Any = None) -> Any:
         self.operator().to_its_end(task or self.task(), event)
+
+    def deferred(self, operator: Any) -> Any:
+        """The operator, when its steps have run as in the triggerer."""
+        for pause_s in operator.steps(self.task(), concludes=False):
+            self.clock.sleep(pause_s)
+        return operator
 
     @property
     def name(self) -> str:
@@ -95,12 +102,13 @@ class Pods:
 
 @pytest.fixture
 def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
-    from trainbench.orchestration import kubernetes_operator, pod_reads
+    from trainbench.orchestration import kubernetes_operator, pod_requests
 
-    clock = Clock()
-    monkeypatch.setattr(kubernetes_operator, "time", clock)
-    monkeypatch.setattr(pod_reads, "time", clock)
-    return Pods(store, clock)
+    made = Pods(store, Clock())
+    monkeypatch.setattr(kubernetes_operator, "time", made.clock)
+    monkeypatch.setattr(pod_requests, "time", made.clock)
+    monkeypatch.setattr(pod_requests, "cluster_of", lambda *_: made.api)
+    return made
 
 
 def test_a_result_is_stored_and_handed_over_before_its_pod_goes(pods: Pods) -> None:
@@ -121,18 +129,17 @@ def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> Non
     pods.clock.at(20, lambda: pods.ends(log=["step 1"]))
     with pytest.raises(AirflowFailException, match="exit code 0 and left no result"):
         pods.run()
-    assert (pods.end["kind"], pods.end["pod"], pods.api.pods) == ("no_result", pods.name, {})
+    assert (pods.end["kind"], pods.end["pod"], pods.api.there) == ("no_result", pods.name, {})
 
 
 @pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], "half", 404])
 def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, served: Any) -> None:
     """The program ended with 0, so it had printed its result."""
-    from kubernetes.client import ApiException
 
     def ends() -> None:
         half = [line for line in pods.lines() if not line.startswith("trainbench-result")]
         half.append("trainbench-result 1/2 00000000 AAAA")
-        pods.ends(ApiException(status=404) if served == 404 else half if served == "half" else served)
+        pods.ends(refusal(404, "Not Found", "no such pod") if served == 404 else half if served == "half" else served)
 
     pods.clock.at(20, ends)
     pods.clock.at(50, lambda: pods.api.logs.update({pods.name: pods.lines()}))
@@ -150,7 +157,7 @@ def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(po
     with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory"):
         pods.run()
     assert pods.pushed.keys() == {"return_value"}
-    assert pods.api.pods == {}
+    assert pods.api.there == {}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,7 @@ def test_an_api_server_that_is_away_for_half_an_hour_costs_no_result(
     pods.run()
 
     assert pods.pushed.keys() == {"return_value"}
-    after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
+    after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.there)
 
 
 def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_pod(pods: Pods) -> None:
@@ -223,7 +230,7 @@ def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_p
 
     pods.clock.at(10, lambda: setattr(pods.api, "away", True))
     pods.clock.at(60, lambda: pods.ends())
-    with pytest.raises(AirflowException, match="Service Unavailable") as ended:
+    with pytest.raises(AirflowException, match="connection refused") as ended:
         pods.run()
     assert not isinstance(ended.value, AirflowFailException)
     assert pods.end["kind"] == "api"
@@ -232,22 +239,22 @@ def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_p
     pods.api.away = False
     pods.run(pods.task(try_number=2))
     assert "return_value" in pods.pushed
-    assert (len(pods.api.created), pods.api.pods) == (1, {})
+    assert (len(pods.api.created), pods.api.there) == (1, {})
 
 
 def test_a_pod_whose_creation_got_no_answer_is_found_by_its_name(pods: Pods) -> None:
-    create = pods.api.create_namespaced_pod
+    create = pods.api.create_pod
 
     def lose_the_answer(*arguments: Any, **options: Any) -> None:
-        pods.api.create_namespaced_pod = create  # type: ignore[method-assign]
+        pods.api.create_pod = create  # type: ignore[method-assign]
         create(*arguments, **options)
         raise refusal(503, "Service Unavailable", "the connection broke")
 
-    pods.api.create_namespaced_pod = lose_the_answer  # type: ignore[method-assign]
+    pods.api.create_pod = lose_the_answer  # type: ignore[method-assign]
     pods.clock.at(20, lambda: pods.ends())
     pods.run()
 
-    assert (len(pods.api.created), pods.api.pods) == (1, {})
+    assert (len(pods.api.created), pods.api.there) == (1, {})
     assert pods.pushed.keys() == {"return_value"}
 
 
@@ -266,7 +273,7 @@ def test_a_pod_that_was_placed_at_the_last_moment_of_its_queue_time_runs_to_its_
     assert pods.clock.now > 3600
     assert pods.pushed.keys() == {"return_value"}
     assert pods.api.deleted == [pods.name]
-    after_fault("placed-late", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods)
+    after_fault("placed-late", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.there)
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["of this night", "of somebody else"])
@@ -277,7 +284,7 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
     other = manifest(make_spec(node="gpu-7", gpus_per_node=1, round=2), PodSettings())
     if not is_own:
         other["metadata"]["labels"]["trainbench.io/campaign"] = "another"
-    pods.api.pods["other"] = {
+    pods.api.there["other"] = {
         "metadata": {**other["metadata"], "name": "other", "resourceVersion": "1"},
         "spec": other["spec"],
     }
@@ -288,13 +295,13 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
     if is_own:
         pods.run()
         assert pods.pushed.keys() == {"return_value"}
-        after_fault("behind-own-pods", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.pods.keys() - {"other"})
+        after_fault("behind-own-pods", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.there.keys() - {"other"})
     else:
         with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
             pods.run()
         assert pods.end["kind"] == "busy"
         assert 3600 <= pods.clock.now < 3700
-        assert list(pods.api.pods) == ["other"]
+        assert list(pods.api.there) == ["other"]
 
 
 @pytest.mark.parametrize(("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True)])
@@ -304,7 +311,7 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
 
     def take_away() -> None:
         if what == "removed":
-            pods.api.nodes.clear()
+            pods.api.known_nodes.clear()
         else:
             pods.node["spec"]["unschedulable"] = True
 
@@ -320,14 +327,14 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
     assert pods.end["kind"] == "withdrawn"
     assert pods.clock.now < 361
     assert len(pods.api.created) == is_made
-    after_fault("node-taken-away", pods=pods.api.pods, cause=pods.end["message"])
+    after_fault("node-taken-away", pods=pods.api.there, cause=pods.end["message"])
 
 
 def test_a_node_that_is_not_there_fails_the_task_before_a_pod_is_made(pods: Pods) -> None:
     """A misspelt name is no node that was taken out of service: nobody would hear of it."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    pods.api.nodes.clear()
+    pods.api.known_nodes.clear()
     with pytest.raises(AirflowFailException, match="hostname=gpu-7: is the name misspelt, or was it removed"):
         pods.run()
     assert (pods.end["kind"], pods.api.created) == ("unschedulable", [])
@@ -343,7 +350,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_task_after_a_minute(
     pods.clock.at(10, lambda: pods.api.become(pods.name, placed, phase="Pending", containerStatuses=stuck))
     with pytest.raises(AirflowFailException, match="'no/such:1' of container 'base' cannot be pulled"):
         pods.run()
-    assert (pods.end["kind"], pods.api.pods) == ("no_image", {})
+    assert (pods.end["kind"], pods.api.there) == ("no_image", {})
     assert 60 < pods.clock.now < 100
 
 
@@ -383,7 +390,7 @@ def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> Non
 
     assert pods.end["kind"] == "api"
     assert pods.clock.now < 1900
-    assert list(pods.api.pods) == [pods.name]
+    assert list(pods.api.there) == [pods.name]
 
 
 def test_a_rank_whose_pod_is_gone_is_not_made_anew_alone(pods: Pods) -> None:
@@ -411,14 +418,14 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
 
     with pytest.raises(AirflowFailException, match="has it expired"):
         pods.run(pods.task(try_number=3))
-    assert (pods.end["kind"], list(pods.api.pods)) == ("unauthorized", [pods.name])
+    assert (pods.end["kind"], list(pods.api.there)) == ("unauthorized", [pods.name])
 
 
 def test_a_quota_is_named_by_what_the_api_server_says_not_by_the_http_reason(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     message = 'pods "tb-1" is forbidden: exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20'
-    pods.api.create_namespaced_pod = Mock(side_effect=refusal(403, "Forbidden", message))  # type: ignore[method-assign]
+    pods.api.create_pod = Mock(side_effect=refusal(403, "Forbidden", message))  # type: ignore[method-assign]
     with pytest.raises(AirflowFailException, match="exceeded quota: fence, requested: pods=1, used: pods=20"):
         pods.run()
     assert (pods.end["kind"], pods.end["pod"]) == ("quota", None)
@@ -429,15 +436,15 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: 
 
     def lose_power() -> None:
         pods.api.run(pods.name)
-        pods.api.pods[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
+        pods.api.there[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
         pods.node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped."}]
 
     graces: list[int] = []
 
-    def keep(name: str, *_: Any, body: Any, **__: Any) -> None:
-        graces.append(body.grace_period_seconds)
+    def keep(name: str, **options: Any) -> None:
+        graces.append(options["gracePeriodSeconds"])
 
-    pods.api.delete_namespaced_pod = keep  # type: ignore[method-assign]
+    pods.api.delete_pod = keep  # type: ignore[method-assign]
     pods.clock.at(20, lose_power)
     with pytest.raises(AirflowFailException, match="could not be removed and its program may still run there"):
         pods.run()
@@ -460,56 +467,92 @@ def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result(pods: Pod
 def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    trigger = pods.operator()
     pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
-    for pause_s in trigger.steps(pods.task(), concludes=False):
-        pods.clock.sleep(pause_s)
+    trigger = pods.deferred(pods.operator())
     waited_s = pods.clock.now
-    assert not trigger.has_succeeded
+    assert not trigger.good_result
     assert pods.api.deleted == []
 
     with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
-        pods.run(event=trigger.progress)
+        pods.run(event=trigger.progress.event)
     assert pods.clock.now < waited_s + 60
-    assert (len(pods.api.created), pods.api.pods) == (1, {})
+    assert (len(pods.api.created), pods.api.there) == (1, {})
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["pod there", "pod gone"])
+def test_what_a_trigger_read_is_not_read_again(pods: Pods, is_gone: bool) -> None:
+    """A failure before the program knew its pod has no pod's name: only the event says that it is this pod's."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    failed = make_failed("gpu-7", gpus_per_node=1)
+    pods.clock.at(20, lambda: pods.ends([*result_lines(failed.model_dump_json())], exit_code=3))
+    event = json.loads(json.dumps(pods.deferred(pods.operator()).progress.event))
+    pods.api.logs[pods.name] = NO_ROUTE
+    if is_gone:
+        pods.api.there.clear()
+    with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory") as ended:
+        pods.run(event=event)
+
+    assert pods.pushed.keys() == {"return_value"}
+    assert pods.clock.now < 60
+    stored = pods.stored_nodes()
+    after_fault("read-before-its-node-went", results=(["gpu-7"], stored), pods=pods.api.there, cause=str(ended.value))
+
+
+@pytest.mark.parametrize("back_at", [1700, None], ids=["comes back", "stays away"])
+def test_trigger_and_worker_wait_for_an_api_server_for_half_an_hour_together(pods: Pods, back_at: float | None) -> None:
+    from airflow.sdk.exceptions import AirflowException
+
+    from trainbench.cluster.kubernetes_api import Unreachable
+
+    trigger = pods.operator()
+    pods.clock.at(10, lambda: setattr(pods.api, "away", True))
+    with pytest.raises(Unreachable):
+        pods.deferred(trigger)
+    resumed_at = pods.clock.now
+    pods.api.away = back_at is None
+    pods.clock.at(resumed_at + 60, lambda: pods.ends())
+    if back_at is None:
+        with pytest.raises(AirflowException, match="connection refused"):
+            pods.run(event=trigger.progress.event)
+        assert pods.clock.now == resumed_at < 1900
+    else:
+        pods.run(event=trigger.progress.event)
+        assert "return_value" in pods.pushed
 
 
 def test_a_triggerer_that_was_ended_after_it_stored_the_result_makes_no_second_pod(pods: Pods) -> None:
-    first = pods.operator()
     pods.clock.at(20, lambda: pods.ends())
-    for pause_s in first.steps(pods.task(), concludes=False):
-        pods.clock.sleep(pause_s)
-    first.remove()
+    pods.deferred(pods.operator()).remove()
     again = pods.operator()
 
     assert list(again.steps(pods.task(), concludes=False)) == []
-    assert again.has_succeeded
+    assert again.good_result
     assert len(pods.api.created) == 1
 
 
 def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:
-    """Of two pods one cannot be read yet: it stays, and release is tried again; a third is gone meanwhile."""
-    from kubernetes.client import ApiException
-
-    from trainbench.orchestration.kept_results import collect as collect_of
-    from trainbench.orchestration.pod_deletion import delete_pods
+    """Of two pods one cannot be read yet: it stays, and release is tried again, unless its node is dead."""
+    from trainbench.cluster.kubernetes_api import ClusterError
+    from trainbench.orchestration.pod_requests import release
 
     operator = pods.operator()
     next(operator.steps(pods.task()))
     name = pods.name
-    pods.api.pods["unread"] = {**pods.api.pods[name], "metadata": {**pods.api.pods[name]["metadata"], "name": "unread"}}
+    there = pods.api.there
+    there["unread"] = {**there[name], "metadata": {**there[name]["metadata"], "name": "unread"}}
     pods.ends()
     pods.api.end("unread")
     pods.api.logs["unread"] = NO_ROUTE
-    labels = pods.api.pods[name]["metadata"]["labels"]
-
-    def keep(pod: Mapping[str, Any]) -> None:
-        collect_of(pods.api, pods.store, pod, pod["metadata"]["name"], "trainbench", Mock())
-
-    with pytest.raises(ApiException, match=r"could not be deleted: unread \(dial tcp .* no route to host\)"):
-        delete_pods(pods.api, "trainbench", {"task_id": labels["task_id"]}, before=keep)
-
+    labels = {"task_id": there[name]["metadata"]["labels"]["task_id"]}
+    with pytest.raises(ClusterError, match=r"could not be deleted: unread \(.*no route to host"):
+        release(pods.api, pods.store, labels, print)  # type: ignore[arg-type]
     assert (pods.api.deleted, len(pods.stored())) == ([name], 1)
+
+    pods.node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped."}]
+    assert release(pods.api, pods.store, labels, print) == ()  # type: ignore[arg-type]  # its node is dead, not away
+    after_fault("dead-node-at-release", pods=there.keys() - {"unread"})
+    assert list(there) == ["unread"]
 
 
 def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
@@ -529,9 +572,9 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
     operator = pods.operator()
     trigger = run_trigger.RunTrigger(dict(operator.manifest), {"kubernetes_conn_id": None}, None)
     trigger.task_instance = pods.task()["ti"]
-    monkeypatch.setattr(run_trigger, "_hook", lambda _: operator.hook)
+    monkeypatch.setattr(run_trigger, "_hook", lambda *_: operator.hook)
     monkeypatch.setattr(trigger, "_new_operator", lambda: operator)
-    pods.api.create_namespaced_pod = Mock(side_effect=refusal(403, "Forbidden", "no"))  # type: ignore[method-assign]
+    pods.api.create_pod = Mock(side_effect=refusal(403, "Forbidden", "no"))  # type: ignore[method-assign]
 
     async def first() -> Any:
         return await anext(trigger.run())
@@ -543,7 +586,7 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
 
 def test_a_result_behind_a_line_without_an_end_is_found() -> None:
     """A progress bar has no newline; its 16 KiB and the first part of the result are one line then."""
-    from trainbench.orchestration.pod_reads import _lines
+    from trainbench.orchestration.pod_requests import _lines
 
     (line, _) = _lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
     assert line.endswith("trainbench-result 1/1 00000000 AAAA")

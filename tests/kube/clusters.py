@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tests.standin import Handle, Object, StandinCluster, python_image, roles, s
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes" / "base"
 SHELL = E2E.image  # has sh
+LINES = Path(tempfile.mkdtemp(prefix="trainbench-lines-"))  # files that pods of the image LARGE read
+LINES.chmod(0o755)
+LARGE = "test/lines:1"
 SLOW = SHELL if IS_REAL else "test/slow:1"  # the same, but it takes its time to be pulled
 
 
@@ -29,6 +33,7 @@ IMAGES = {
     BENCH_IMAGE: bench_image(),
     SHELL: shell_image(),
     SLOW: {**shell_image(), "pull_s": 1.5},
+    LARGE: {**shell_image(), "paths": [str(LINES)]},
     "test/python:1": python_image(Path(sys.executable)),
 }
 

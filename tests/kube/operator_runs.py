@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException
 
+from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import SPEC_ENV
+from bench_image.contract.result import RunResult
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
-from tests.builders import make_cpu_result
-from tests.kube.clusters import SHELL
+from tests.builders import make_cpu_result, make_result
+from tests.kube.clusters import LINES, SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import on_nodes, pod
 from trainbench.orchestration import kubernetes_operator
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
+from trainbench.pods.manifests import CAMPAIGN
 
 kubernetes_operator.REREAD_S = 3.0  # of the programs that end with 0 and print no whole result
 BUNDLE = "dags-folder"
 RESULT = "whole"  # an `Outcome.result`
-LINES = "LINES_OF_THE_RESULT"
-WRITE = f"printf '%s\\n' {LINES}"
+WRITE = "print-the-result"
 FAST = {
     "poll_interval": 0.5,
     "startup_check_interval_seconds": 1,
@@ -60,6 +63,7 @@ class Case:
     operator: type[KubernetesPodOperator] = BenchPodOperator
     options: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    result: RunResult = field(default_factory=make_cpu_result)
 
 
 class Outcome(NamedTuple):
@@ -148,27 +152,51 @@ def _task(cluster: Any, case: Case) -> None:
         target = {"pod": f"^{name}-"} if "action" in fault else {}
         cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
     manifest = pod(
-        name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
+        name,
+        case.script,
+        case.gpus,
+        labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: name, **case.labels},
+        **case.spec,
     )
     manifest["metadata"]["namespace"] = cluster.namespace
     if not cluster.simulated:
         manifest["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
     base = manifest["spec"]["containers"][0]
     base["image"] = case.image
-    give_a_run(base, case.name)
+    give_a_run(base, case.name, case.result)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
     operator = type("DeferredCase", (Deferred, case.operator), {}) if case.deferrable else case.operator
     operator(task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, **options)
 
 
-def give_a_run(base: dict[str, Any], name: str) -> RunSpec:
+def give_a_run(base: dict[str, Any], name: str, result: RunResult | None = None) -> RunSpec:
     """Let the container be that of a run of this name; its script prints the run's result where it has `WRITE`."""
-    result = make_cpu_result()
+    result = result or make_cpu_result()
     spec = result.spec.changed(identity={"run_id": f"run-{name}"})
-    lines = result_lines(result.model_copy(update={"spec": spec}).model_dump_json())
-    base["command"][-1] = base["command"][-1].replace(LINES, " ".join(f"'{line}'" for line in lines))
+    lines = tuple(result_lines(result.model_copy(update={"spec": spec}).model_dump_json()))
+    write = "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines)
+    if len(lines) > 1:  # more than a command line holds
+        (LINES / name).write_text("\n".join(lines) + "\n")
+        write = f"cat {LINES / name}"
+    base["command"][-1] = base["command"][-1].replace(WRITE, write)
     base["env"] = [{"name": SPEC_ENV, "value": spec.model_dump_json()}, *base.get("env", ())]
     return spec
+
+
+def large_result(nodes: int) -> RunResult:
+    """Of a job on so many nodes with 8 GPUs, no two alike: its text compresses as little as a real one's."""
+    numbers = Random(1)
+    one = make_result(strategy=Strategy.DDP, nodes=nodes, gpus_per_node=8, micro_batch_size=1)
+    assert one.context is not None
+    ranks = tuple(
+        replace(
+            one.ranks[rank % 8], rank=rank, gpu_uuid=f"GPU-{numbers.getrandbits(128):032x}", mean_loss=numbers.random()
+        )
+        for rank in range(8 * nodes)
+    )
+    gpus = {name: section.gpus * nodes for name, section in (("context", one.context), ("telemetry", one.telemetry))}
+    sections = {name: getattr(one, name).model_copy(update={"gpus": of_all}) for name, of_all in gpus.items()}
+    return one.model_copy(update=sections | {"ranks": ranks})
 
 
 def _named(value: Any, name: str) -> Any:

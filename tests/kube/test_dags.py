@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench_image.contract.result import RunError, Status
+from bench_image.contract.result import Status
 from tests.builders import make_spec
 from tests.kube.after_fault import after_fault, after_night
 from tests.kube.clusters import ROOT
@@ -154,8 +154,9 @@ def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: 
     run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
     campaign = runs.campaign("strategy_scaling", run_id)
-    error = error_of_the_gang(campaign)
+    (error,) = (result.error for result in campaign.results)
 
+    assert error is not None
     assert error.kind == "unschedulable"
     assert error.message.startswith("no-such-node: ")
     assert state == "failed"
@@ -163,32 +164,28 @@ def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: 
     after_gang("rank-without-place", cluster, campaign, state)
 
 
-def endless_gang(cluster: Any, runs: Runs, action: str) -> tuple[Campaign, str]:
-    """The study, and the state of its DAG run, of an endless gang on two nodes whose second pod suffers this fault
-    while it runs.
+def test_a_killed_rank_and_a_dead_node_end_their_gangs_and_are_the_causes(cluster: Any, runs: Runs) -> None:
+    """Of two gangs on two nodes, in one study. The peer of a dead node waits for it until the peer timeout, half of
+    `timeout_s`.
     """
     for name in ("node-1", "node-2"):
         cluster.add_node(name, gpus=1)
-    cluster.fault(action=action, moment="running", pod="tb-node-2-", delay_s=4, n=1)
-    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **ENDLESS)
-    state = runs.wait("strategy_scaling", run_id)
-    return runs.campaign("strategy_scaling", run_id), state
+    for strategy, action in (("ddp", "oom"), ("fsdp", "lose_node")):
+        cluster.fault(action=action, moment="running", pod=f"tb-node-2-{strategy}", delay_s=4, n=1)
+    run_id = runs.start("strategy_scaling", strategies=["ddp", "fsdp"], world_sizes=["2"], **TINY, **ENDLESS)
+    state, campaign = runs.wait("strategy_scaling", run_id), runs.campaign("strategy_scaling", run_id)
+    killed, lost = (result.error for result in campaign.results)
 
-
-def error_of_the_gang(campaign: Campaign) -> RunError:
-    (result,) = campaign.results
-    assert result.error is not None
-    return result.error
-
-
-def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs: Runs) -> None:
-    campaign, state = endless_gang(cluster, runs, "oom")
-    error = error_of_the_gang(campaign)
-
-    assert state == "failed"
-    assert (error.kind, error.message[:8]) == ("host_out_of_memory", "node-2: ")
-    wait_until_ours_are_gone(cluster)
-    after_gang("rank-oom-killed", cluster, campaign, state)
+    assert killed is not None
+    assert lost is not None
+    assert (killed.kind, killed.message[:8]) == ("host_out_of_memory", "node-2: ")
+    assert (lost.kind, lost.message[:8]) == ("node_lost", "node-2: ")
+    assert "node node-2 stopped answering" in lost.message
+    strategy_of = lambda run: run.spec.placement.strategy  # noqa: E731
+    is_green, planned = state == "success", ["ddp", "fsdp"]
+    after_night("rank-oom-killed", planned=planned, campaign=campaign, is_green=is_green, name=strategy_of)
+    stays = [name for name in names_of_ours(cluster) if not name.startswith("tb-node-2-fsdp")]
+    after_fault("rank-oom-killed", pods=stays)
 
 
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
@@ -217,13 +214,3 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     assert runs.wait("node_consistency", run_id) == "failed"
     arrived = runs.store.read_results(campaign_id("node_consistency", run_id)).results
     after_fault("marked-failed", results=([], [run.spec.identity.node for run in arrived]), pods=names_of_ours(cluster))
-
-
-def test_a_gang_with_a_dead_node_ends_with_that_node_as_its_cause(cluster: Any, runs: Runs) -> None:
-    """Its peer waits for it until the peer timeout, half of `timeout_s`."""
-    campaign, state = endless_gang(cluster, runs, "lose_node")
-    error = error_of_the_gang(campaign)
-
-    assert state == "failed"
-    assert (error.kind, error.message[:8]) == ("node_lost", "node-2: ")
-    assert "node node-2 stopped answering" in error.message

@@ -22,7 +22,7 @@ from tests.kube.after_fault import (
     night_with,
     whole_results,
 )
-from tests.kube.clusters import SLOW, connection
+from tests.kube.clusters import LARGE, SLOW, connection
 from tests.kube.faults import Fault, faults
 from tests.kube.operator_runs import (
     IN_VAIN,
@@ -32,10 +32,11 @@ from tests.kube.operator_runs import (
     BenchKilled,
     Case,
     Outcome,
+    large_result,
     run_cases,
 )
 from trainbench.core.verdicts import State
-from trainbench.orchestration import kubernetes_operator, pod_reads, run_trigger
+from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
 from trainbench.pods.manifests import GANG, RENDEZVOUS, PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 
@@ -48,6 +49,11 @@ SLEEP = "exec sleep 100"
 def on(node: str) -> dict[str, Any]:
     """Pinned as a benchmark's pod is."""
     return {"affinity": manifest(make_spec(node=node), PodSettings())["spec"]["affinity"]}
+
+
+def cordon(node: str) -> tuple[dict[str, Any], ...]:
+    """While the pod waits for a place."""
+    return ({"action": "cordon", "moment": "created", "delay_s": 1, "node": node},)
 
 
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
@@ -67,8 +73,14 @@ NO_LOG = (
 HANGS = ({"path": "NAME-[^/]*/log", "delay_s": 900, "n": 3},)
 # As of a kubelet that restarts: the log from the seventh request on.
 NO_KUBELET = ({"path": "NAME-[^/]*/log", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
+# As of an API server that is away: 12 requests of the task, each tried four times by the client.
+AWAY = ({"path": "/pods.*NAME", "drop": True, "n": 48, "skip": 2},)
+# Its time in the queue ends before its place comes, and the deletion arrives afterwards.
+HELD = {"action": "hold", "moment": "created", "for_s": 5}
+DELETED_LATE = {"method": "DELETE", "path": "NAME", "delay_s": 5}
 CUT_OFF = f"{WRITE} | cut -c-56"
-TALKS_ON = f"{WRITE}; echo terminate called without an active exception >&2; head -c 40000 /dev/zero | tr '\\\\0' x"
+BAR = "head -c 40000 /dev/zero | tr '\\\\0' x"  # a line without an end, which the container runtime cuts
+TALKS_ON = f"{BAR}; {WRITE}; echo terminate called without an active exception >&2; {BAR}"
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
     Case("deferred-ok", f"echo hello; sleep 1; {WRITE}", deferrable=True, image=SLOW),
@@ -129,6 +141,18 @@ ONLY_STANDIN = (
     Case("deferred-drained", SLEEP, True, (DRAIN,), spec=on("node-3")),
     Case("preempted", SLEEP, faults=({"action": "preempt", "moment": "running", "delay_s": 1},)),
     Case("deferred-preempted", SLEEP, True, ({"action": "preempt", "moment": "running", "delay_s": 1},)),
+    Case("api-away", f"sleep 1; {WRITE}", faults=AWAY),
+    Case("deferred-api-away", f"sleep 1; {WRITE}", deferrable=True, faults=AWAY),
+    Case("cordoned", spec=on("node-4")),
+    Case("deferred-cordoned", spec=on("node-4"), deferrable=True),
+    Case("cordoned-late", gpus=1, spec=on("node-5"), faults=cordon("node-5")),
+    Case("deferred-cordoned-late", gpus=1, spec=on("node-6"), deferrable=True, faults=cordon("node-6")),
+    Case("placed-late", faults=(HELD, DELETED_LATE), options=IN_VAIN),
+    Case("deferred-placed-late", deferrable=True, faults=(HELD, DELETED_LATE), options=IN_VAIN),
+    Case("eight-gpus", result=large_result(1)),
+    Case("deferred-eight-gpus", deferrable=True, result=large_result(1)),
+    Case("thousand-nodes", f"{BAR}; {WRITE}", image=LARGE, result=large_result(1000)),
+    Case("deferred-thousand-nodes", f"{BAR}; {WRITE}", True, image=LARGE, result=large_result(1000)),
     Case("repeated", faults=({"action": "preempt", "moment": "scheduled", "n": 1},), options={"retries": 1}),
     Case("busy", gpus=1, options=IN_VAIN),
     Case("deferred-busy", gpus=1, deferrable=True, options=IN_VAIN),
@@ -156,8 +180,9 @@ def outcomes(
     standin.reset()
     standin.nodes(1)
     if standin.simulated:
-        for name in ("node-2", "node-3"):  # each is drained once
+        for name in ("node-2", "node-3", "node-5", "node-6"):  # each is drained or cordoned once
             standin.add_node(name, gpus=0)
+        standin.add_node("node-4", gpus=0, unschedulable=True)
     path, cases = standin.kubeconfig, ANYWHERE
     if standin.simulated:
         roles = [doc for doc in yaml.safe_load_all(RBAC.read_text()) if doc["kind"] in ("Role", "ClusterRole")]
@@ -169,7 +194,8 @@ def outcomes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
         patch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
-        patch.setattr(pod_reads, "REFRESH_S", 0.2)
+        patch.setattr(kubernetes_operator, "NODE_LOOK_S", 0.5)
+        patch.setattr(pod_requests, "REFRESH_S", 0.2)
         patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         selected = _selected(request.session)
@@ -211,10 +237,19 @@ def of(*names: str) -> Any:
     "deferred-no-events",
     "lost",
     "deferred-lost",
+    "api-away",
+    "deferred-api-away",
+    "placed-late",
+    "deferred-placed-late",
+    "eight-gpus",
+    "deferred-eight-gpus",
+    "thousand-nodes",
+    "deferred-thousand-nodes",
 )
 def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
-    """`talks-on`: a line of stderr and one of 40,000 characters come after
-    the result. `lost`: the pod was made, but the reply said 503."""
+    """`talks-on`: 40,000 characters without an end stand before and after the result, and a line of stderr.
+    `lost`: the pod was made, but the reply said 503. `placed-late`: at the last moment of its time in the queue.
+    """
     assert outcome.state == "success", outcome.end
     assert outcome.result == RESULT
     assert outcome.pods_left == []
@@ -335,9 +370,11 @@ def test_a_full_disk_is_named_when_no_retry_is_left(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("drained", "deferred-drained")
+@of("drained", "deferred-drained", "cordoned", "deferred-cordoned", "cordoned-late", "deferred-cordoned-late")
 def test_a_drained_pod_did_not_vanish(outcome: Outcome) -> None:
-    """Audit K9: `kubectl drain` leaves no event, but a condition in the pod and a cordoned node."""
+    """Audit K9: `kubectl drain` leaves no event, but a condition in the pod and a cordoned node. Nor is a pod waited
+    for whose node was cordoned before it was made, or while it waited.
+    """
     assert (outcome.state, outcome.tries) == ("skipped", 1)
     assert outcome.end["kind"] == "withdrawn"
     assert outcome.pods_left == []

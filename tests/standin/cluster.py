@@ -140,6 +140,10 @@ class Cluster:
         self.kubelets.revive(name)
         self.schedule()
 
+    def _let_go(self, uid: str) -> None:
+        self._held.discard(uid)
+        self.schedule()
+
     def schedule(self) -> None:
         """Binds every waiting pod that fits, the highest priority first."""
         waiting = [
@@ -177,6 +181,10 @@ class Cluster:
     def inflict(self, fault: PodFault, pod: Object) -> None:
         if fault.action == "hold":
             self._held.add(pod["metadata"]["uid"])
+            if fault.for_s is not None:
+                asyncio.get_running_loop().call_later(fault.for_s, self._let_go, pod["metadata"]["uid"])
+        elif fault.action == "cordon":
+            self._cordon(fault.node)
         elif fault.action == "lose_node":
             self.kill_node(pod["spec"]["nodeName"], FAST_TOLERATION)
             if fault.deadline_s is not None:

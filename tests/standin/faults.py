@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("delete", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
+ACTIONS = ("cordon", "delete", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
 MOMENTS = ("now", "created", "scheduled", "running", "ended")
 
 
@@ -47,6 +47,8 @@ class PodFault:
     grace_s: float | None = None
     resource: str = "memory"  # what an eviction names
     deadline_s: int | None = None  # to which the deadline of a pod on a node that dies is lowered
+    node: str = ""  # that is cordoned
+    for_s: float | None = None  # a pod that is held from the scheduler is let go after this time
 
 
 class Faults:

@@ -210,18 +210,14 @@ class PodRun:
             mounts.append(sandbox.Mount(source, mount["mountPath"], mount.get("readOnly", False)))
         return mounts
 
-    def process(
-        self, spec: Object, image: Object, user: int | None, argv: Sequence[str] | None = None
-    ) -> sandbox.Process:
-        """The container's program, or with `argv` another one in the same surroundings."""
+    def process(self, spec: Object, image: Object, user: int | None) -> sandbox.Process:
+        """The container's program."""
         env = self._environment(spec, image)
-        if argv is None:
-            entrypoint = spec.get("command") or image.get("entrypoint", [])
-            arguments = spec.get("args") or ([] if spec.get("command") else image.get("cmd", []))
-            argv = [_expanded(part, env) for part in (*entrypoint, *arguments)]
+        entrypoint = spec.get("command") or image.get("entrypoint", [])
+        arguments = spec.get("args") or ([] if spec.get("command") else image.get("cmd", []))
         in_pod, own = self.spec.get("securityContext") or {}, spec.get("securityContext") or {}
         return sandbox.Process(
-            argv=argv,
+            argv=[_expanded(part, env) for part in (*entrypoint, *arguments)],
             env=env,
             workdir=spec.get("workingDir") or image.get("workdir", "/"),
             user=user,
@@ -230,14 +226,6 @@ class PodRun:
             no_new_privileges=own.get("allowPrivilegeEscalation") is False,
             drop_capabilities="ALL" in ((own.get("capabilities") or {}).get("drop") or []),
         )
-
-    def exec_command(self, name: str, argv: Sequence[str]) -> list[str]:
-        """Enters a running container."""
-        specs = [*self.spec.get("initContainers", []), *self.spec["containers"]]
-        spec = next(spec for spec in specs if spec["name"] == name)
-        image = self._kubelets.images[spec["image"]]
-        process = self.process(spec, image, self._user(spec, image), argv)
-        return ["nsenter", "-t", str(self.containers[name].pid), "-m", "-u", "-p", "-n", "-r", "--", *process.command()]
 
     def _environment(self, spec: Object, image: Object) -> dict[str, str]:
         env: dict[str, str] = {"PATH": sandbox.PATH, "HOME": "/", "HOSTNAME": self.hostname, **image.get("env", {})}

@@ -133,8 +133,6 @@ class Server:
         pod = self.cluster.store.get(call.resource, call.namespace, call.name)
         if (call.resource, call.subresource) == ("pods", "log"):
             return await streams.log(self.cluster.kubelets, pod, request)
-        if (call.resource, call.subresource) == ("pods", "exec"):
-            return await streams.execute(self.cluster.kubelets, pod, request)
         if (call.resource, call.subresource, call.verb) == ("pods", "eviction", "create"):
             options = (await _body(request)).get("deleteOptions") or {}
             self.cluster.kubelets.evict_by_api(pod, options.get("gracePeriodSeconds"))
@@ -228,13 +226,11 @@ def _verb(request: web.Request, call: Call | None) -> str:
 
 
 def _needed(call: Call) -> list[Call]:
-    """Reviews of one's own rights are for everybody; exec needs get, and create as from Kubernetes 1.35 on."""
+    """Reviews of one's own rights are for everybody."""
     if call.resource in ("selfsubjectaccessreviews", "selfsubjectreviews"):
         return []
     if call.resource == "namespaces" and call.name:
         return [call._replace(namespace=call.name)]  # a Role within it may allow to read it
-    if call.subresource == "exec":
-        return [call._replace(verb=verb) for verb in ("get", "create")]
     return [call]
 
 

@@ -1,4 +1,4 @@
-"""Replies that go on: watches, logs and exec."""
+"""Replies that go on: watches and logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from tests.standin.container import Container, Line
 from tests.standin.kubelet import Kubelets
@@ -19,7 +19,6 @@ from tests.standin.status import ApiError, failure
 from tests.standin.store import Store
 
 Object = dict[str, Any]
-_STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 
 
 def _is_true(text: str | None) -> bool:
@@ -46,17 +45,13 @@ async def _send(response: web.StreamResponse, item: Object) -> None:
     await response.write(json.dumps(item).encode() + b"\n")
 
 
-def _reach_node(kubelets: Kubelets, pod: Object, what: str) -> None:
-    """Raises ApiError, as the API server does when it cannot connect to the kubelet of the pod's node."""
-    if not kubelets.answers(pod):
-        address = f"{pod['status'].get('hostIP', '127.0.0.1')}:10250"
-        raise failure(500, f"{what.replace('ADDRESS', address)}: dial tcp {address}: connect: no route to host")
-
-
 async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:
     name = _container_name(pod, request)
     where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}/{name}?{request.query_string}"
-    _reach_node(kubelets, pod, f'Get "https://ADDRESS/containerLogs/{where}"')
+    if not kubelets.answers(pod):
+        address = f"{pod['status'].get('hostIP', '127.0.0.1')}:10250"
+        dialled = f"dial tcp {address}: connect: no route to host"
+        raise failure(500, f'Get "https://{address}/containerLogs/{where}": {dialled}')
     run = kubelets.runs.get(pod["metadata"]["uid"])
     if run is None:
         return web.Response(status=204)  # not bound to a node yet: there is no kubelet to ask
@@ -108,67 +103,6 @@ def _rendered(entries: list[Line], stamped: bool, goes_on: bool) -> Iterator[byt
     for entry in entries:
         yield entry.stamp + entry.text if stamped and not goes_on else entry.text
         goes_on = not entry.text.endswith(b"\n")
-
-
-async def execute(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:
-    """The websocket protocols v4 and v5: the first byte of each message names its channel."""
-    name, argv = _container_name(pod, request), request.query.getall("command", [])
-    if not argv:
-        raise failure(400, "you must specify at least 1 command for the container")
-    _reach_node(kubelets, pod, "error dialing backend")
-    run = kubelets.runs.get(pod["metadata"]["uid"])
-    container = run.containers.get(name) if run else None
-    if run is None or container is None or container.exit_code is not None or container.pid is None:
-        raise failure(500, f'unable to upgrade connection: container not found ("{name}")')
-    socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
-    await socket.prepare(request)
-    with_stdin = _is_true(request.query.get("stdin"))
-    process = await asyncio.create_subprocess_exec(
-        *run.exec_command(name, argv),
-        stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    incoming = asyncio.create_task(_feed(socket, process))
-    await asyncio.gather(_pump(socket, _STDOUT, process.stdout), _pump(socket, _STDERR, process.stderr))
-    code = await process.wait()
-    with suppress(ConnectionResetError):
-        await socket.send_bytes(bytes([_STATUS]) + json.dumps(_exec_status(code)).encode())
-        await socket.close()
-    incoming.cancel()
-    return socket
-
-
-async def _feed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    """The client's input, in text or binary frames, until it closes; a client that goes away ends its command."""
-    async for message in socket:
-        data = message.data.encode() if message.type is WSMsgType.TEXT else bytes(message.data or b"")
-        if process.stdin is not None and data[:1] == bytes([_STDIN]):
-            process.stdin.write(data[1:])
-            with suppress(ConnectionResetError, BrokenPipeError):
-                await process.stdin.drain()
-    if process.returncode is None:
-        process.kill()
-
-
-async def _pump(socket: web.WebSocketResponse, channel: int, stream: asyncio.StreamReader | None) -> None:
-    assert stream is not None
-    while chunk := await stream.read(65_536):
-        with suppress(ConnectionResetError):
-            await socket.send_bytes(bytes([channel]) + chunk)
-
-
-def _exec_status(code: int) -> Object:
-    if code == 0:
-        return {"metadata": {}, "status": "Success"}
-    exit_code = code if code > 0 else 128 - code
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "reason": "NonZeroExitCode",
-        "message": f"command terminated with non-zero exit code: exit status {exit_code}",
-        "details": {"causes": [{"reason": "ExitCode", "message": str(exit_code)}]},
-    }
 
 
 def _container_name(pod: Object, request: web.Request) -> str:

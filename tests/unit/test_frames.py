@@ -48,6 +48,14 @@ def test_the_runs_are_the_rows_of_metrics_csv() -> None:
     assert str(frame.started_at.dtype) == "datetime64[us, UTC]"
 
 
+def test_times_with_and_without_parts_of_a_second_stand_in_one_column() -> None:
+    first, *others = campaigns.healthy().results
+    whole = first.model_copy(update={"started_at": first.started_at.replace(microsecond=0)})
+    parts = [each.model_copy(update={"started_at": each.started_at.replace(microsecond=5)}) for each in others]
+    open_store().write_campaign(campaigns.healthy().model_copy(update={"results": (whole, *parts)}))
+    assert sorted(set(frames.runs(HEALTHY).started_at.dt.microsecond)) == [0, 5]
+
+
 def test_each_column_of_figures_holds_numbers_also_where_nothing_was_measured() -> None:
     frame = frames.runs(FAILED)
     assert frame.tokens_per_sec.isna().all()

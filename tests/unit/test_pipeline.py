@@ -107,12 +107,21 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     measured = results(planned, 9.0, 9.5, 9.5, 9.5)
     points = nights_before(measured[0], *[9.5] * 5, node="old-name")
     history = StubHistory(points=points, measured={"old-name": STARTED_AT - timedelta(days=1)})
-    campaign = assessed(planned, measured, (), history)
+    campaign = assessed(planned, measured, (), history, is_on_cluster=True)
     verdict = campaign.nodes[0]
 
     assert verdict.deviation(Metric.SAMPLES_PER_SECOND, Against.PAST) == pytest.approx(-5.2632, abs=1e-4)
     assert [finding.subject for finding in campaign.findings if finding.category == "renamed_node"] == ["node-1"]
     assert not [finding for finding in campaign.findings if finding.category == "gone_node"]
+
+
+@pytest.mark.parametrize(("asked", "missed"), [({"is_on_cluster": True}, ["node-9"]), ({}, [])])
+def test_a_node_that_left_is_missed_where_the_cluster_was_asked(asked: dict[str, bool], missed: list[str]) -> None:
+    planned = make_plan(parse_params({"strategies": ["single"]}), Fleet(nodes=named_nodes(NODES)), "campaign-1")
+    history = StubHistory(measured={"node-9": STARTED_AT - timedelta(days=1)})
+    campaign = assessed(planned, results(planned, *[9.5] * 4), (), history, **asked)
+
+    assert [finding.subject for finding in campaign.findings if finding.category == "gone_node"] == missed
 
 
 def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> None:

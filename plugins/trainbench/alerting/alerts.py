@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainbench.core.verdicts import Finding, Level, State, Why, by_level
+from trainbench.core.verdicts import OF_MARKS, Finding, Level, State, Why, by_level
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
-from trainbench.judging.mark_findings import OF_MARKS
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 

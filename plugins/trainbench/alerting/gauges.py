@@ -18,7 +18,8 @@ FLEET, NODE = "trainbench", "trainbench.node"
 IN_NAME = ("node", "work", "probe")  # labels that stand at the end of the name where the client drops labels
 MAX_NAMED = 5
 # The code of a reason: 1 to 9 is quiet, 10 to 19 asks for a look, from 20 on it is red. Dashboards of other people
-# compare with them, so a new reason goes to the end of its line. 0 is no reason: Airflow's OpenTelemetry client sets each new gauge to 0 before its first value.
+# compare with them, so a new reason goes to the end of its line. 0 is no reason: Airflow's OpenTelemetry client sets
+# each new gauge to 0 before its first value.
 QUIET = (
     Why.WELL, Why.BUSY, Why.NOTHING_TO_COMPARE, Why.DRILL, Why.STALE, Why.ACKNOWLEDGED, Why.OTHER_CHOICE, Why.NOISY,
     Why.SHARED,

@@ -7,38 +7,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import baseline, cluster, estimates, exchange, levels, planned
-from trainbench.cli.base import (
-    App,
-    AsJson,
-    ExitCode,
-    JsonContractGroup,
-    StoreUrl,
-    console,
-    print_broken,
-    print_error,
-    print_json,
-    progress,
-    user_errors,
-)
+from trainbench.cli import base, baseline, cluster, exchange, levels, money, planned
+from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
 from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
-    from trainbench.cli.interrupts import Kept
-    from trainbench.planning.plan import Plan
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
     from trainbench.results.stored_results import BrokenFile
-    from trainbench.settings.environment import Settings
 
 EXIT_CODES = """Exit codes:
 
@@ -57,17 +42,16 @@ stored result is broken; or `doctor` reports a failure.
 
 130: stopped by Ctrl-C."""
 
-app = App(
+app = base.App(
     name="trainbench",
-    cls=JsonContractGroup,
+    cls=base.JsonContractGroup,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cluster.app)
-app.add_typer(exchange.app)
-app.add_typer(estimates.app)
+for part in (cluster, exchange, money):
+    app.add_typer(part.app)
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(levels.app, name="levels")
 app.add_typer(cluster.nodes_app, name="nodes")
@@ -83,14 +67,7 @@ DeviceName = Annotated[
     typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the trigger form; may be repeated."),
-]
-Limit = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price; may be repeated."),
-]
+Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
 Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
 
 
@@ -125,34 +102,29 @@ def plan(
     with_manifests: Annotated[
         bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl; `collect` reads their results.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.pods.manifests import manifests
     from trainbench.settings.environment import read_settings
 
-    with user_errors():
-        settings = read_settings()
-        if gpus is not None and gpu is None:
-            raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
-        if gpu and device is Device.CPU:
-            raise UserError(
-                f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out"
-            )
-        assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
-        device = Device.CUDA if gpu else device
-        name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-        made = planned.make_plan(suite, settings, nodes, device, set_, name, assumed)
-        estimate = planned.estimate_of(made, settings)
-        pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else []
-    if as_json:
-        print_json({**dict(made), "estimate": estimate, "manifests": pods if with_manifests else None})
-    elif with_manifests:
-        import yaml
+    settings = read_settings()
+    if gpus is not None and gpu is None:
+        raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
+    if gpu and device is Device.CPU:
+        raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
+    assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
+    name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
+    made = planned.make_plan(suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed)
+    estimate = planned.estimate_of(made, settings)
+    pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else None
+    if not base.print_json({**dict(made), "estimate": estimate, "manifests": pods}):
+        if pods is None:
+            planned.print_plan(made, estimate)
+        else:
+            import yaml
 
-        typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
-    else:
-        planned.print_plan(made, estimate)
+            typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
+    return ExitCode.OK
 
 
 @app.command()
@@ -162,55 +134,49 @@ def run(
     device: DeviceName = None,
     set_: Set = None,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
-    from trainbench.cli.interrupts import Kept, Stopped, truthful_interrupts
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
-    with user_errors():
-        settings = read_settings()
-        started = datetime.now(UTC)
-        # Milliseconds: of two runs in one second the second would replace the first in store and history.
-        campaign_id = planned.campaign_name(suite, started)
-        made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
-        store = open_store(store_url)
+    settings = read_settings()
+    # Milliseconds: of two runs in one second the second would replace the first in store and history.
+    campaign_id = planned.campaign_name(suite, datetime.now(UTC))
+    made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
+    store = open_store(store_url)
 
-        # Before the imports of what judges and records, which take longer than all before.
-        typer.echo(planned.opening(made, store.root), err=True)
-        try:
-            with truthful_interrupts(Kept(campaign_id, len(made.specs))) as kept:
-                campaign, files = _run(made, settings, store, kept)
-        except Stopped as stopped:
-            print_error(str(stopped))
-            raise typer.Exit(stopped.exit_code) from None
-    _conclude(campaign, files, (), as_json)
+    # Before the imports of what judges and records, which take longer than all before.
+    typer.echo(planned.opening(made, store.root), err=True)
+    try:
+        with planned.truthful_interrupts(planned.Kept(campaign_id, len(made.specs))) as kept:
+            from trainbench import pipeline
+            from trainbench.cli.run import begun, run_campaign
+            from trainbench.history.history import open_history
 
-
-def _run(made: Plan, settings: Settings, store: Store, kept: Kept) -> tuple[Campaign, Mapping[str, str]]:
-    from trainbench import pipeline
-    from trainbench.cli.run import begun, run_campaign
-    from trainbench.history.history import open_history
-
-    # SystemExit, not sudden death: the pod that is running is stopped on the way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    history = open_history(settings.history_url, store)
-    with begun(made, store):
-        campaign = run_campaign(made, settings, store, history, console(stderr=True), kept)
-        files = pipeline.report(campaign, store)
-        pipeline.record(campaign, history)
-    return campaign, files
+            # SystemExit, not sudden death: the pod that is running is stopped on the way out.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+            history = open_history(settings.history_url, store)
+            with begun(made, store):
+                campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
+                files = pipeline.report(campaign, store)
+                pipeline.record(campaign, history)
+    except planned.Stopped as stopped:
+        base.print_error(str(stopped))
+        raise typer.Exit(stopped.exit_code) from None
+    return _conclude(campaign, files, ())
 
 
 @app.command()
-def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+def check(
+    source: Source,
+    set_: Annotated[list[str] | None, base.set_option("Another limit or price")] = None,
+    store_url: StoreUrl = None,
+) -> ExitCode:
     """Judge stored results again, also with other limits or prices. Writes no report."""
     from trainbench.results.artefacts import open_store
 
-    with user_errors():
-        campaign, broken = _judged_again(source, open_store(store_url), planned.changes(set_))
-    _conclude(campaign, {}, broken, as_json)
+    campaign, broken = _judged_again(source, open_store(store_url), planned.changes(set_))
+    return _conclude(campaign, {}, broken)
 
 
 @app.command()
@@ -220,30 +186,23 @@ def report(
         str | None, typer.Option(help="Store to write to, a folder or URL. Default: the store that is read.")
     ] = None,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Write the reports again, from a stored campaign or from result files."""
     from trainbench.results.artefacts import open_store
 
-    with user_errors():
-        store = open_store(store_url)
-        campaign, broken = _judged_again(source, store, {}, for_report=True)
+    store = open_store(store_url)
+    campaign, broken = _judged_again(source, store, {}, for_report=True)
 
-        from trainbench import pipeline
+    from trainbench import pipeline
+    from trainbench.reporting import verdict_text
 
-        with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-            files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
-    print_broken(broken)
-    if as_json:
-        print_json({"campaign_id": campaign.campaign_id, "files": files})
-    else:
-        from trainbench.reporting import verdict_text
-        from trainbench.reporting.terminal import plain
-
-        for line in (verdict_text.verdict(campaign), *verdict_text.recommended(campaign)):
-            console(stderr=True).print(plain(line))
+    with base.console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
+        files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
+    base.print_broken(broken)
+    if not base.print_json({"campaign_id": campaign.campaign_id, "files": files}):
+        base.print_lines(verdict_text.verdict(campaign), *verdict_text.recommended(campaign), stderr=True)
         typer.echo("\n".join(files.values()))
-    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+    return ExitCode.RED if broken else ExitCode.OK
 
 
 def _judged_again(
@@ -252,16 +211,18 @@ def _judged_again(
     from trainbench.cli.stored_plan import open_stored
     from trainbench.results.store_files import StoreError
 
-    with progress("files read") as on_progress:
+    with base.progress("files read") as on_progress:
         stored = open_stored(source, store, changes, on_progress)
     if for_report and stored.campaign:
         return stored.campaign, stored.broken
     if for_report and stored.is_running:
         raise StoreError(f"{stored.unfinished}: its report is written at its end; `check` judges it before")
     if stored.is_of_dag:
-        print_error(f"{source} has no verdict: its DAG run is at work or ended early; here a run without result failed")
+        base.print_error(
+            f"{source} has no verdict: its DAG run is at work or ended early; here a run without result failed"
+        )
     elif stored.is_running is not False:
-        print_error(f"{stored.unfinished}: the verdict is of these alone")
+        base.print_error(f"{stored.unfinished}: the verdict is of these alone")
 
     from trainbench import pipeline
     from trainbench.history.history import open_history
@@ -271,28 +232,25 @@ def _judged_again(
     measured = replace(stored.measured, levels=levels)
     if stored.is_ours:
         measured = replace(measured, history=open_history(store=store))
-    with console(stderr=True).status(f"judging {count(len(measured.results), 'run')}"):
+    with base.console(stderr=True).status(f"judging {count(len(measured.results), 'run')}"):
         judged = replace(pipeline.judge(measured), reruns=stored.reruns)
         return pipeline.assess(judged), stored.broken
 
 
-def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
-    """Print the verdict and exit with its code."""
-    code = exit_code(campaign, broken)
-    print_broken(broken)
-    if as_json:
-        from trainbench.reporting.verdict_text import node_rows
+def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile]) -> ExitCode:
+    """Print the verdict; its exit code."""
+    from trainbench.reporting.verdict_text import node_rows
 
-        # The results themselves are in their files: thousands of step times would bury the verdict.
-        verdict = {name: value for name, value in campaign if name != "results"}
-        print_json(verdict | {"nodes": node_rows(campaign), "files": files})
-    else:
+    base.print_broken(broken)
+    # The results themselves are in their files: thousands of step times would bury the verdict.
+    verdict = {name: value for name, value in campaign if name != "results"}
+    if not base.print_json(verdict | {"nodes": node_rows(campaign), "files": files}):
         from trainbench.reporting.terminal import verdict_table
 
-        console().print(verdict_table(campaign))
+        base.console().print(verdict_table(campaign))
         for address in files.values():
             typer.echo(address)
-    raise typer.Exit(code)
+    return exit_code(campaign, broken)
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:

@@ -5,6 +5,7 @@ document on standard output, for success and failure; the rest on standard error
 from __future__ import annotations
 
 import getpass
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +13,12 @@ from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic_core import to_json
 from typer.core import TyperCommand, TyperGroup, TyperOption
-from typer.models import CommandFunctionType
 
 from trainbench.core.formats import one_line, visible
 from trainbench.core.user_error import UserError
@@ -25,6 +26,7 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainbench.history.history import History
     from trainbench.results.stored_results import BrokenFile
 
 
@@ -33,6 +35,95 @@ DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a no
 INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
 # Exit codes of a command that did its work; all others are failures.
 ANSWERS = (0, 1, 3, 4)
+MAX_MESSAGE = 20_000  # characters
+LONG = 20  # files or campaigns: fewer are read before anybody looks
+PIPED_WIDTH = 120  # columns where standard output is no terminal
+
+
+class ExitCode(IntEnum):
+    """The exit codes that scripts may rely on; `trainbench --help` prints them."""
+
+    OK = 0
+    RED = 1
+    USAGE = 2
+    NOT_JUDGED = 3
+    CHANGED = 4
+
+
+# Options of several commands.
+STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else a folder of this installation (docs/settings.md)."
+StoreUrl = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
+Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
+Kubeconfig = Annotated[
+    str | None, typer.Option(help="A kubeconfig file to use instead of the Airflow connection.", metavar="FILE")
+]
+Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+def set_option(text: str) -> Any:
+    """--set NAME=VALUE, with its help."""
+    return typer.Option("--set", "-s", metavar="NAME=VALUE", help=f"{text}; may be repeated.")
+
+
+class _Once:
+    """Refuse an option that is given twice: click would silently drop the first value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        command: Any = self
+        _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+        for option in given:
+            has_one_value = isinstance(option, TyperOption) and not option.multiple and not option.is_flag
+            if has_one_value and given.count(option) > 1:
+                raise typer.BadParameter("it is given twice: give it once", ctx=ctx, param_hint=f"'{option.opts[0]}'")
+        left: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        return left
+
+
+class OnceCommand(_Once, TyperCommand):
+    pass
+
+
+class OnceGroup(_Once, TyperGroup):
+    pass
+
+
+Command = Callable[..., ExitCode | None]  # None: a group of commands, one of which is named
+
+
+def answering(command: Command) -> Callable[..., None]:
+    """The command with the option --json; an error of the user becomes one line, and its value the exit code."""
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        del values["as_json"]  # JsonContractGroup.main has read it
+        try:
+            code = command(**values)
+        except UserError as error:
+            print_error(str(error))
+            code = ExitCode.USAGE
+        if code is not None:
+            raise typer.Exit(code)
+
+    own = inspect.signature(command, eval_str=True)
+    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_AsJson)
+    made: Any = run
+    made.__signature__ = signature = own.replace(parameters=[*own.parameters.values(), as_json])
+    made.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    return run
+
+
+class App(typer.Typer):
+    """Commands of the command line. Each returns its exit code."""
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
+    ) -> Callable[[Any], Any]:
+        def added(command: Command) -> Command:
+            super(App, self).command(name, cls=cls, **more)(answering(command))
+            return command
+
+        return added
 
 
 @dataclass
@@ -44,37 +135,7 @@ class Output:
     messages: list[str] = field(default_factory=list)
 
 
-CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)
-
-
-class OnceCommand(TyperCommand):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
-
-
-class OnceGroup(TyperGroup):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _refuse_repeated(self, ctx, args)
-        return super().parse_args(ctx, args)
-
-
-def _refuse_repeated(command: OnceCommand | OnceGroup, ctx: Any, args: list[str]) -> None:
-    """Refuse an option that is given twice: click would silently drop the first value."""
-    _, _, given = command.make_parser(ctx).parse_args(args=list(args))
-    for option in given:
-        has_one_value = isinstance(option, TyperOption) and not option.multiple and not option.is_flag
-        if has_one_value and given.count(option) > 1:
-            raise typer.BadParameter("it is given twice: give it once", ctx=ctx, param_hint=f"'{option.opts[0]}'")
-
-
-class App(typer.Typer):
-    """Commands of the command line."""
-
-    def command(
-        self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
-    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        return super().command(name, cls=cls, **more)
+CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)  # None: without --json
 
 
 class JsonContractGroup(TyperGroup):
@@ -88,34 +149,22 @@ class JsonContractGroup(TyperGroup):
         with _visible_errors():
             return super().invoke(ctx)
 
-    def main(  # the signature is typer's
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
+    def main(  # type: ignore[override]
+        self, args: Any = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
-        more = {
-            "prog_name": prog_name,
-            "complete_var": complete_var,
-            "windows_expand_args": windows_expand_args,
-            **extra,
-        }
-        run = super().main
         given = list(sys.argv[1:] if args is None else args)
-        options = given[: given.index("--")] if "--" in given else given
-        if "--json" not in options or "--help" in options:
-            try:
-                return run(args, standalone_mode=standalone_mode, **more)
-            except Exception:
-                if not standalone_mode:
-                    raise
-                traceback.print_exc()
-                sys.exit(DEFECT)
-        command = _command_name(self, given)
-        sys.exit(write_document(command, lambda: run(given, standalone_mode=False, **more)))
+        ours = given[: given.index("--")] if "--" in given else given
+        main = super().main
+        if "--json" in ours and "--help" not in ours:
+            command = _command_name(self, given)
+            sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
+        try:
+            return main(args, standalone_mode=standalone_mode, **options)
+        except Exception:
+            if not standalone_mode:
+                raise
+            traceback.print_exc()
+            sys.exit(DEFECT)
 
 
 @contextmanager
@@ -136,11 +185,11 @@ def _is_of_usage(error: Exception) -> bool:
 
 def write_document(command: str | None, run: Callable[[], Any]) -> int:
     """Run the command, write its document, and return its exit code. Prints of libraries go to standard error."""
-    output, error, stdout = Output(command), None, sys.stdout
+    output, stdout = Output(command), sys.stdout
     before = CURRENT.set(output)
     try:
         with redirect_stdout(sys.stderr):
-            code, error = _run(run, output)
+            code, error = _run(run)
     finally:
         CURRENT.reset(before)
     if error is None and (code not in ANSWERS or output.data is None):
@@ -161,7 +210,7 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
     return code
 
 
-def _run(run: Callable[[], Any], output: Output) -> tuple[int, dict[str, str] | None]:
+def _run(run: Callable[[], Any]) -> tuple[int, dict[str, str] | None]:
     """The exit code, and the error of a usage or a defect."""
     try:
         code = run()
@@ -193,24 +242,28 @@ def _command_name(group: Any, args: Sequence[str]) -> str | None:
     return " ".join(names) or None
 
 
-class ExitCode(IntEnum):
-    """The exit codes that scripts may rely on; `trainbench --help` prints them."""
+def print_json(document: Any) -> bool:
+    """Put out the command's document, the field `data` of what `--json` prints; the last one counts. False: without
+    --json, so the command prints for people.
+    """
+    output = CURRENT.get()
+    if output:
+        output.data = document
+    return output is not None
 
-    OK = 0
-    RED = 1
-    USAGE = 2
-    NOT_JUDGED = 3
-    CHANGED = 4
+
+def print_error(text: str) -> None:
+    """Print one line on standard error without control characters; `--json` has it as a message."""
+    line = one_line(text, most=MAX_MESSAGE).encode(errors="replace").decode()
+    if output := CURRENT.get():
+        output.messages.append(line)
+    typer.echo(f"trainbench: {line}", err=True)
 
 
-MAX_MESSAGE = 20_000  # characters
-LONG = 20  # files or campaigns: fewer are read before anybody looks
-PIPED_WIDTH = 120  # columns where standard output is no terminal
-
-STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else a folder of this installation (docs/settings.md)."
-StoreUrl = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
-Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+def print_broken(broken: Sequence[BrokenFile]) -> None:
+    """Print the files that could not be read on standard error, one line each."""
+    for file in broken:
+        print_error(f"{file.address} is left out: {file.reason}"[:2000])
 
 
 def console(stderr: bool = False) -> Console:
@@ -218,6 +271,21 @@ def console(stderr: bool = False) -> Console:
 
     shown = Console(stderr=stderr)
     return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+def print_tables(*tables: Any) -> None:
+    from trainbench.reporting.terminal import titled
+
+    for table in tables:
+        console().print(titled(table))
+
+
+def print_lines(*lines: str, stderr: bool = False, wraps: bool = True) -> None:
+    """Print texts literally, each on a line of its own."""
+    from trainbench.reporting.terminal import plain
+
+    for line in lines:
+        console(stderr).print(plain(line), soft_wrap=not wraps)
 
 
 @contextmanager
@@ -230,6 +298,13 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
         task = bar.add_task(what, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
+
+
+def open_history(store_url: str | None) -> History:
+    from trainbench.history.history import open_history
+    from trainbench.results.artefacts import open_store
+
+    return open_history(store=open_store(store_url))
 
 
 def user_name() -> str:
@@ -256,32 +331,10 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
     return values
 
 
-def print_json(document: Any) -> None:
-    """Put out the command's document, the field `data` of what `--json` prints; the last one counts."""
-    output = CURRENT.get()
-    assert output is not None, "the commands run in JsonContractGroup, which opens it where --json is given"
-    output.data = document
-
-
-def print_error(text: str) -> None:
-    """Print one line on standard error without control characters; `--json` has it as a message."""
-    line = one_line(text, most=MAX_MESSAGE).encode(errors="replace").decode()
-    if output := CURRENT.get():
-        output.messages.append(line)
-    typer.echo(f"trainbench: {line}", err=True)
-
-
-def print_broken(broken: Sequence[BrokenFile]) -> None:
-    """Print the files that could not be read on standard error, one line each."""
-    for file in broken:
-        print_error(f"{file.address} is left out: {file.reason}"[:2000])
-
-
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """Print an error that the user can fix on standard error, and exit with code 2."""
+def written(file: object) -> Iterator[None]:
+    """Turn an OSError into a sentence about the file."""
     try:
         yield
-    except UserError as error:
-        print_error(str(error))
-        raise typer.Exit(ExitCode.USAGE) from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror or error}") from None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from trainbench.cli.base import App, AsJson, ExitCode, StoreUrl, Who, console, print_json, user_errors, user_name
+from trainbench.cli import base
+from trainbench.cli.base import ExitCode, StoreUrl, Who
 from trainbench.core.baselines import Baseline, BaselineError
 
-if TYPE_CHECKING:
-    from trainbench.history.history import History
-
-app = App(help="After an intended change, compare a node with its present level instead of its past.")
+app = base.App(help="After an intended change, compare a node with its present level instead of its past.")
 
 
 @app.command()
@@ -34,32 +32,31 @@ def accept(
     ] = None,
     who: Who = None,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Accept the present level: earlier measurements no longer count as the past. A node accepted by name may also be
     slower than its peers, as long as it stays as it is.
     """
-    with user_errors():
-        if all_nodes == (node is not None):
-            raise BaselineError("whose level is accepted? Give either --node NODE or --all")
-        at = datetime.now(UTC)
-        accepted = _history(store_url).accept_baseline(node, who or user_name(), why, at, _moment(since), work)
-    _show(accepted, as_json)
+    if all_nodes == (node is not None):
+        raise BaselineError("whose level is accepted? Give either --node NODE or --all")
+    try:
+        moment = datetime.fromisoformat(since) if since else None
+    except ValueError:
+        raise BaselineError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
+    if moment and not moment.tzinfo:
+        moment = moment.replace(tzinfo=UTC)
+    by, at = who or base.user_name(), datetime.now(UTC)
+    return _show(base.open_history(store_url).accept_baseline(node, by, why, at, moment, work))
 
 
 @app.command("list")
-def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+def list_(store_url: StoreUrl = None) -> ExitCode:
     """List all accepted baselines, revoked ones too."""
-    with user_errors():
-        known = _history(store_url).baselines()
-    if as_json:
-        print_json({"baselines": known})
-    else:
-        for each in known or ():
-            _print(each)
+    known = base.open_history(store_url).baselines()
+    if not base.print_json({"baselines": known}):
+        base.print_lines(*map(_line, known), wraps=False)
         if not known:
             typer.echo("no baseline was ever accepted")
-    raise typer.Exit(ExitCode.OK)
+    return ExitCode.OK
 
 
 @app.command()
@@ -67,30 +64,10 @@ def revoke(
     baseline_id: Annotated[int, typer.Argument(help="Its number in `baseline list`.", metavar="ID")],
     who: Who = None,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Revoke an accepted baseline: the past before it counts again."""
-    with user_errors():
-        revoked = _history(store_url).revoke_baseline(baseline_id, who or user_name(), datetime.now(UTC))
-    _show(revoked, as_json)
-
-
-def _history(store_url: str | None) -> History:
-    from trainbench.history.history import open_history
-    from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import read_settings
-
-    return open_history(read_settings().history_url, open_store(store_url))
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BaselineError(f"--since '{text}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    history = base.open_history(store_url)
+    return _show(history.revoke_baseline(baseline_id, who or base.user_name(), datetime.now(UTC)))
 
 
 def _line(baseline: Baseline) -> str:
@@ -98,15 +75,7 @@ def _line(baseline: Baseline) -> str:
     return f"{baseline.id}  {baseline.description}{end}"
 
 
-def _show(baseline: Baseline, as_json: bool) -> None:
-    if as_json:
-        print_json(baseline)
-    else:
-        _print(baseline)
-    raise typer.Exit(ExitCode.OK)
-
-
-def _print(baseline: Baseline) -> None:
-    from trainbench.reporting.terminal import plain
-
-    console().print(plain(_line(baseline)), soft_wrap=True)
+def _show(baseline: Baseline) -> ExitCode:
+    if not base.print_json(baseline):
+        base.print_lines(_line(baseline), wraps=False)
+    return ExitCode.OK

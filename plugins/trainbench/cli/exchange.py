@@ -11,43 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainbench.cli.base import (
-    App,
-    AsJson,
-    ExitCode,
-    OnceCommand,
-    StoreUrl,
-    console,
-    print_broken,
-    print_error,
-    print_json,
-    progress,
-    user_errors,
-)
+from trainbench.cli import base
+from trainbench.cli.base import ExitCode, StoreUrl
 
 if TYPE_CHECKING:
-    from trainbench.exchange.result_files import Gathered
-    from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
 
-app = App()
+app = base.App()
 
 
-class _PricesInARow(OnceCommand):
+class _PricesInARow(base.OnceCommand):
     """Accept `--cost 3.00 5.50 8.00`, as the encoder-decoder's own tool does, besides one --cost for each price."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(_each_its_option(args)))
-
-
-def _each_its_option(args: Sequence[str]) -> Iterator[str]:
-    is_price = False
-    for position, argument in enumerate(args):
-        follows_price = is_price and position > 0 and args[position - 1] != "--cost"
-        is_price = argument == "--cost" or (is_price and _is_number(argument))
-        if follows_price and is_price and argument != "--cost":
-            yield "--cost"
-        yield argument
+        each: list[str] = []
+        is_price = False
+        for position, argument in enumerate(args):
+            follows_price = is_price and position > 0 and args[position - 1] != "--cost"
+            is_price = argument == "--cost" or (is_price and _is_number(argument))
+            each += ["--cost", argument] if follows_price and is_price and argument != "--cost" else [argument]
+        return super().parse_args(ctx, each)
 
 
 def _is_number(text: str) -> bool:
@@ -56,6 +39,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return not Path(text).exists()
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Call the value after each of `total` steps."""
+    numbers = itertools.count(1)
+    with base.progress(what) as update:
+        yield lambda: update(next(numbers), total)
 
 
 @app.command(cls=_PricesInARow)
@@ -72,8 +63,7 @@ def compare(
         Path | None, typer.Option(help="Also write the comparison as an HTML page.", metavar="FILE")
     ] = None,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Compare results of different machines on equal work: speed, memory and cost."""
     from trainbench.exchange import compare as comparing
     from trainbench.exchange.result_files import find_result_files, read_result_files
@@ -81,60 +71,29 @@ def compare(
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
-    with user_errors():
-        files = find_result_files(sources, open_store(store_url))
-        with _progress("files read", len(files)) as advance:
-            gathered = read_result_files(files, advance)
-        jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
-        if html:
-            from trainbench.exchange.compare import comparison_html
-
-            _write(html, comparison_html(jobs, gathered, html.absolute().parent))
-    print_broken(gathered.broken)
-    if as_json:
-        print_json(comparing.document(jobs, gathered.notes, gathered.broken))
-    else:
-        _print_comparison(jobs, gathered.notes)
+    files = find_result_files(sources, open_store(store_url))
+    with _progress("files read", len(files)) as advance:
+        gathered = read_result_files(files, advance)
+    jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
+    if html:
+        _write(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
+    base.print_broken(gathered.broken)
+    if not base.print_json(comparing.document(jobs, gathered.notes, gathered.broken)):
+        base.print_tables(*comparing.tables(jobs))
+        base.print_lines(*gathered.notes, *comparing.summary(jobs))
         if html:
             typer.echo(str(html.absolute()))
-    raise typer.Exit(_exit_code(gathered))
-
-
-def _exit_code(gathered: Gathered) -> ExitCode:
     if not gathered.rows:
-        print_error("no file holds a measured run")
+        base.print_error("no file holds a measured run")
     if gathered.broken:
         return ExitCode.RED
     return ExitCode.OK if gathered.rows else ExitCode.NOT_JUDGED
 
 
-def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:
-    from trainbench.exchange import compare as comparing
-    from trainbench.reporting.terminal import plain, titled
-
-    shown = console()
-    for table in comparing.tables(jobs):
-        shown.print(titled(table))
-    for line in (*notes, *comparing.summary(jobs)):
-        shown.print(plain(line))
-
-
 def _write(path: Path, text: str) -> None:
-    from trainbench.results.store_files import StoreError
-
-    try:
+    with base.written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Call the value after each of `total` steps."""
-    numbers = itertools.count(1)
-    with progress(what) as update:
-        yield lambda: update(next(numbers), total)
 
 
 @app.command()
@@ -152,30 +111,26 @@ def export(
         ),
     ] = False,
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Write one result for publication: JSON, and Markdown for people."""
     from trainbench.exchange.export import choose_result, export_files
     from trainbench.results.artefacts import open_store
 
-    with user_errors():
-        result = choose_result(source, run_id, open_store(store_url))
-        files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
-        paths = {name: output / name for name in files}
-        for name, text in files.items():
-            _write(paths[name], text)
-    if as_json:
-        print_json({"run_id": result.spec.identity.run_id, "files": [str(path.absolute()) for path in paths.values()]})
-    else:
-        typer.echo("\n".join(str(path.absolute()) for path in paths.values()))
+    result = choose_result(source, run_id, open_store(store_url))
+    files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
+    for name, text in files.items():
+        _write(output / name, text)
+    paths = [str((output / name).absolute()) for name in files]
+    if not base.print_json({"run_id": result.spec.identity.run_id, "files": paths}):
+        typer.echo("\n".join(paths))
+    return ExitCode.OK
 
 
 @app.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files that `trainbench export` wrote.")],
     store_url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from upath import UPath
 
@@ -188,69 +143,56 @@ def import_(
     taken: dict[str, str] = {}
     campaigns: list[Campaign] = []
     broken: list[BrokenFile] = []
-    with user_errors():
-        store = open_store(store_url)
-        for path in files:
-            try:
-                result = imported_result(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
-            except (SubmissionError, StoreError) as error:
-                broken.append(BrokenFile(str(path), str(error)))
-            else:
-                campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
-                store.write_result(result)
-                taken[str(path)] = result.spec.identity.campaign_id
-    _record(campaigns, store)
-    print_broken(broken)
-    if as_json:
-        print_json({"campaigns": taken, "left_out": broken})
-    else:
+    store = open_store(store_url)
+    for path in files:
+        try:
+            result = imported_result(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
+        except (SubmissionError, StoreError) as error:
+            broken.append(BrokenFile(str(path), str(error)))
+        else:
+            campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
+            store.write_result(result)
+            taken[str(path)] = result.spec.identity.campaign_id
+    _record(campaigns, store_url)
+    base.print_broken(broken)
+    if not base.print_json({"campaigns": taken, "left_out": broken}):
         typer.echo("\n".join(taken.values()), nl=bool(taken))
-    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+    return ExitCode.RED if broken else ExitCode.OK
 
 
-def _record(campaigns: Sequence[Campaign], store: Store) -> None:
+def _record(campaigns: Sequence[Campaign], store_url: str | None) -> None:
     """Record imported campaigns for the pages; print what to do where the history cannot be reached."""
     from trainbench.history.database import HistoryError
-    from trainbench.history.history import open_history
-    from trainbench.settings.environment import read_settings
 
     if not campaigns:
         return
     try:
-        history = open_history(read_settings().history_url, store)
+        history = base.open_history(store_url)
         for campaign in campaigns:
             history.record(campaign)
     except HistoryError as error:
-        print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
+        base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
 
 
 @app.command()
-def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+def reindex(store_url: StoreUrl = None) -> ExitCode:
     """Build the history again from the artefacts of the store. Deletes nothing; Airflow may keep running."""
     from trainbench.core.formats import count
     from trainbench.exchange.reindex import reindex as rebuild
-    from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import read_settings
 
-    with user_errors():
-        store = open_store(store_url)
-        history = open_history(read_settings().history_url, store)
-        with _progress("campaigns", len(store.campaign_ids())) as advance:
-            report = rebuild(store, history, advance)
-    print_broken(report.broken)
-    if as_json:
-        skipped = {"unpublished": report.unpublished, "imported": report.imported}
-        print_json({"recorded": report.recorded, **skipped, "left_out": report.broken})
-    else:
-        others = (
-            (report.unpublished, "without a verdict"),
-            (report.imported, "imported"),
-            (report.broken, "unreadable"),
-        )
-        rest = "".join(f", {len(names)} {what}" for names, what in others if names)
+    store, history = open_store(store_url), base.open_history(store_url)
+    with _progress("campaigns", len(store.campaign_ids())) as advance:
+        report = rebuild(store, history, advance)
+    base.print_broken(report.broken)
+    skipped = {"unpublished": report.unpublished, "imported": report.imported, "left_out": report.broken}
+    if not base.print_json({"recorded": report.recorded, **skipped}):
+        words = {"unpublished": "without a verdict", "imported": "imported", "left_out": "unreadable"}
+        rest = "".join(f", {len(names)} {words[kind]}" for kind, names in skipped.items() if names)
         typer.echo(f"{count(len(report.recorded), 'campaign')} recorded{rest}")
     if report.unpublished:
         first = report.unpublished[0]
-        print_error(f"without a verdict no page shows a campaign: `trainbench report {first}` writes it; then reindex")
-    raise typer.Exit(ExitCode.RED if report.broken else ExitCode.OK)
+        base.print_error(
+            f"without a verdict no page shows a campaign: `trainbench report {first}` writes it; then reindex"
+        )
+    return ExitCode.RED if report.broken else ExitCode.OK

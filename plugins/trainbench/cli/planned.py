@@ -1,15 +1,20 @@
-"""The plan of a command: its parameters, the GPUs that it counts on, its estimate, and how it is printed."""
+"""The plan of a command: its parameters, the GPUs that it counts on, its estimate, and how it is printed; and what is
+kept of a campaign that is stopped. It imports nothing large, because `trainbench run` has it before its first line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.work import Device
-from trainbench.cli.base import console, named_values, print_error
+from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
@@ -18,9 +23,7 @@ from trainbench.params.campaign_kind import SUITES, CampaignKind
 if TYPE_CHECKING:
     from trainbench.cluster.local_nodes import LocalGpus
     from trainbench.core.tables import Table
-    from trainbench.cost.plan_estimate import Past, PlanEstimate, Range, RunKind
-    from trainbench.params.campaign_params import BenchmarkParams
-    from trainbench.planning.nodes import Fleet
+    from trainbench.cost.plan_estimate import PlanEstimate, Range, RunKind
     from trainbench.planning.plan import Plan
     from trainbench.settings.environment import Settings
 
@@ -62,35 +65,22 @@ def make_plan(
         values["nodes"] = names(nodes)
     is_cuda = values["device"] == Device.CUDA
     seen = gpus or (visible_gpus() if is_cuda else None)
-    if SUITES[suite] is CampaignKind.STRATEGIES:
-        values = _on_one_machine(seen.count if seen else None, is_cuda) | values
+    is_scaling = planner.kind is CampaignKind.STRATEGIES
+    if is_scaling and not is_cuda:
+        values = {"gpus_per_node": 2} | values  # 1 and 2 processes
+    elif is_scaling and seen:  # 1, 2, 4 ... and all of this machine's GPUs
+        sizes = {1, 2, seen.count, *(2**power for power in range(1, 7) if 2**power <= seen.count)}
+        values = {"world_sizes": sorted(sizes), "gpus_per_node": seen.count} | values
     params = planner.params(values, locally=not is_cuda)
     fleet = local_fleet(settings, params, seen)
-    return planner.make(
-        params, _one_node(fleet, params) if SUITES[suite] is CampaignKind.STRATEGIES else fleet, campaign_id
-    )
-
-
-def _on_one_machine(num_gpus: int | None, is_cuda: bool) -> dict[str, Any]:
-    """Defaults of a scaling study on one machine: 1, 2, 4 ... and all of its GPUs; in a trial 1 and 2 processes."""
-    if not is_cuda:
-        return {"gpus_per_node": 2}
-    if num_gpus is None:
-        return {}
-    sizes = {1, 2, num_gpus, *(2**power for power in range(1, 7) if 2**power <= num_gpus)}
-    return {"world_sizes": sorted(sizes), "gpus_per_node": num_gpus}
-
-
-def _one_node(fleet: Fleet, params: BenchmarkParams) -> Fleet:
-    """The first node: further names would stand for the same GPUs. Raises ParamsError where several are named."""
-    from trainbench.params.refusals import ParamsError
-
-    if params.nodes and len(params.nodes) > 1:
-        raise ParamsError(
-            f"nodes is {', '.join(params.nodes)}: on the command line strategy_scaling runs on this machine alone, so "
-            "name one node; the DAG strategy_scaling scales over several"
-        )
-    return fleet.model_copy(update={"nodes": fleet.nodes[:1]})
+    if is_scaling:
+        if params.nodes and len(params.nodes) > 1:
+            raise ParamsError(
+                f"nodes is {', '.join(params.nodes)}: on the command line strategy_scaling runs on this machine alone, "
+                "so name one node; the DAG strategy_scaling scales over several"
+            )
+        fleet = fleet.model_copy(update={"nodes": fleet.nodes[:1]})  # further names would stand for the same GPUs
+    return planner.make(params, fleet, campaign_id)
 
 
 def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
@@ -124,7 +114,7 @@ def changes(set_: Sequence[str] | None) -> dict[str, Any]:
     from trainbench.params.campaign_params import form
 
     lists = {name for name, field in form().items() if "array" in field["type"]}
-    given = named_values(set_, example="rounds=3").items()
+    given = base.named_values(set_, example="rounds=3").items()
     return {name: names(value) if name in lists else value or None for name, value in given}
 
 
@@ -141,23 +131,18 @@ def names(text: str) -> list[str]:
 def estimate_of(plan: Plan, settings: Settings) -> PlanEstimate:
     """By what the same work took here before, else by the formula. Raises PriceError."""
     from trainbench.cost.plan_estimate import estimate_plan
-    from trainbench.prices.price_tables import load_prices
-
-    return estimate_plan(plan, load_prices(settings.prices), _past_runs(plan, settings))
-
-
-def _past_runs(plan: Plan, settings: Settings) -> Past:
-    """The earlier runs of the plan's works; none where no history is there, and a message where it cannot be read."""
     from trainbench.history.history import existing_history
+    from trainbench.prices.price_tables import load_prices
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError
 
     try:
         history = existing_history(settings.history_url, open_store())
-        return history.past_runs(plan.nodes_by_group.keys()) if history else {}
+        past = history.past_runs(plan.nodes_by_group.keys()) if history else {}
     except StoreError as error:
-        print_error(f"{error}; durations are computed by the formula")
-        return {}
+        base.print_error(f"{error}; durations are computed by the formula")
+        past = {}
+    return estimate_plan(plan, load_prices(settings.prices), past)
 
 
 def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
@@ -186,7 +171,7 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
             str(spec.identity.round),
             spec.identity.run_id,
         )
-    shown = console()
+    shown = base.console()
     shown.print(table)
     if plan.gpus_per_node:
         shown.print(titled(_estimate_table(estimate)))
@@ -218,33 +203,24 @@ def _time(seconds: Range | None) -> str:
         return NA
     high = seconds.high
     factor, unit, decimals = (1, "s", 0) if high < 100 else (60, "min", 1) if high < 6000 else (3600, "h", 1)
-    return f"{_between(seconds.times(1 / factor), lambda value: f'{value:,.{decimals}f}')} {unit}"
+    return f"{seconds.times(1 / factor).written(lambda value: f'{value:,.{decimals}f}')} {unit}"
 
 
 def _hours(hours: Range | None) -> str:
-    return _between(hours, lambda value: figure(value, 2))
+    return hours.written(lambda value: figure(value, 2)) if hours else NA
 
 
 def _dollars(dollars: Range | None) -> str:
-    return _between(dollars, lambda value: usd(value) if value < 0.01 else f"${value:,.2f}")
-
-
-def _between(amount: Range | None, write: Callable[[float], str]) -> str:
-    if amount is None:
-        return NA
-    low, high = write(amount.low), write(amount.high)
-    return low if low == high else f"{low} to {high}"
-
-
-def _source(kind: RunKind) -> str:
-    """Where the duration comes from."""
-    if kind.num_past_runs:
-        return count(kind.num_past_runs, "past run")
-    return NA if kind.run_s is None else "formula"
+    return dollars.written(lambda value: usd(value) if value < 0.01 else f"${value:,.2f}") if dollars else NA
 
 
 def _estimate_table(estimate: PlanEstimate) -> Table:
     from trainbench.core.tables import make_table, text
+
+    def source(kind: RunKind) -> str:
+        if kind.num_past_runs:
+            return count(kind.num_past_runs, "past run")
+        return "formula" if kind.run_s else NA
 
     return make_table(
         estimate.kinds,
@@ -253,7 +229,7 @@ def _estimate_table(estimate: PlanEstimate) -> Table:
             text("GPUs", lambda kind: str(kind.num_gpus), is_number=True),
             text("runs", lambda kind: str(kind.num_runs), is_number=True),
             text("a run takes", lambda kind: _time(kind.run_s), is_number=True),
-            text("by", lambda kind: _source(kind)),
+            text("by", source),
             text("GPU-hours", lambda kind: _hours(kind.gpu_hours), is_number=True),
             text("on demand", lambda kind: _dollars(kind.on_demand_usd), is_number=True),
             text("spot", lambda kind: _dollars(kind.spot_usd), is_number=True),
@@ -261,3 +237,43 @@ def _estimate_table(estimate: PlanEstimate) -> Table:
         ),
         title="Estimated before anything starts",
     )
+
+
+class Stopped(BaseException):
+    """The campaign was stopped by a signal. The message says what is kept, what ended and how to go on."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Kept:
+    """The runs whose results are stored so far, and those that are under way."""
+
+    campaign_id: str
+    num_planned: int
+    num_kept: int = 0
+    running: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        ended = f" {self.running} ended without a result." if self.running else ""
+        again = "The same command starts again from the first run."
+        if not self.num_kept:
+            return f"stopped before a run had a result: no result is kept.{ended} {again}"
+        return (
+            f"stopped after {self.num_kept} of {count(self.num_planned, 'run')}: their results are kept, no report is "
+            f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
+            f"{self.campaign_id}` writes its report. {again}"
+        )
+
+
+@contextmanager
+def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
+    """Turn Ctrl-C and SIGTERM into Stopped."""
+    try:
+        yield kept
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+        raise Stopped(kept.sentence, code) from None

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
-from trainbench.cli.interrupts import Kept
+from trainbench.cli.planned import Kept
 from trainbench.core.formats import listing
 from trainbench.judging.levels import NO_LEVELS, load_levels
 from trainbench.pipeline import Measured, assess, judge

@@ -10,10 +10,10 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.cluster.marked_nodes import Node, Replaced, listed_node, write_mark
+from trainbench.cluster.node_marks import ListedNode
 from trainbench.core.natural_order import natural
 from trainbench.core.tables import Table, make_table, text
 from trainbench.core.user_error import UserError
-from trainbench.judging.node_marks import ListedNode
 from trainbench.settings.environment import Settings
 
 

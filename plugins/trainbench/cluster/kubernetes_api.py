@@ -10,7 +10,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,18 @@ from trainbench.settings.environment import Settings
 TIMEOUTS_S = (3.0, 10.0)  # to connect, to read
 RETRY_AFTER_S = 0.3
 PAGE = 500  # objects in one answer
+CHUNK_BYTES = 65_536  # of a log
 CORE = "CoreV1Api"
 
 
 class ClusterError(RuntimeError):
-    """The API refused a request or could not be reached; the message names the request and the answer."""
+    """The API refused a request or could not be reached; its text names the request and the answer. `message`: the
+    server's own text, where it gave one; `status`: of its answer, 503 where there was none.
+    """
+
+    def __init__(self, text: str, message: str | None = None, status: int = 503) -> None:
+        super().__init__(text)
+        self.message, self.status = message or text, status
 
 
 class Unreachable(ClusterError):
@@ -36,13 +44,11 @@ class Unreachable(ClusterError):
 
 
 class Refused(ClusterError):
-    """The API server refused the request. `message`: its own text."""
+    """The API server refused the request."""
 
     def __init__(self, action: str, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{action}: {message} ({status} {reason})")
-        self.status = status
+        super().__init__(f"{action}: {message} ({status} {reason})", message, status)
         self.reason = reason
-        self.message = message
 
 
 class Permission(Frozen):
@@ -74,11 +80,12 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """Requests in one namespace. Each raises only Unreachable or Refused."""
+    """Requests in one namespace. Each raises only Unreachable or Refused. `timeouts_s`: None: those for a person."""
 
     api: Any  # kubernetes.client.ApiClient, which has no types
     namespace: str
     node_selector: str | None = None
+    timeouts_s: tuple[float, float] | None = None
 
     def version(self) -> str:
         return str(self._object("VersionApi", "get_code").get("gitVersion", "of an unknown version"))
@@ -104,9 +111,12 @@ class Cluster:
         review = self._object("AuthorizationV1Api", "create_self_subject_access_review", body)
         return bool(review.get("status", {}).get("allowed"))
 
-    def nodes(self) -> tuple[dict[str, Any], ...]:
-        """The nodes that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
-        return self._list("list_node", **({"label_selector": self.node_selector} if self.node_selector else {}))
+    def nodes(self, labels: Mapping[str, str] | None = None) -> tuple[dict[str, Any], ...]:
+        """The nodes with all of `labels`; without, those that the installation may use: all, or by
+        TRAINBENCH_NODE_SELECTOR.
+        """
+        selector = _selector(labels) if labels else self.node_selector
+        return self._list("list_node", **({"label_selector": selector} if selector else {}))
 
     def node(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_node", name)
@@ -117,8 +127,7 @@ class Cluster:
 
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
         """The pods with all of `labels`."""
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        return self._list("list_namespaced_pod", self.namespace, label_selector=selector)
+        return self._list("list_namespaced_pod", self.namespace, label_selector=_selector(labels))
 
     def read_namespace(self) -> dict[str, Any]:
         return self._object(CORE, "read_namespace", self.namespace)
@@ -130,7 +139,7 @@ class Cluster:
         """The pod as the API server would store it after all admission checks; none is created."""
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All")
 
-    def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+    def create_pod(self, pod: Any) -> dict[str, Any]:
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod)
 
     def pod(self, name: str) -> dict[str, Any]:
@@ -142,10 +151,24 @@ class Cluster:
         tail = {option: limit for option, limit in limits.items() if limit is not None}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
-    def delete_pod(self, name: str, uid: str) -> None:
-        """Delete the pod with this UID; a new pod of the same name stays. A missing pod is no error."""
+    def log_chunks(self, name: str, container: str) -> Iterator[bytes]:
+        """The container's log, however long."""
+        asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container)
+        with asked as reply, closing(reply):
+            yield from reply.stream(CHUNK_BYTES)
+
+    def events(self, pod: str) -> tuple[dict[str, Any], ...]:
+        """Of the pod of this name, also where it is gone."""
+        return self._list("list_namespaced_event", self.namespace, field_selector=f"involvedObject.name={pod}")
+
+    def delete_pod(self, name: str, uid: str | None = None, version: str | None = None, **options: Any) -> None:
+        """Delete the pod. With `uid` a new pod of the same name stays, with `version` (its resourceVersion) one that
+        has changed, which is refused with 409; `options`: of the deletion. A missing pod is no error.
+        """
+        preconditions = {"uid": uid, "resourceVersion": version}
+        body = {"preconditions": {key: value for key, value in preconditions.items() if value}, **options}
         try:
-            self._object(CORE, "delete_namespaced_pod", name, self.namespace, body={"preconditions": {"uid": uid}})
+            self._object(CORE, "delete_namespaced_pod", name, self.namespace, body=body)
         except Refused as refused:
             if refused.status != 404:
                 raise
@@ -172,14 +195,20 @@ class Cluster:
         return answer
 
     def _text(self, group: str, method: str, *args: Any, **options: Any) -> str:
-        """The answer to one method of the official client, such as "list_node" of "CoreV1Api"."""
+        with self._reply(group, method, *args, **options) as reply:
+            data: bytes = reply.data
+        return data.decode(errors="replace")
+
+    @contextmanager
+    def _reply(self, group: str, method: str, *args: Any, **options: Any) -> Iterator[Any]:
+        """The answer to one method of the official client, such as "list_node" of "CoreV1Api", to be read within."""
         from kubernetes import client  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
 
         host = self.api.configuration.host
         call = partial(getattr(getattr(client, group)(self.api), method), *args, **options)
         try:
-            data: bytes = _once_more(partial(call, _preload_content=False, _request_timeout=TIMEOUTS_S)).data
+            yield _once_more(partial(call, _preload_content=False, _request_timeout=self.timeouts_s or TIMEOUTS_S))
         except HTTPError as error:
             raise Unreachable(f"no Kubernetes API at {host}: {_cause(error)}") from None
         except (client.ApiException, AttributeError, UnicodeDecodeError) as error:
@@ -190,7 +219,6 @@ class Cluster:
             if not failure.status:
                 raise Unreachable(f"{host} cannot be trusted: {one_line(str(failure.reason))}") from None
             raise _refused(method.replace("_", " "), failure) from None
-        return data.decode(errors="replace")
 
 
 def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
@@ -224,6 +252,10 @@ def is_configured(settings: Settings) -> bool:
     except Exception:  # no such connection, or no Airflow database
         return False
     return True
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _from_file(kubeconfig: str | None, context: str | None) -> Any:

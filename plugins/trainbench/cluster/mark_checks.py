@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.doctor_check import Check, ok, warn
 from trainbench.cluster.kubernetes_api import Cluster, Permission
+from trainbench.cluster.mark_findings import UNDO
 from trainbench.cluster.mark_nodes import GRANT
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK, Node, gpu_nodes, listed_node, shape_of
+from trainbench.cluster.node_marks import CAP, most_marked
 from trainbench.core.formats import count, listing
-from trainbench.judging.mark_findings import UNDO
-from trainbench.judging.node_marks import CAP, most_marked
 from trainbench.settings.environment import KeepAway, Settings
 
 NAME = "marks"

@@ -12,12 +12,10 @@ from datetime import datetime
 
 from pydantic import TypeAdapter, ValidationError
 
+from trainbench.cluster import mark_findings
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused, Unreachable
 from trainbench.cluster.marked_nodes import Node, Replaced, gpu_nodes, listed_node, shape_of, write_mark
-from trainbench.core.verdicts import Finding, by_level
-from trainbench.judging import mark_findings
-from trainbench.judging.mark_findings import FREED, MARKED
-from trainbench.judging.node_marks import (
+from trainbench.cluster.node_marks import (
     CAP,
     LOOK,
     ListedNode,
@@ -28,6 +26,7 @@ from trainbench.judging.node_marks import (
     nodes_to_free,
     why_marked,
 )
+from trainbench.core.verdicts import FREED, MARKED, Finding, by_level
 from trainbench.results.artefacts import MARKS_FILE, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused
-from trainbench.judging.node_marks import ListedNode, Mark
+from trainbench.cluster.node_marks import ListedNode, Mark
 from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet_of
 from trainbench.pods.manifests import label_value
 from trainbench.settings.environment import KeepAway, Settings

@@ -85,10 +85,7 @@ def _alike(configurations: Sequence[Runs]) -> Sequence[Runs]:
 def _residual(configurations: Sequence[Runs]) -> Noise | None:
     """Noise between runs, what a round does to all and what a configuration is taken out, pooled over the nodes."""
     tables = [[runs[node] for runs in configurations] for node in configurations[0]]
-    nodes = [one for table in tables if (one := noise.between_runs(table, rounds_are_shared=True))]
-    degrees = sum(one.degrees_of_freedom for one in nodes)
-    squares = sum(one.degrees_of_freedom * one.sd**2 for one in nodes)
-    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+    return noise.joined(noise.between_runs(table, rounds_are_shared=True) for table in tables)
 
 
 UNEVEN = 0.2  # from here on the interval's sides differ so much that one figure would mislead
@@ -164,12 +161,7 @@ def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noi
     """The noise of good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
     of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
     by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
-    estimates = [estimate for runs in by_node.values() if (estimate := noise.estimate(runs))]
-    degrees = sum(one.degrees_of_freedom for one in estimates)
-    if not degrees:
-        return None
-    squares = sum(one.degrees_of_freedom * one.sd**2 for one in estimates)
-    return noise.Noise(math.sqrt(squares / degrees), degrees)
+    return noise.joined(map(noise.estimate, by_node.values()))
 
 
 def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], noise.Run]:
@@ -223,8 +215,7 @@ class Standing(MeasuredRuns):
         return self.results[0].spec.work.seq_length if self.results else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigurationStep:
+class ConfigurationStep(NamedTuple):
     """A configuration against another than the baseline."""
 
     name: str
@@ -311,6 +302,7 @@ class _Comparer:
         rate = self._speed_up(self._base, results)
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
+        memory_pct, saving_pct = self._memory_and_saving(USD_PER_1000_SAMPLES, self._base, results)
         return Standing(
             name=name,
             verdict=verdict,
@@ -321,9 +313,9 @@ class _Comparer:
             failed=failed,
             per_sample=rate,
             per_token=tokens,
-            memory_pct=self._change_pct(PEAK_MEMORY_GB, self._base, results),
-            saving_pct=self._saving_pct(USD_PER_1000_SAMPLES, self._base, results),
-            token_saving_pct=self._saving_pct(USD_PER_1M_TOKENS, self._base, results),
+            memory_pct=memory_pct,
+            saving_pct=saving_pct,
+            token_saving_pct=self._memory_and_saving(USD_PER_1M_TOKENS, self._base, results)[1],
         )
 
     def _verdict(
@@ -361,68 +353,46 @@ class _Comparer:
     def _costs_of(self, results: Sequence[RunResult]) -> tuple[RunCost, ...]:
         return tuple(cost for r in results if (cost := self._costs.get(r.spec.identity.run_id)))
 
-    def _in_both(
-        self, figure: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
+    def _memory_and_saving(
+        self, price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
     ) -> tuple[float | None, float | None]:
-        """The runs of the base and of the others in the rounds that both ran in."""
-        before, after = (
-            MeasuredRuns(results=runs, costs=self._costs_of(runs)).figure(figure) for runs in paired_runs(base, results)
-        )
-        return before, after
-
-    def _change_pct(self, figure: Figure, base: Sequence[RunResult], results: Sequence[RunResult]) -> float | None:
-        return _change_pct(*self._in_both(figure, base, results))
-
-    def _saving_pct(self, price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]) -> float | None:
-        """Saving in percent of the base's price; negative where it costs more."""
-        before, after = self._in_both(price, base, results)
-        return savings(before, after).pct if before and after is not None else None
+        """The change of memory and the saving, in percent of the base's, in the rounds that both ran in. The saving is
+        negative where it costs more.
+        """
+        before, after = (MeasuredRuns(results=runs, costs=self._costs_of(runs)) for runs in paired_runs(base, results))
+        old, new = before.figure(price), after.figure(price)
+        memory_pct = _change_pct(before.figure(PEAK_MEMORY_GB), after.figure(PEAK_MEMORY_GB))
+        return memory_pct, savings(old, new).pct if old and new is not None else None
 
     def _step(self, one: Standing, standings: Sequence[Standing]) -> ConfigurationStep | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
         other = next((standing for standing in standings if standing.name == against), None)
-        if against is None or other is None:
+        rate = self._speed_up(other.results, one.results) if other else None
+        if against is None or other is None or rate is None:
             return None
-        rate = self._speed_up(other.results, one.results)
-        if rate is None:
-            return None
-        return ConfigurationStep(
-            name=one.name,
-            against=against,
-            speed_up=rate,
-            memory_pct=self._change_pct(PEAK_MEMORY_GB, other.results, one.results),
-            saving_pct=self._saving_pct(USD_PER_1000_SAMPLES, other.results, one.results),
-        )
+        memory_pct, saving_pct = self._memory_and_saving(USD_PER_1000_SAMPLES, other.results, one.results)
+        return ConfigurationStep(one.name, against, rate, memory_pct, saving_pct)
 
     def _speed_up(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> SpeedUp | None:
         rate = speed_up(base, results, [runs for runs in self._good.values() if runs not in (base, results)])
         return rate._replace(log_half_width=None) if rate and results == base else rate  # nothing differs from itself
 
     def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
-        nodes = list(dict.fromkeys(r.spec.identity.node for r in self._base))
-        for one in standings if len(nodes) > 1 else ():
-            ratios = [
-                ratio_on_node.ratio
-                for node in nodes
-                if (ratio_on_node := speed_up(_on(node, self._base), _on(node, one.results)))
-            ]
+        base = grouped((r.spec.identity.node, r) for r in self._base)
+        for one in standings if len(base) > 1 else ():
+            own = grouped((r.spec.identity.node, r) for r in one.results)
+            ratios = [rate.ratio for node, runs in base.items() if (rate := speed_up(runs, own.get(node, ())))]
             if one.name != BASELINE and len(ratios) > 1:
                 yield f"{one.name} {figure(min(ratios), 3)}x to {figure(max(ratios), 3)}x"
 
 
-def _on(node: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
-    return tuple(r for r in results if r.spec.identity.node == node)
-
-
 def _drift(base: Sequence[RunResult]) -> Iterable[str]:
     """The baseline's samples/s by round: a drift of the machine, which all configurations share."""
-    for node in dict.fromkeys(r.spec.identity.node for r in base):
-        rates = [
-            r.performance.samples_per_second or 0.0
-            for r in sorted(_on(node, base), key=lambda r: r.spec.identity.round)
-        ]
+    for node, runs in grouped((r.spec.identity.node, r) for r in base).items():
+        runs.sort(key=lambda r: r.spec.identity.round)
+        rates = [r.performance.samples_per_second or 0.0 for r in runs]
         if len(rates) > 1:
-            seen = ", ".join(figure(rate) for rate in rates)
+            seen = ", ".join(map(figure, rates))
             moved = percent(_change_pct(rates[0], rates[-1]))
             yield f"Baseline on {node}, round by round: {seen} samples/s; first to last {moved}."
 

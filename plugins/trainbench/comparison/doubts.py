@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
-from trainbench.comparison.entries import Entry, entries, work_groups, world_sizes
-from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
+from trainbench.comparison.entries import entries, work_groups, world_sizes
+from trainbench.comparison.scaling import MIN_SCALING_PCT, efficiencies
 from trainbench.core.formats import count, listing
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level
 from trainbench.params.campaign_params import MIN_GPU_USE_PCT
 from trainbench.results.readings import gpu_name
@@ -163,13 +164,16 @@ def doubts_between_runs(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
     for result, efficiency in zip(results, efficiencies(results), strict=True):
         if efficiency and not efficiency.elsewhere and efficiency.pct < MIN_SCALING_PCT:
+            size, gain = result.spec.placement.world_size, "gains little from more GPUs"
+            if efficiency.pct * size <= 100 * efficiency.base_world_size:
+                gain = f"on {count(size, 'GPU')} is no faster than {efficiency.base}"
             yield _doubt(
                 result,
                 "low_scaling_efficiency",
-                f"{efficiency.pct:.1f} % on {result.spec.placement.world_size} GPUs",
+                f"{efficiency.pct:.1f} % on {size} GPUs",
                 f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at "
                 f"{count(efficiency.base_world_size, 'GPU')}",
-                _gain(result, efficiency),
+                f"'{result.spec.placement.strategy}' {gain}",
                 "look at the exposed communication and at the links between the GPUs; try another strategy",
             )
         if efficiency and efficiency.elsewhere:
@@ -183,20 +187,14 @@ def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
             )
 
 
-def _gain(result: RunResult, efficiency: Efficiency) -> str:
-    size = result.spec.placement.world_size
-    if efficiency.pct * size <= 100 * efficiency.base_world_size:
-        return f"'{result.spec.placement.strategy}' on {count(size, 'GPU')} is no faster than {efficiency.base}"
-    return f"'{result.spec.placement.strategy}' gains little from more GPUs"
-
-
 def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on strategies that need more memory than theory predicts, for each work and number of GPUs."""
     for group in work_groups(results):
         for size in world_sizes(group):
             by_strategy = {entry.strategy: entry for entry in entries(group, size) if entry.memory_gb is not None}
             pairs = [(by_strategy.get(less), by_strategy.get(more)) for less, more in MEMORY_ORDER]
-            wrong = [(less, more) for less, more in pairs if less and more and _needs_more(less, more)]
+            most = 1 + CLOSE_MEMORY_PCT / 100
+            wrong = [(a, b) for a, b in pairs if a and b and (a.memory_gb or 0.0) > (b.memory_gb or 0.0) * most]
             if wrong:
                 yield _doubt(
                     wrong[0][0].results[0],
@@ -212,25 +210,20 @@ def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
                 )
 
 
-def _needs_more(less: Entry, more: Entry) -> bool:
-    return (less.memory_gb or 0.0) > (more.memory_gb or 0.0) * (1 + CLOSE_MEMORY_PCT / 100)
-
-
 def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on equal runs on the same machines that differ too much; drills are left out."""
-    equal: dict[tuple[str, ...], list[RunResult]] = {}
-    for result in results:
-        if result.performance.step_time and not result.spec.drill:
-            # not the spec's: "auto" may have chosen differently
-            equal.setdefault(
-                (result.effective_spec.fingerprint, result.spec.identity.node, *result.spec.identity.peers), []
-            ).append(result)
+    # The effective spec, not the spec: "auto" may have chosen differently.
+    equal = grouped(
+        ((r.effective_spec.fingerprint, r.spec.identity.node, *r.spec.identity.peers), (steps.median_s, r))
+        for r in results
+        if (steps := r.performance.step_time) and not r.spec.drill
+    )
     for runs in equal.values():
-        steps_s = [result.performance.step_time.median_s for result in runs if result.performance.step_time]
+        steps_s = [median_s for median_s, _ in runs]
         apart_pct = 100 * (max(steps_s) - min(steps_s)) / statistics.median(steps_s)
         if apart_pct > MAX_BETWEEN_RUNS_PCT:
             yield _doubt(
-                max(runs, key=lambda run: run.performance.step_time.median_s if run.performance.step_time else 0.0),
+                max(runs, key=lambda run: run[0])[1],
                 "unstable_between_runs",
                 f"median step times of {count(len(runs), 'run')} {apart_pct:.1f} % apart",
                 f"at most {MAX_BETWEEN_RUNS_PCT:g} %",

@@ -25,8 +25,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.judging.noise import median_variance
-from trainbench.params.comparison_params import ComparisonParams
-from trainbench.planning.skipped import Skipped
+from trainbench.params.campaign_params import ComparisonParams
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
 from trainbench.prices.run_cost import RunCost
@@ -47,6 +46,10 @@ class SurveyCell(MeasuredRuns):
     num_gpus: int
     num_failed: int
     why_not: str
+
+    @property
+    def key(self) -> tuple[str, str, str, Strategy | None, int]:
+        return self.model, self.recipe, self.gpu, self.strategy, self.num_gpus
 
     @property
     def work(self) -> str:
@@ -93,14 +96,6 @@ class SurveyCell(MeasuredRuns):
         return None if usd is None else 1000 * usd
 
 
-class _Key(NamedTuple):
-    model: str
-    recipe: str
-    gpu: str
-    strategy: Strategy
-    num_gpus: int
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
     """Memory saved against full fine-tuning, in percent of `full_gb`; `by_formula`: full was not measured on
@@ -118,16 +113,30 @@ def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
     """
     of_node = gpu_kind_by_node(campaign)
     costs = {cost.run_id: cost for cost in campaign.costs}
-    runs = grouped((_key(result.spec, of_node), result) for result in campaign.results)
-    all_cells = [_cell(key, members, costs) for key, members in runs.items()]
+    ran: dict[object, SurveyCell] = {}
+    for runs in grouped((_key(result.spec, of_node), result) for result in campaign.results).values():
+        cell = _cell(runs, of_node[runs[0].spec.identity.node], costs)
+        ran[cell.key] = cell
     left_out = (
-        _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
+        SurveyCell(
+            model=skip.model or EVERYTHING,
+            recipe=skip.recipe or EVERYTHING,
+            gpu=gpu,
+            strategy=skip.strategy,
+            num_gpus=skip.gpus_per_node or 1,
+            results=(),
+            num_failed=0,
+            why_not=skip.reason,
+        )
+        for skip in campaign.skipped
+        for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
     )
-    all_cells += [
-        each for each in left_out if (each.model, each.recipe, each.gpu, each.strategy, each.num_gpus) not in runs
-    ]
-    works = _works_in_order(campaign)
-    return tuple(sorted(all_cells, key=lambda cell: works.index(cell.work) if cell.work in works else len(works)))
+    # The works, such as "gpt2 full", in the order of the plan's labels.
+    works = {r.spec.identity.group_id: f"{r.spec.work.model} {r.spec.work.recipe}" for r in campaign.results}
+    works |= {skip.group_id: f"{skip.model} {skip.recipe}" for skip in campaign.skipped if skip.group_id}
+    order = list(dict.fromkeys(works[group_id] for group_id in campaign.labels if group_id in works))
+    cells = (*ran.values(), *(cell for cell in left_out if cell.key not in ran))
+    return tuple(sorted(cells, key=lambda cell: order.index(cell.work) if cell.work in order else len(order)))
 
 
 def comparison_params(campaign: Campaign) -> ComparisonParams:
@@ -187,42 +196,24 @@ def predicted_gb(spec: RunSpec) -> float:
     return memory_need_bytes(spec).total / 1e9
 
 
-def _key(spec: RunSpec, of_node: Mapping[str, str]) -> _Key:
+def _key(spec: RunSpec, of_node: Mapping[str, str]) -> object:
     work, placement = spec.work, spec.placement
-    gpu = of_node[spec.identity.node]
-    return _Key(work.model, work.recipe.value, gpu, placement.strategy, placement.world_size)
+    return work.model, work.recipe, of_node[spec.identity.node], placement.strategy, placement.world_size
 
 
-def _works_in_order(campaign: Campaign) -> list[str]:
-    """The works, such as "gpt2 full", in the order of the plan's labels."""
-    works = {r.spec.identity.group_id: f"{r.spec.work.model} {r.spec.work.recipe}" for r in campaign.results}
-    works |= {skip.group_id: f"{skip.model} {skip.recipe}" for skip in campaign.skipped if skip.group_id}
-    return list(dict.fromkeys(works[group_id] for group_id in campaign.labels if group_id in works))
-
-
-def _cell(key: _Key, runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> SurveyCell:
-    results = runs_with_throughput(runs)
-    failed = [(r.status, r.error) for r in runs if r.error]
-    why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
+def _cell(runs: Sequence[RunResult], gpu: str, costs: Mapping[str, RunCost]) -> SurveyCell:
+    work, placement, results = runs[0].spec.work, runs[0].spec.placement, runs_with_throughput(runs)
+    failed = [f"{r.status.value}: {r.error.message}" for r in runs if r.error]
     return SurveyCell(
-        **key._asdict(),
+        model=work.model,
+        recipe=work.recipe.value,
+        gpu=gpu,
+        strategy=placement.strategy,
+        num_gpus=placement.world_size,
         results=results,
         num_failed=len(failed),
-        why_not="" if results else why or "it gave no figure",
+        why_not="" if results else next(iter(failed), "it gave no figure"),
         costs=tuple(costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in costs),
-    )
-
-
-def _left_out(skip: Skipped, gpu: str) -> SurveyCell:
-    return SurveyCell(
-        model=skip.model or EVERYTHING,
-        recipe=skip.recipe or EVERYTHING,
-        gpu=gpu,
-        strategy=skip.strategy,
-        num_gpus=skip.gpus_per_node or 1,
-        results=(),
-        num_failed=0,
-        why_not=skip.reason,
     )
 
 
@@ -280,10 +271,8 @@ def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | N
 
 def price_notes(cells: Sequence[SurveyCell]) -> tuple[str, ...]:
     """For each kind of GPU whose price counts, and how far others of the table lie from it."""
-    prices: dict[str, RunCost | None] = {}
-    for cell in cells:
-        prices[cell.gpu] = prices.get(cell.gpu) or cell.price
-    return tuple(_price_note(gpu, price) for gpu, price in prices.items())
+    prices = grouped((cell.gpu, cell.price) for cell in cells)
+    return tuple(_price_note(gpu, next(filter(None, known), None)) for gpu, known in prices.items())
 
 
 def _price_note(gpu: str, price: RunCost | None) -> str:
@@ -352,9 +341,6 @@ def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: Compariso
 
 def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
     """One row for each kind of GPU."""
-    first: dict[str, SurveyCell] = {}
-    for cell in cells:
-        first.setdefault(cell.gpu, cell)
     notes = (
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
@@ -362,7 +348,7 @@ def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> 
         *purchase_notes(cells, wanted),
     )
     return make_table(
-        [_choice_row(gpu, cell, wanted) for gpu, cell in first.items()],
+        [_choice_row(gpu, of_gpu[0], wanted) for gpu, of_gpu in grouped((cell.gpu, cell) for cell in cells).items()],
         (
             text("GPU", lambda row: row[0]),
             USD_PER_GPU_HOUR.column(lambda row: row[1], "rent per GPU-hour"),
@@ -424,7 +410,5 @@ def purchase_notes(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Ite
 
 
 def _common_work(cells: Sequence[SurveyCell]) -> str:
-    on: dict[str, set[str]] = {}
-    for cell in cells:
-        on.setdefault(cell.work, set()).add(cell.gpu)
-    return max(on, key=lambda work: len(on[work]), default="nothing")
+    gpus = grouped((cell.work, cell.gpu) for cell in cells)
+    return max(gpus, key=lambda work: len(set(gpus[work])), default="nothing")

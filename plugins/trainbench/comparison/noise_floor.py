@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
@@ -99,7 +100,7 @@ class Floor(Frozen):
         apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
         error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
         times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if in_19_of_20 else 0.0)
-        return noise.to_pct(times * error, slow=True)
+        return noise.to_pct(times * error)
 
 
 def _variance_of_median(n: int) -> float:
@@ -111,10 +112,8 @@ def measures_noise(campaign: Campaign) -> bool:
     """Whether the campaign is a noise floor by its kind, or a node repeated one work often enough."""
     if campaign.campaign_kind is CampaignKind.NOISE:
         return True
-    times: dict[tuple[str, str], int] = {}
-    for result in campaign.results:
-        key = (result.spec.identity.group_id, result.spec.identity.node)
-        times[key] = times.get(key, 0) + (result.error is None)
+    good = (result.spec.identity for result in campaign.results if result.error is None)
+    times = Counter((run.group_id, run.node) for run in good)
     return max(times.values(), default=0) >= NOISE_FLOOR_ROUNDS
 
 
@@ -153,11 +152,8 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
     # result has the degrees of freedom of one place.
     comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]
     estimates = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
-    if not estimates:
-        return None
-    squares = sum(one.degrees_of_freedom * one.sd**2 for one in estimates)
-    most = max(one.degrees_of_freedom for one in estimates)
-    return Noise(math.sqrt(squares / sum(one.degrees_of_freedom for one in estimates)), most)
+    pooled = noise.joined(estimates)
+    return pooled and pooled._replace(degrees_of_freedom=max(one.degrees_of_freedom for one in estimates))
 
 
 def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
@@ -245,7 +241,7 @@ def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(
         sentence
         for sentence in (
-            *_throughput(floor, limits[Metric.SAMPLES_PER_SECOND]),
+            _throughput(floor, limits[Metric.SAMPLES_PER_SECOND]),
             _past(floor),
             *(_advice_spread(floor, metric, limits[metric]) for metric in (Metric.MEMORY_GB, Metric.TEMPERATURE_C)),
             *_sources(floor),
@@ -264,29 +260,24 @@ def _limits(params: Mapping[str, object]) -> dict[Metric, float]:
     return {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in limits.items()}
 
 
-def _throughput(floor: Floor, limit: float) -> Iterator[str]:
+def _throughput(floor: Floor, limit: float) -> str:
     nodes = num_nodes(floor)
     chance = floor.detectable_pct(1, nodes - 1)
     if chance is None:
-        yield "The limit for samples/s cannot be judged: no node ran twice."
-        return
+        return "The limit for samples/s cannot be judged: no node ran twice."
     name = f"The limit of ±{share(limit)} for samples/s"
     reached = f"with one round on {count(nodes, 'node')} chance alone reaches {share(chance, 2)}"
     # The limit exceeds chance: it is sensible, and perhaps wider than necessary.
     if chance <= limit:
-        lower = _up(chance)
         is_roomy = floor.nodes_sd_pct is not None and ROOMY * chance < limit
-        less = f"; ±{share(lower)} would do as well" if is_roomy else ""
-        yield f"{name} is sensible: {reached}{less}."
-        return
+        less = f"; ±{share(_up(chance))} would do as well" if is_roomy else ""
+        return f"{name} is sensible: {reached}{less}."
     # Chance exceeds the limit: the fewest rounds whose median brings it below, else a wider limit.
-    enough = next(
-        (k for k in ROUNDS if (pct := floor.detectable_pct(k, nodes - 1)) is not None and pct <= limit),
-        None,
-    )
-    most = floor.detectable_pct(ROUNDS[-1], nodes - 1)
+    reach = {rounds: floor.detectable_pct(rounds, nodes - 1) or chance for rounds in ROUNDS}
+    enough = next((rounds for rounds, pct in reach.items() if pct <= limit), None)
+    most = reach[ROUNDS[-1]]
     way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds are not enough ({share(most, 2)}):"
-    yield f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most or chance))}."
+    return f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most))}."
 
 
 def _past(floor: Floor) -> str | None:

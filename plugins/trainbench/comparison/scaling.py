@@ -133,19 +133,16 @@ def _by_size(results: Sequence[RunResult]) -> dict[Size, list[RunResult]]:
 def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], same: Sequence[RunResult]) -> Efficiency:
     """`same`: the runs of the base that used a machine of the result."""
     per_gpu = statistics.median(map(_per_gpu, same or base_runs))
+    nodes = frozenset[str]().union(*map(nodes_of, base_runs))
+    names = listing(sorted(nodes))
+    place = names if nodes.isdisjoint(nodes_of(result)) else f"other GPUs of {names}"
     return Efficiency(
         pct=100 * _per_gpu(result) / per_gpu,
         base_world_size=base[1],
         base_strategy=base[0],
-        elsewhere=None if same else _place(result, base_runs),
+        elsewhere=None if same else place,
         rank_noun=result.spec.work.device.rank_noun,
     )
-
-
-def _place(result: RunResult, base_runs: Sequence[RunResult]) -> str:
-    nodes = frozenset[str]().union(*map(nodes_of, base_runs))
-    names = listing(sorted(nodes))
-    return names if nodes.isdisjoint(nodes_of(result)) else f"other GPUs of {names}"
 
 
 def _per_gpu(result: RunResult) -> float:

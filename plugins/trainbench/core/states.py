@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainbench.core.formats import count, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import Metric, State, Verdict, Why
+from trainbench.core.verdicts import Metric, State, Verdict, Why, urgency
 
 FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
 MAX_NAMED = 5  # nodes of one reason in a headline
@@ -35,156 +35,61 @@ class Trait(NamedTuple):
 
 
 TRAITS: Mapping[Why, Trait] = {
-    Why.FAILED: Trait(
-        State.RED, "failed", "failed", "ran, but gave no valid result", "read the error and the pod's log"
-    ),
-    Why.MISSING: Trait(
-        State.RED,
-        "is missing",
-        "are missing",
-        "expected, but gave no result",
-        "see whether the node is Ready and has free GPUs, and read the events of its pod",
-    ),
-    Why.BROKEN_GPU: Trait(
-        State.RED,
-        "has a broken GPU",
-        "have a broken GPU",
-        "the driver reported an error that means a broken GPU",
-        "drain the node and have the GPU tested",
-    ),
-    Why.OTHER_NUMBERS: Trait(
-        State.RED,
-        "computes other numbers",
-        "compute other numbers",
+    Why.FAILED: Trait(State.RED, "failed", "failed",
+        "ran, but gave no valid result", "read the error and the pod's log"),
+    Why.MISSING: Trait(State.RED, "is missing", "are missing", "expected, but gave no result",
+        "see whether the node is Ready and has free GPUs, and read the events of its pod"),
+    Why.BROKEN_GPU: Trait(State.RED, "has a broken GPU", "have a broken GPU",
+        "the driver reported an error that means a broken GPU", "drain the node and have the GPU tested"),
+    Why.OTHER_NUMBERS: Trait(State.RED, "computes other numbers", "compute other numbers",
         "its losses differ from those of equal work by more than equal runs do",
-        "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC",
-    ),
-    Why.SLOW: Trait(
-        State.RED,
-        "is slow",
-        "are slow",
-        "beyond the limit and beyond chance in each round",
-        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
-    ),
-    Why.ACKNOWLEDGED: Trait(
-        State.ACKNOWLEDGED,
-        "is acknowledged",
-        "are acknowledged",
-        "red, and somebody said that they know",
-        "repair it as agreed",
-    ),
-    Why.DRILL: Trait(
-        State.DRILL,
-        "was slowed on purpose",
-        "were slowed on purpose",
-        "the latest run slowed it on purpose, as a drill",
-        "nothing: the next check judges it again",
-    ),
-    Why.HOT: Trait(
-        State.LOOK,
-        "is hot",
-        "are hot",
-        "hotter than its peers or its own past allow",
-        "check fans, filters and the air flow of the node",
-    ),
-    Why.HEAVY: Trait(
-        State.LOOK,
-        "takes more memory",
-        "take more memory",
+        "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC"),
+    Why.SLOW: Trait(State.RED, "is slow", "are slow", "beyond the limit and beyond chance in each round",
+        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling"),
+    Why.ACKNOWLEDGED: Trait(State.ACKNOWLEDGED, "is acknowledged", "are acknowledged",
+        "red, and somebody said that they know", "repair it as agreed"),
+    Why.DRILL: Trait(State.DRILL, "was slowed on purpose", "were slowed on purpose",
+        "the latest run slowed it on purpose, as a drill", "nothing: the next check judges it again"),
+    Why.HOT: Trait(State.LOOK, "is hot", "are hot",
+        "hotter than its peers or its own past allow", "check fans, filters and the air flow of the node"),
+    Why.HEAVY: Trait(State.LOOK, "takes more memory", "take more memory",
         "allocates more GPU memory than its peers or its own past",
-        "compare image, libraries and execution with those of its peers",
-    ),
-    Why.CHANGED: Trait(
-        State.LOOK,
-        "became slower with the fleet",
-        "became slower together",
+        "compare image, libraries and execution with those of its peers"),
+    Why.CHANGED: Trait(State.LOOK, "became slower with the fleet", "became slower together",
         "at least half of the fleet is slower than its own past: no node is at fault",
-        "undo what changed on one node and run the check again, or accept the new level",
-    ),
-    Why.BEHIND: Trait(
-        State.LOOK,
-        "is behind",
-        "are behind",
+        "undo what changed on one node and run the check again, or accept the new level"),
+    Why.BEHIND: Trait(State.LOOK, "is behind", "are behind",
         "slower than expected by more than chance, but not slow by every measure",
-        "compare driver, image, clocks and temperature with its peers and with its last good night",
-    ),
-    Why.PAIR: Trait(
-        State.LOOK,
-        "differs from its only peer",
-        "differ from each other",
+        "compare driver, image, clocks and temperature with its peers and with its last good night"),
+    Why.PAIR: Trait(State.LOOK, "differs from its only peer", "differ from each other",
         "two nodes differ, and neither a past nor a level says which one is off",
-        "check a third node of this kind, or give a level: `trainbench levels`",
-    ),
-    Why.ONCE: Trait(
-        State.LOOK,
-        "was slow once",
-        "were slow once",
+        "check a third node of this kind, or give a level: `trainbench levels`"),
+    Why.ONCE: Trait(State.LOOK, "was slow once", "were slow once",
         "beyond its limit in the planned rounds, and not in the re-runs",
-        "nothing now; if it recurs, find what disturbs the node",
-    ),
-    Why.UNSTEADY: Trait(
-        State.LOOK,
-        "is unsteady",
-        "are unsteady",
+        "nothing now; if it recurs, find what disturbs the node"),
+    Why.UNSTEADY: Trait(State.LOOK, "is unsteady", "are unsteady",
         "its figures scatter far more than those of its peers",
-        "look for what runs there at times: dmesg, cron, other pods",
-    ),
-    Why.ABSENT: Trait(
-        State.LOOK,
-        "was not measured",
-        "were not measured",
+        "look for what runs there at times: dmesg, cron, other pods"),
+    Why.ABSENT: Trait(State.LOOK, "was not measured", "were not measured",
         "the cluster has or had it, but nothing could run on it",
-        "repair the node, or put it into quarantine with the reason",
-    ),
-    Why.SHARED: Trait(
-        State.NOT_CHECKED,
-        "was shared",
-        "were shared",
-        "another program used its GPU, and it was slow",
-        "end the other program, or wait for it, and run the check again",
-        "had its GPUs for itself",
-    ),
-    Why.NOISY: Trait(
-        State.NOT_CHECKED,
-        "is too noisy to check",
-        "are too noisy to check",
-        "a slowdown of twice the limit could not be told from chance",
-        "run more rounds, or on a quieter machine",
-        "is quiet enough to check",
-    ),
-    Why.NOTHING_TO_COMPARE: Trait(
-        State.NOT_CHECKED,
-        "has nothing to compare with",
-        "have nothing to compare with",
-        "no peer, no past and no level",
-        "run the check again: from the second night on its own past judges it",
-        "has anything to compare with",
-    ),
-    Why.OTHER_CHOICE: Trait(
-        State.NOT_CHECKED,
-        "did other work",
-        "did other work",
+        "repair the node, or put it into quarantine with the reason"),
+    Why.SHARED: Trait(State.NOT_CHECKED, "was shared", "were shared", "another program used its GPU, and it was slow",
+        "end the other program, or wait for it, and run the check again", "had its GPUs for itself"),
+    Why.NOISY: Trait(State.NOT_CHECKED, "is too noisy to check", "are too noisy to check",
+        "a slowdown of twice the limit could not be told from chance", "run more rounds, or on a quieter machine",
+        "is quiet enough to check"),
+    Why.NOTHING_TO_COMPARE: Trait(State.NOT_CHECKED, "has nothing to compare with", "have nothing to compare with",
+        "no peer, no past and no level", "run the check again: from the second night on its own past judges it",
+        "has anything to compare with"),
+    Why.OTHER_CHOICE: Trait(State.NOT_CHECKED, "did other work", "did other work",
         "its program chose other settings than those of its peers",
-        "give the micro-batch and the checkpointing instead of 'auto'",
-        "did the same work",
-    ),
-    Why.BUSY: Trait(
-        State.NOT_CHECKED,
-        "was busy",
-        "were busy",
-        "its GPUs were taken by other work, or it was drained",
-        "run the check when it is free, or reserve a slot",
-    ),
-    Why.STALE: Trait(
-        State.NOT_CHECKED,
-        "was not checked lately",
-        "were not checked lately",
-        "its latest verdict is older than TRAINBENCH_FRESH_H",
-        "run the check",
-        "was checked lately",
-    ),
+        "give the micro-batch and the checkpointing instead of 'auto'", "did the same work"),
+    Why.BUSY: Trait(State.NOT_CHECKED, "was busy", "were busy",
+        "its GPUs were taken by other work, or it was drained", "run the check when it is free, or reserve a slot"),
+    Why.STALE: Trait(State.NOT_CHECKED, "was not checked lately", "were not checked lately",
+        "its latest verdict is older than TRAINBENCH_FRESH_H", "run the check", "was checked lately"),
     Why.WELL: Trait(State.WELL, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
-}
+}  # fmt: skip
 STATE_WORDS: Mapping[State, str] = {
     State.RED: "red",
     State.ACKNOWLEDGED: "acknowledged",
@@ -207,8 +112,7 @@ class NodeState(NamedTuple):
     since: datetime | None = None
 
     def urgency(self) -> tuple[int, int]:
-        """Sort key, the worst first."""
-        return list(State).index(self.state), list(Why).index(self.why)
+        return urgency(self.state, self.why)
 
     @property
     def phrase(self) -> str:
@@ -241,7 +145,7 @@ def word(verdict: Verdict | NodeState) -> str:
 
 def state_of(node: str, verdicts: Sequence[Verdict]) -> NodeState:
     """The state of a node from its verdicts of one campaign, one for each work: the worst."""
-    worst = min(verdicts, key=lambda v: (list(State).index(v.state), list(Why).index(v.why)))
+    worst = min(verdicts, key=Verdict.urgency)
     return NodeState(node, worst.state, worst.why, worst.reason)
 
 
@@ -299,13 +203,11 @@ def _part(why: Why, members: Sequence[NodeState], total: int, *, is_first: bool,
     if why is Why.WELL or not most:
         return head
     # Names with their reasons; a reason that all share is written once.
-    shared = {node.reason for node in members}
-    if len(shared) == 1:
-        names = listing((node.node for node in members), most)
-        return f"{head}: {names} ({reason})" if (reason := shared.pop()) else f"{head}: {names}"
-    return (
-        f"{head}: {listing((f'{node.node} ({node.reason})' if node.reason else node.node for node in members), most)}"
-    )
+    if len({node.reason for node in members}) == 1:
+        reason = f" ({members[0].reason})" if members[0].reason else ""
+        return f"{head}: {listing((node.node for node in members), most)}{reason}"
+    names = (f"{node.node} ({node.reason})" if node.reason else node.node for node in members)
+    return f"{head}: {listing(names, most)}"
 
 
 METRIC_NAMES: Mapping[Metric, str] = {

@@ -47,6 +47,11 @@ class Why(StrEnum):
     WELL = "well"
 
 
+def urgency(state: State, why: Why) -> tuple[int, int]:
+    """Sort key, the worst first."""
+    return list(State).index(state), list(Why).index(why)
+
+
 class Metric(StrEnum):
     SAMPLES_PER_SECOND = "samples_per_second"
     MEMORY_GB = "memory_gb"
@@ -157,6 +162,9 @@ class Verdict(Frozen):
     def is_red(self) -> bool:
         return self.state is State.RED
 
+    def urgency(self) -> tuple[int, int]:
+        return urgency(self.state, self.why)
+
 
 class GpuVerdict(Verdict):
     """One GPU of a node that measured each of its GPUs by itself."""
@@ -258,6 +266,9 @@ OTHER_WORK = "computes_something_else"
 NO_FIGURE = "no_figure"
 DRILL_UNDETECTED = "drill_undetected"
 ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, DRILL_UNDETECTED})
+# Of the marks that keep other work away from red nodes.
+MARKED, FREED, NOT_MARKED = "node_marked", "node_freed", "node_not_marked"
+OF_MARKS = frozenset({MARKED, FREED, NOT_MARKED})
 
 
 def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:

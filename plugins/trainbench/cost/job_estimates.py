@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -50,14 +50,31 @@ def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
     need = memory_need_bytes(spec, memory)
     need_gb, paged_gb = need.with_paged / 1e9, need.paged / 1e9
     smallest = smallest_gpu(spec)
-    fits = None if memory is None else need_gb * 1e9 <= memory * USABLE_SHARE
+    least = (
+        f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"
+    )
+    sentence = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
+    if paged_gb >= SHOWN_FROM_GB:
+        sentence += f", {figure(paged_gb, 3)} GB of it for the paged optimizer"
+    gpu_gb = fits = None
+    if memory is None:
+        unknown = f"; the memory of {gpu_name} is not known" if gpu_name else ""
+        sentence += f"{unknown}; {least}."
+    else:
+        gpu_gb, usable_gb = memory / 1e9, memory * USABLE_SHARE / 1e9
+        fits = need_gb <= usable_gb
+        usable = f"{figure(usable_gb, 3)} GB of the {figure(gpu_gb, 3)} GB of {gpu_name} are usable"
+        if fits:
+            sentence += f": it fits, {usable}."
+        else:
+            sentence += f": it does not fit, {usable}; {least}."
+            if need_gb - paged_gb <= usable_gb:
+                sentence += (
+                    " It runs only while the driver moves states of the optimizer to the host, which costs time."
+                )
+            sentence += " Choose a smaller micro-batch, checkpointing, a strategy that shards or a leaner recipe."
     return MemoryFit(
-        need_gb=need_gb,
-        paged_gb=paged_gb,
-        gpu_gb=None if memory is None else memory / 1e9,
-        fits=fits,
-        smallest_gpu=smallest,
-        sentence=_sentence(need_gb, paged_gb, gpu_name, memory, fits, smallest),
+        need_gb=need_gb, paged_gb=paged_gb, gpu_gb=gpu_gb, fits=fits, smallest_gpu=smallest, sentence=sentence
     )
 
 
@@ -68,31 +85,6 @@ def gpu_memory_bytes(gpu_name: str | None) -> int | None:
     fitting = {name: gib for name, gib in GPU_MEMORY_GIB.items() if names_gpu(name, gpu_name or "")}
     known = [(len(name_parts(name)), gib) for name, gib in fitting.items()]
     return max(known)[1] * 2**30 if known else None
-
-
-def _sentence(
-    need_gb: float, paged_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None
-) -> str:
-    need = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
-    if paged_gb >= SHOWN_FROM_GB:
-        need += f", {figure(paged_gb, 3)} GB of it for the paged optimizer"
-    least = (
-        f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"
-    )
-    if memory is None or fits is None:
-        unknown = f"; the memory of {gpu_name} is not known" if gpu_name else ""
-        return f"{need}{unknown}; {least}."
-    usable_gb = memory * USABLE_SHARE / 1e9
-    usable = f"{figure(usable_gb, 3)} GB of the {figure(memory / 1e9, 3)} GB of {gpu_name} are usable"
-    if fits:
-        return f"{need}: it fits, {usable}."
-    pages = ""
-    if need_gb - paged_gb <= usable_gb:
-        pages = " It runs only while the driver moves states of the optimizer to the host, which costs time."
-    return (
-        f"{need}: it does not fit, {usable}; {least}.{pages} Choose a smaller micro-batch, checkpointing, a strategy "
-        "that shards or a leaner recipe."
-    )
 
 
 class Rate(Frozen):
@@ -125,13 +117,6 @@ def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
             f"{rate.source}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
             f"efficiency of {share(100 * share_kept)}"
         ),
-    )
-
-
-def given_rate(samples_per_s: float, num_gpus: int) -> Rate:
-    """The given rate, checked. Raises QuantityError."""
-    return Rate(
-        samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, source="given, of all GPUs together"
     )
 
 
@@ -176,13 +161,9 @@ class TrainingJob(Frozen):
     epochs: float = 1.0
 
 
-class Estimate(Frozen):
+class Estimate(TrainingJob):
     """The estimate. None: unknown, and `missing` names the data it needs. `num_samples`: over all epochs."""
 
-    work: str
-    gpu: str | None
-    num_gpus: int
-    num_samples: int
     samples_per_s: float | None
     rate_from: str | None
     hours: float | None
@@ -201,31 +182,27 @@ def estimate(
     memory: MemoryFit | None = None,
 ) -> Estimate:
     """Time and cost of the job at each price. Raises QuantityError for a bad number of samples, epochs or dollars."""
-    positive(job.num_gpus, "number of GPUs")
     all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
     samples_per_s = rate.samples_per_s if rate else None
     offers = quotes(job.gpu, prices, pricing, today, job.num_gpus, samples_per_s, all_samples)
-    notes = []
+    missing = []
     if rate is None:
-        notes.append(
+        missing.append(
             "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
         )
     if not offers:
         kind = "spot price" if pricing.basis is Basis.SPOT else "price"
         of = f" of {job.gpu}" if job.gpu else ", because no GPU is named"
-        notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
+        missing.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
     return Estimate(
-        work=job.work,
-        gpu=job.gpu,
-        num_gpus=job.num_gpus,
-        num_samples=all_samples,
+        **dict(job) | {"num_samples": all_samples},
         samples_per_s=samples_per_s,
         rate_from=rate.source if rate else None,
         hours=work_hours(all_samples, samples_per_s) if samples_per_s else None,
         memory=memory,
         offers=offers,
         assumptions=_assumptions(job, rate, pricing, offers),
-        missing=tuple(notes),
+        missing=tuple(missing),
     )
 
 
@@ -249,11 +226,15 @@ def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: 
             if any(offer.instances > 1 for offer in offers):
                 notes.append("While one instance is waited for, the others stay billed.")
         case Basis.OWNED if pricing.ownership:
-            own = pricing.ownership
+            own, listed = pricing.ownership, list_price(job.gpu or "")
+            purchase = f"{usd(own.purchase_usd)} a GPU"
+            if own.purchase_usd is None and listed:
+                source = f"the bare card's list price of {listed.as_of}, {listed.source}"
+                purchase = f"{usd(listed.usd)} a GPU ({source})"
             notes.append(
-                f"Owned: {_purchase(own, job.gpu)}, {figure(own.life_years, 3)} years, at work "
-                f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
-                f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
+                f"Owned: {purchase}, {figure(own.life_years, 3)} years, at work {share(100 * own.utilisation)} of the "
+                f"time, {share(100 * own.residual_share)} left at the end, {usd(own.opex_usd_per_gpu_hour)} per hour "
+                "of work to run."
             )
     if any(offer.instances > 1 for offer in offers):
         notes.append("Several instances: the rate holds only if the network between them is fast enough.")
@@ -262,14 +243,6 @@ def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: 
     if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
         notes.append("List prices, before discounts, taxes, disks and traffic.")
     return tuple(notes)
-
-
-def _purchase(own: Ownership, gpu_name: str | None) -> str:
-    """ "$3,500.00 a GPU"; of a list price also its date and source."""
-    listed = list_price(gpu_name or "")
-    if own.purchase_usd is not None or listed is None:
-        return f"{usd(own.purchase_usd)} a GPU"
-    return f"{usd(listed.usd)} a GPU (the bare card's list price of {listed.as_of}, {listed.source})"
 
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
@@ -293,34 +266,38 @@ class EstimateRequest:
     mfu_pct: float | None = None
     efficiency: float | None = None
 
+    def job(self, work: str, gpu: str | None, num_gpus: int) -> TrainingJob:
+        epochs = positive(self.epochs, "epochs")
+        return TrainingJob(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=self.num_samples, epochs=epochs)
+
 
 def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
     """The pricing. `price`: on-demand, spot, owned, or USD per GPU-hour; `details`: the fields of Interruptions or
     Ownership. Raises EstimateError.
     """
-    if price not in (Basis.ON_DEMAND, Basis.SPOT, Basis.OWNED):
+    parts: dict[str, tuple[str, type[Frozen]]] = {
+        Basis.SPOT: ("interruptions", Interruptions), Basis.OWNED: ("ownership", Ownership)
+    }  # fmt: skip
+    if price in parts:
+        name, kind = parts[price]
         try:
-            usd_per_gpu_hour = float(price)
-        except ValueError:
-            raise EstimateError(
-                f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
-            ) from None
-        _none(details, f"a price of {price}")
-        if not 0 < usd_per_gpu_hour < 1e6:
-            raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
-        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
+            made = kind.model_validate(details) if details or price == Basis.OWNED else None
+        except ValidationError as error:
+            fields = ", ".join(kind.model_fields)
+            raise EstimateError(f"price {price} is made of {fields}: {explain(error)}") from None
+        return Pricing(basis=Basis(price), **{name: made})
+    if details:
+        what = "the on-demand price" if price == Basis.ON_DEMAND else f"a price of {price}"
+        raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
+    if price == Basis.ON_DEMAND:
+        return Pricing()
     try:
-        match Basis(price):
-            case Basis.OWNED:
-                return Pricing(basis=Basis.OWNED, ownership=Ownership.model_validate(details))
-            case Basis.SPOT:
-                cut = Interruptions.model_validate(details) if details else None
-                return Pricing(basis=Basis.SPOT, interruptions=cut)
-    except ValidationError as error:
-        fields = Ownership.model_fields if price == Basis.OWNED else Interruptions.model_fields
-        raise EstimateError(f"price {price} is made of {', '.join(fields)}: {explain(error)}") from None
-    _none(details, "the on-demand price")
-    return Pricing()
+        usd_per_gpu_hour = float(price)
+    except ValueError:
+        raise EstimateError(f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour") from None
+    if not 0 < usd_per_gpu_hour < 1e6:
+        raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
+    return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
 
 
 def of_measured(
@@ -336,8 +313,10 @@ def of_measured(
         known = listing(dict.fromkeys(row.hardware for row in rows))
         raise EstimateError(f"no result was measured on '{request.gpu}': there are {known}")
     estimates = []
-    for row, rate in _on(request, chosen):
-        job = _job(request, _work(row), row.hardware, rate.num_gpus)
+    for row, rate in rated(request, chosen):
+        batch = "" if row.batch_per_rank is None else f", batch {row.batch_per_rank}"
+        work = f"{row.label}{batch}{f', {row.strategy}' if row.strategy else ''}"
+        job = request.job(work, row.hardware, rate.num_gpus)
         estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(row)))
     return tuple(estimates)
 
@@ -348,49 +327,43 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
     """
     if request.samples_per_s is not None and request.mfu_pct is not None:
         raise EstimateError("samples/s and MFU are two rates: give one")
-    spec = _spec(request, request.num_gpus or 1)
-    fit = memory_fit(spec, request.gpu)
-    gpu = request.gpu or fit.smallest_gpu
-    rate = None
+    num_gpus, params = request.num_gpus or 1, parse_params(request.changes)
+    strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
+    if reason := impossible_reason(strategy, params):
+        raise ParamsError(f"strategy {strategy}: {reason}")
+    per_node = max(n for n in range(1, MAX_GPUS_PER_NODE + 1) if num_gpus % n == 0)
+    nodes = [f"node-{number}" for number in range(1, num_gpus // per_node + 1)]
+    try:
+        spec = spec_of(params, strategy, nodes, per_node, "estimate")
+    except ValidationError as error:
+        raise ParamsError(f"the job is impossible: {explain(error)}") from None
+    gpu = request.gpu or memory_fit(spec, None).smallest_gpu
+    num_gpus, rate = spec.placement.world_size, None
     if request.samples_per_s is not None:
-        rate = given_rate(request.samples_per_s, spec.placement.world_size)
+        samples_per_s = positive(request.samples_per_s, "samples/s")
+        rate = Rate(samples_per_s=samples_per_s, num_gpus=num_gpus, source="given, of all GPUs together")
     elif request.mfu_pct is not None and gpu:
         rate = rate_by_mfu(spec, gpu, request.mfu_pct)
     what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
-    work = f"{what}, {spec.placement.strategy}"
-    job = _job(request, work, gpu, spec.placement.world_size)
-    return estimate(job, rate, prices, pricing, today, fit if request.gpu else memory_fit(spec, gpu))
+    job = request.job(f"{what}, {spec.placement.strategy}", gpu, num_gpus)
+    return estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
 
 
-def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) -> TrainingJob:
-    epochs = positive(request.epochs, "epochs")
-    return TrainingJob(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=request.num_samples, epochs=epochs)
-
-
-def _on(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
+def rated(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
     """Each row with its rate on the requested number of GPUs."""
-    rated = [(row, measured_rate(row)) for row in rows]
+    known = [(row, measured_rate(row)) for row in rows]
     if request.num_gpus is None:
-        return rated
-    if measured := [pair for pair in rated if pair[1].num_gpus == request.num_gpus]:
+        return known
+    if measured := [pair for pair in known if pair[1].num_gpus == request.num_gpus]:
         return measured
+    sizes = sorted({rate.num_gpus for _, rate in known})
     if request.efficiency is None:
-        sizes = listing(str(size) for size in sorted({rate.num_gpus for _, rate in rated}))
         raise EstimateError(
-            f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {sizes}: choose one of these, or give "
-            "the scaling efficiency that you expect"
+            f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {listing(map(str, sizes))}: choose one "
+            "of these, or give the scaling efficiency that you expect"
         )
-    largest = max(rate.num_gpus for _, rate in rated)
-    return [
-        (row, scaled_rate(rate, request.num_gpus, request.efficiency))
-        for row, rate in rated
-        if rate.num_gpus == largest
-    ]
-
-
-def _work(row: ComparisonRow) -> str:
-    batch = "" if row.batch_per_rank is None else f", batch {row.batch_per_rank}"
-    return f"{row.label}{batch}{f', {row.strategy}' if row.strategy else ''}"
+    largest = [(row, rate) for row, rate in known if rate.num_gpus == sizes[-1]]
+    return [(row, scaled_rate(rate, request.num_gpus, request.efficiency)) for row, rate in largest]
 
 
 def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
@@ -405,24 +378,6 @@ def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
         smallest_gpu=None,
         sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured on each GPU, so it fits.",
     )
-
-
-def _spec(request: EstimateRequest, num_gpus: int) -> RunSpec:
-    params = parse_params(request.changes)
-    strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
-    if reason := impossible_reason(strategy, params):
-        raise ParamsError(f"strategy {strategy}: {reason}")
-    per_node = max(n for n in range(1, MAX_GPUS_PER_NODE + 1) if num_gpus % n == 0)
-    nodes = [f"node-{number}" for number in range(1, num_gpus // per_node + 1)]
-    try:
-        return spec_of(params, strategy, nodes, per_node, "estimate")
-    except ValidationError as error:
-        raise ParamsError(f"the job is impossible: {explain(error)}") from None
-
-
-def _none(details: Mapping[str, str], what: str) -> None:
-    if details:
-        raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
 
 
 MAX_OFFERS = 30  # of one table; --json has all
@@ -508,16 +463,12 @@ def headline(estimate: Estimate) -> str:
     if estimate.hours is None or estimate.samples_per_s is None:
         return "Neither time nor cost is known."
     hours = [offer.hours for offer in estimate.offers if offer.hours is not None]  # interruptions included
-    hours = hours or [estimate.hours]
-    taken = (
-        f"{estimate.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
-        f"{figure(estimate.samples_per_s)} samples/s"
-    )
+    taken = _range([hour * 3600 for hour in hours or [estimate.hours]], duration)
+    at = f"{estimate.num_samples:,} samples take {taken} at {figure(estimate.samples_per_s)} samples/s"
     paid = [offer.usd for offer in estimate.offers if offer.usd is not None]
-    if not paid:
-        return f"{taken}; their cost is unknown."
-    return f"{taken} and cost {_to(usd(min(paid)), usd(max(paid)))}."
+    return f"{at} and cost {_range(paid, usd)}." if paid else f"{at}; their cost is unknown."
 
 
-def _to(low: str, high: str) -> str:
+def _range(values: Sequence[float], write: Callable[[float], str]) -> str:
+    low, high = write(min(values)), write(max(values))
     return low if low == high else f"{low} to {high}"

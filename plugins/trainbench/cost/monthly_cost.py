@@ -16,13 +16,13 @@ from sqlalchemy import select
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
-from trainbench.core.formats import MINUS, count, figure, listing, percent, usd
+from trainbench.core.formats import MINUS, NA, count, figure, listing, percent, usd
 from trainbench.history.database import transaction
 from trainbench.history.history import History
 from trainbench.history.tables import OURS, runs
-from trainbench.params.cost_params import PriceBasis, SpendParams
+from trainbench.params.cost_params import SpendParams
 from trainbench.prices.price_tables import Price
-from trainbench.prices.quote import Basis, Pricing, quotes, usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.prices.quote import Basis, Quote, quotes, usd_per_1m_tokens, usd_per_1000_samples, where_known
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,8 +58,14 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     with transaction(history.engine) as connection:
-        rows = connection.execute(query).mappings().all()
-    return run_table([_named(row) for row in rows])
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+    for row in rows:
+        batch = f", batch {row['micro_batch_size']} x {row['seq_length']} tokens" if row["micro_batch_size"] else ""
+        row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
+        gpus = f"{row['strategy']} on {count(row['num_gpus'], 'GPU')}"
+        row["work"] = f"{row['model']} {row['recipe']}{batch}, {gpus}, {row['preset']}"
+        row["is_measured"] = row["status"] == Status.OK.value and not row["is_drill"]
+    return run_table(rows)
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
@@ -78,17 +84,6 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     table["is_measured"] = table.is_measured.astype(bool) & (table.samples_per_s > 0)
     table["month"] = [f"{started_at:%Y-%m}" for started_at in table.started_at]
     return table
-
-
-def _named(row: Mapping[Any, Any]) -> dict[str, Any]:
-    batch = f", batch {row['micro_batch_size']} x {row['seq_length']} tokens" if row["micro_batch_size"] else ""
-    gpus = f"{row['num_gpus']} GPU{'' if row['num_gpus'] == 1 else 's'}"
-    return {
-        **row,
-        "nodes": (row["node"], *filter(None, row["peers"].split(","))),
-        "work": f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}",
-        "is_measured": row["status"] == Status.OK.value and not row["is_drill"],
-    }
 
 
 UNCHANGED_PCT = 0.05  # a smaller change rounds to 0.0 %
@@ -139,19 +134,9 @@ def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]
     costs = []
     for _, of in valid.groupby(["fingerprint", "gpu_name"], dropna=False):
         this, last = (_work_month(name, of[of.month == name]) for name in (month, before))
-        latest = of.iloc[-1]
-        costs.append(
-            WorkCost(
-                work=latest.work,
-                fingerprint=latest.fingerprint,
-                gpu_name=latest.gpu_name,
-                num_gpus=latest.num_gpus,
-                this=this,
-                last=last,
-                change=change(this, last),
-                why=why(this, last),
-            )
-        )
+        about = of.iloc[-1][["work", "fingerprint", "gpu_name", "num_gpus"]].to_dict()
+        changed = change(this, last)
+        costs.append(WorkCost(**about, this=this, last=last, change=changed, why=why(this, last, changed)))
     return tuple(sorted(costs, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
 
 
@@ -170,18 +155,20 @@ def change(this: WorkMonth | None, last: WorkMonth | None) -> CostChange | None:
     )
 
 
-def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
+def why(this: WorkMonth | None, last: WorkMonth | None, split: CostChange | None) -> str:
     """ "price from $0.600 to $0.900: +$0.0558; samples/s from 1.460 to 1.518 (+4.0 %): -$0.00549"."""
-    if this is None:
-        return "not run this month"
-    if last is None:
-        return "not run last month"
-    rate = _rate_change(this, last)
-    split = change(this, last)
+    if this is None or last is None:
+        return f"not run {'this' if this is None else 'last'} month"
+    pct, rate, parts = 100 * (this.samples_per_s / last.samples_per_s - 1), "", []
+    if abs(pct) >= UNCHANGED_PCT:
+        within = ""
+        if this.samples_per_s_interval and last.samples_per_s_interval:
+            (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
+            within = ", the months' 95 % intervals overlap" if low <= its_high and its_low <= high else ""
+        rate = f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
     if split is None:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
         return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
-    parts = []
     if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
         prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
         parts.append(f"price {prices}: {signed_usd(split.by_price_usd)}")
@@ -190,33 +177,19 @@ def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
     return "; ".join(parts) or "unchanged"
 
 
-def signed_usd(value: float) -> str:
+def signed_usd(value: float | None) -> str:
+    if value is None:
+        return NA
     sign = MINUS if value < 0 else "+" if value > 0 else ""
     return f"{sign}{usd(abs(value))}"
-
-
-def _rate_change(this: WorkMonth, last: WorkMonth) -> str:
-    pct = 100 * (this.samples_per_s / last.samples_per_s - 1)
-    if abs(pct) < UNCHANGED_PCT:
-        return ""
-    within = ", the months' 95 % intervals overlap" if _overlap(this, last) else ""
-    return f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
-
-
-def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
-    """Whether the intervals overlap; False where a month has too few runs for one."""
-    if not (this.samples_per_s_interval and last.samples_per_s_interval):
-        return False
-    (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
-    return low <= its_high and its_low <= high
 
 
 def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
     """The medians and costs of a month's `runs` of one work on one kind of GPU."""
     if runs.empty:
         return None
-    medians = runs[["samples_per_s", "tokens_per_s", "usd_per_gpu_hour", "energy_per_sample_j"]].median()
-    rate, tokens, price, joules = (None if value != value else float(value) for value in medians)  # NaN: unknown
+    known = ["samples_per_s", "tokens_per_s", "usd_per_gpu_hour", "energy_per_sample_j"]
+    rate, tokens, price, joules = (None if value != value else float(value) for value in runs[known].median())
     assert rate is not None  # the runs are measured
     latest = runs.iloc[-1]
     return WorkMonth(
@@ -227,8 +200,8 @@ def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
         tokens_per_s=tokens,
         usd_per_gpu_hour=price,
         price_sources=tuple(sorted(runs.price_source.dropna().unique())),
-        usd_per_1000_samples=usd_per_1000_samples(price, latest.num_gpus, rate) if price else None,
-        usd_per_1m_tokens=usd_per_1m_tokens(price, latest.num_gpus, tokens) if price and tokens else None,
+        usd_per_1000_samples=where_known(usd_per_1000_samples, price or None, latest.num_gpus, rate),
+        usd_per_1m_tokens=where_known(usd_per_1m_tokens, price or None, latest.num_gpus, tokens),
         joules_per_sample=joules,
         last_run=f"{latest.campaign_id}/{latest.run_id}",
     )
@@ -275,14 +248,20 @@ class MonthSpend(Frozen):
 
 def spend(what: str, runs: DataFrame) -> Spend:
     """The cost of the rows of a run table."""
-    usd, hours = runs.run_usd.dropna(), runs.gpu_hours.dropna()
+    known, hours, unknown = runs.run_usd.dropna(), runs.gpu_hours.dropna(), runs[runs.run_usd.isna()]
+    unpriced, untimed = unknown[unknown.usd_per_gpu_hour.isna()], unknown[unknown.usd_per_gpu_hour.notna()]
+    gpus = unpriced.gpu_name.fillna(NO_GPU).value_counts().sort_index()
+    reasons = [f"{count(int(number), 'run')} on {gpu}: no price" for gpu, number in gpus.items()]
+    if len(untimed):
+        nodes = listing(sorted(set(untimed.nodes.explode())))
+        reasons.append(f"{count(len(untimed), 'run')} on {nodes}: no duration, they did not report their end")
     return Spend(
         what=what,
-        usd=float(usd.sum()) if len(usd) else None,
+        usd=float(known.sum()) if len(known) else None,
         gpu_hours=float(hours.sum()) if len(hours) else None,
         num_runs=len(runs),
-        num_unknown=len(runs) - len(usd),
-        unknown=_unknown(runs[runs.run_usd.isna()]) if len(usd) < len(runs) else (),
+        num_unknown=len(unknown),
+        unknown=tuple(reasons),
     )
 
 
@@ -306,108 +285,55 @@ def _dearest(runs: DataFrame, column: str) -> tuple[Spend, ...]:
     return tuple(sorted(lines, key=lambda line: (-(line.usd or 0.0), -(line.gpu_hours or 0.0), line.what)))
 
 
-def _unknown(runs: DataFrame) -> tuple[str, ...]:
-    """The reasons why runs have no known cost, with their numbers."""
-    unpriced = runs[runs.usd_per_gpu_hour.isna()]
-    gpus = unpriced.gpu_name.fillna(NO_GPU).value_counts().sort_index()
-    reasons = [f"{count(int(number), 'run')} on {gpu}: no price" for gpu, number in gpus.items()]
-    untimed = runs[runs.usd_per_gpu_hour.notna()]
-    if len(untimed):
-        nodes = listing(sorted(set(untimed.nodes.explode())))
-        reasons.append(f"{count(len(untimed), 'run')} on {nodes}: no duration, they did not report their end")
-    return tuple(reasons)
-
-
-class OtherPrice(Frozen):
-    """Another price of a kind of GPU, with the cost of the month's GPU-hours at it. The paid price is their mean."""
+class OtherPrice(Quote):
+    """The quote of a month's GPU-hours on one kind of GPU: `usd` is their cost at this price, the paid price the mean
+    of what the runs paid. Of one work where `work` is given.
+    """
 
     gpu_name: str | None
-    label: str
-    basis: PriceBasis | None  # None: given by hand
-    as_of: str | None
-    usd_per_gpu_hour: float
     against_paid_pct: float | None
-    month_usd: float | None
+    work: str | None = None
+    fingerprint: str | None = None
+    usd_per_1m_tokens: float | None = None
 
-
-class WhatIf(Frozen):
-    """One work at one other price."""
-
-    work: str
-    fingerprint: str
-    gpu_name: str | None
-    label: str
-    usd_per_gpu_hour: float
-    usd_per_1000_samples: float
-    usd_per_1m_tokens: float | None
+    @property
+    def label(self) -> str:
+        return {Basis.GIVEN: "your own price", Basis.OWNED: "owned"}.get(self.basis, self.offer)
 
 
 def other_prices(
     works: Sequence[WorkCost], runs: DataFrame, table: Sequence[Price], params: SpendParams, today: date
 ) -> tuple[OtherPrice, ...]:
     """Other prices for each kind of GPU with a valid run this month, cheapest first. `runs`: this month's."""
-    prices = []
+    made: list[OtherPrice] = []
+    wanted = (params.provider or "").lower()
     for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
         of_gpu = runs[runs.gpu_name.isna() if gpu is None else runs.gpu_name == gpu]
-        hours, paid = float(of_gpu.gpu_hours.sum()), _paid(of_gpu)
-        tried = [
-            OtherPrice(
-                gpu_name=gpu,
-                label=label,
-                basis=basis,
-                as_of=as_of,
-                usd_per_gpu_hour=usd,
-                against_paid_pct=100 * (usd / paid - 1) if paid else None,
-                month_usd=usd * hours if hours else None,
-            )
-            for label, basis, as_of, usd in _candidates(gpu, table, params, today)
-        ]
-        prices += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
-    return tuple(prices)
+        hours, priced = float(of_gpu.gpu_hours.sum()), of_gpu[(of_gpu.run_usd > 0) & (of_gpu.gpu_hours > 0)]
+        paid = float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None
+        tried = []
+        for quote in (each for pricing in params.pricings for each in quotes(gpu, table, pricing, today)):
+            if quote.basis in (Basis.GIVEN, Basis.OWNED) or wanted in quote.provider.lower():
+                usd = quote.usd_per_gpu_hour
+                costs = {
+                    "usd": usd * hours if hours else None,
+                    "against_paid_pct": 100 * (usd / paid - 1) if paid else None,
+                }
+                tried.append(OtherPrice(**dict(quote) | costs, gpu_name=gpu))
+        made += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
+    return tuple(made)
 
 
-def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[WhatIf, ...]:
+def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[OtherPrice, ...]:
     """The cost of each of this month's works at each price of its kind of GPU."""
-    return tuple(
-        WhatIf(
-            work=work.work,
-            fingerprint=work.fingerprint,
-            gpu_name=work.gpu_name,
-            label=price.label,
-            usd_per_gpu_hour=price.usd_per_gpu_hour,
-            usd_per_1000_samples=usd_per_1000_samples(price.usd_per_gpu_hour, work.num_gpus, work.this.samples_per_s),
-            usd_per_1m_tokens=usd_per_1m_tokens(price.usd_per_gpu_hour, work.num_gpus, work.this.tokens_per_s)
-            if work.this.tokens_per_s
-            else None,
-        )
-        for work in works
-        if work.this
-        for price in prices
-        if price.gpu_name == work.gpu_name
-    )
-
-
-Candidate = tuple[str, PriceBasis | None, str | None, float]  # label, basis, as of, USD per GPU-hour
-
-
-def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParams, today: date) -> list[Candidate]:
-    candidates: list[Candidate] = []
-    if params.usd_per_gpu_hour is not None:
-        candidates.append(("your own price", None, None, params.usd_per_gpu_hour))
-    if params.price_basis is PriceBasis.OWNED:
-        owned = params.owned_usd_per_gpu_hour
-        return [*candidates, ("owned", PriceBasis.OWNED, None, owned)] if owned else candidates
-    pricing = Pricing(basis=Basis(params.price_basis), useful_share=params.spot_useful_share)
-    wanted = (params.provider or "").lower()
-    candidates += [
-        (quote.offer, params.price_basis, quote.as_of.isoformat() if quote.as_of else None, quote.usd_per_gpu_hour)
-        for quote in quotes(gpu_name, table, pricing, today)
-        if wanted in quote.provider.lower()
-    ]
-    return candidates
-
-
-def _paid(runs: DataFrame) -> float | None:
-    """Mean USD per GPU-hour of the runs with a known cost, weighted by GPU-hours."""
-    priced = runs[(runs.run_usd > 0) & (runs.gpu_hours > 0)]
-    return float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None
+    made = []
+    for work in works:
+        for price in prices:
+            if work.this and price.gpu_name == work.gpu_name:
+                at = (price.usd_per_gpu_hour, work.num_gpus)
+                costs = {
+                    "usd_per_1000_samples": where_known(usd_per_1000_samples, *at, work.this.samples_per_s),
+                    "usd_per_1m_tokens": where_known(usd_per_1m_tokens, *at, work.this.tokens_per_s),
+                }
+                made.append(price.model_copy(update={"work": work.work, "fingerprint": work.fingerprint} | costs))
+    return tuple(made)

@@ -20,7 +20,6 @@ from trainbench.cost.monthly_cost import (
     MonthSpend,
     OtherPrice,
     Spend,
-    WhatIf,
     WorkCost,
     WorkMonth,
     by_month,
@@ -54,7 +53,7 @@ from trainbench.figure_catalogue.table_figures import (
 from trainbench.history.history import History
 from trainbench.params.cost_params import PriceBasis, SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
-from trainbench.prices.quote import JOULES_PER_KWH, energy_usd, energy_usd_per_1000_samples
+from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd, energy_usd_per_1000_samples
 from trainbench.reporting.html import environment
 from trainbench.results.artefacts import Store
 from trainbench.settings.environment import read_settings
@@ -87,7 +86,7 @@ class SpendReport(Frozen):
     nodes: tuple[Spend, ...]  # of `month`
     works: tuple[WorkCost, ...]
     prices: tuple[OtherPrice, ...]
-    what_if: tuple[WhatIf, ...]
+    what_if: tuple[OtherPrice, ...]
     energy: Energy | None
     findings: tuple[Finding, ...]
     summary: tuple[str, ...]
@@ -108,6 +107,15 @@ def make_report(
     of_month = runs[runs.month == month]
     works = work_costs(runs, month, months[-2])
     prices = other_prices(works, of_month, table, params, made_at.date())
+    joules, energy = of_month.energy_j.dropna(), None
+    if len(joules):
+        total = float(joules.sum())
+        energy = Energy(
+            kwh=total / JOULES_PER_KWH,
+            usd=energy_usd(total, params.usd_per_kwh, params.pue) if params.usd_per_kwh else None,
+            num_runs=len(joules),
+            num_unknown=len(of_month) - len(joules),
+        )
     draft = SpendReport(
         report_id=report_id,
         made_at=made_at,
@@ -120,113 +128,77 @@ def make_report(
         works=works,
         prices=prices,
         what_if=what_if(works, prices),
-        energy=_energy(of_month, params),
+        energy=energy,
         findings=tuple(findings),
         summary=(),
     )
     return draft.model_copy(update={"summary": tuple(_summary(draft))})
 
 
-def _energy(runs: DataFrame, params: SpendParams) -> Energy | None:
-    joules = runs.energy_j.dropna()
-    if joules.empty:
-        return None
-    total = float(joules.sum())
-    return Energy(
-        kwh=total / JOULES_PER_KWH,
-        usd=energy_usd(total, params.usd_per_kwh, params.pue) if params.usd_per_kwh else None,
-        num_runs=len(joules),
-        num_unknown=len(runs) - len(joules),
-    )
-
-
-def _summary(report: SpendReport) -> list[str]:
+def _summary(report: SpendReport) -> Iterator[str]:
     this, last = report.spend[-1].total, report.spend[-2].total
     if not any(of.total.num_runs for of in report.spend):
-        first = report.spend[0].month
-        return [
-            f"No run was recorded from {first} to {report.month}: there is nothing to report yet. A run is recorded "
-            "when its benchmark publishes; trainbench reindex records the campaigns of the store."
-        ]
-    sentences = [_spent(report, this, last)]
-    if this.unknown:
-        sentences.append(f"Not included: {listing(this.unknown)}.")
-    sentences += _moves(report)
-    sentences += _tried(report)
-    if report.energy:
-        sentences.append(_energy_sentence(report, report.energy))
-    return sentences
-
-
-def _spent(report: SpendReport, this: Spend, last: Spend) -> str:
-    so_far = "" if report.is_over else " so far"
-    runs = count(this.num_runs, "run")
-    if not this.num_runs:
-        return f"No run was recorded in {report.month}{so_far}."
+        yield (
+            f"No run was recorded from {report.spend[0].month} to {report.month}: there is nothing to report yet. A "
+            "run is recorded when its benchmark publishes; trainbench reindex records the campaigns of the store."
+        )
+        return
+    when = report.month if report.is_over else f"{report.month} so far"
     hours = f", {figure(this.gpu_hours, 3)} GPU-hours" if this.gpu_hours is not None else ""
-    if this.usd is None:
-        return f"The cost of benchmarking in {report.month}{so_far} is unknown: no run has a price ({runs}{hours})."
-    against = ""
-    if last.usd:
-        against = f"; in {report.before} it was {usd(last.usd)} ({count(last.num_runs, 'run')})"
-    return f"Benchmarking cost {usd(this.usd)} in {report.month}{so_far}: {runs}{hours}{against}."
+    runs = f"{count(this.num_runs, 'run')}{hours}"
+    against = f"; in {report.before} it was {usd(last.usd)} ({count(last.num_runs, 'run')})" if last.usd else ""
+    if not this.num_runs:
+        yield f"No run was recorded in {when}."
+    elif this.usd is None:
+        yield f"The cost of benchmarking in {when} is unknown: no run has a price ({runs})."
+    else:
+        yield f"Benchmarking cost {usd(this.usd)} in {when}: {runs}{against}."
+    if this.unknown:
+        yield f"Not included: {listing(this.unknown)}."
+    yield from _moves(report)
+    yield from _tried(report)
+    if energy := report.energy:
+        missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
+        cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
+        yield (
+            f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
+            f"({count(energy.num_runs, 'run')}{missing})."
+        )
 
 
-def _moves(report: SpendReport) -> list[str]:
+def _moves(report: SpendReport) -> Iterator[str]:
     """Sentences on works whose cost of 1K samples changed, the largest change first, with reasons."""
-    moved = [(work.change.pct, work) for work in report.works if work.change and abs(work.change.pct) >= MOVED_PCT]
-    compared = sum(work.change is not None for work in report.works)
+    compared = [(work.change.pct, work) for work in report.works if work.change]
+    moved = sorted((pair for pair in compared if abs(pair[0]) >= MOVED_PCT), key=lambda pair: -abs(pair[0]))
+    works = count(len(compared), "work")
     if not compared:
-        return [f"No work has a price in both {report.before} and {report.month}: no trend yet."]
-    if not moved:
-        return [f"{count(compared, 'work')} cost the same per sample as in {report.before}, within {MOVED_PCT:g} %."]
-    moved.sort(key=lambda pair: -abs(pair[0]))
-    sentences = [f"{len(moved)} of {count(compared, 'work')} changed in cost per sample since {report.before}."]
-    sentences += [f"{named(work)}: {percent(pct)} – {work.why}." for pct, work in moved[:MAX_MOVERS]]
-    return sentences
+        yield f"No work has a price in both {report.before} and {report.month}: no trend yet."
+    elif not moved:
+        yield f"{works} cost the same per sample as in {report.before}, within {MOVED_PCT:g} %."
+    else:
+        yield f"{len(moved)} of {works} changed in cost per sample since {report.before}."
+    for pct, work in moved[:MAX_MOVERS]:
+        yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(pct)} – {work.why}."
 
 
-def _tried(report: SpendReport) -> list[str]:
+def _tried(report: SpendReport) -> Iterator[str]:
     """Sentences on the month's cost at the given or owned price and at the table's cheapest, and on GPUs without such a
     price.
     """
-    sentences = []
-    priced, params = {price.gpu_name for price in report.prices if price.basis}, report.params
+    params, priced = report.params, {price.gpu_name for price in report.prices if price.basis is not Basis.GIVEN}
     gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
     if unpriced := [gpu for gpu in gpus if gpu not in priced]:
         of = f" of {params.provider}" if params.provider else ""
-        sentences.append(f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}.")
-    for gpu in dict.fromkeys(price.gpu_name for price in report.prices):
-        of_gpu = [price for price in report.prices if price.gpu_name == gpu and price.month_usd is not None]
-        own = [price for price in of_gpu if price.basis in (None, PriceBasis.OWNED)]
-        table = [price for price in of_gpu if price.basis in (PriceBasis.ON_DEMAND, PriceBasis.SPOT)]
+        yield f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}."
+    for gpu, prices in grouped((price.gpu_name, price) for price in report.prices if price.usd is not None).items():
+        own = [price for price in prices if price.basis in (Basis.GIVEN, Basis.OWNED)]
+        table = [price for price in prices if price not in own]
         for price in [*own, *table[:1]]:
             cheapest = f" (the cheapest {price.basis} price of the table)" if price in table else ""
-            sentences.append(
+            yield (
                 f"{gpu or 'CPU'} at {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.label}{cheapest}: the month's "
-                f"GPU-hours would have cost {usd(price.month_usd)}."
+                f"GPU-hours would have cost {usd(price.usd)}."
             )
-    return sentences
-
-
-def _energy_sentence(report: SpendReport, energy: Energy) -> str:
-    missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
-    cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
-    return (
-        f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
-        f"({count(energy.num_runs, 'run')}{missing})."
-    )
-
-
-def named(work: WorkCost) -> str:
-    return f"{work.work}, {work.gpu_name or 'CPU'}"
-
-
-def change_texts(work: WorkCost) -> tuple[str, str, str]:
-    """Change in percent, its part by price, its part by throughput."""
-    if work.change is None:
-        return "n/a", "n/a", "n/a"
-    return percent(work.change.pct), signed_usd(work.change.by_price_usd), signed_usd(work.change.by_throughput_usd)
 
 
 R = TypeVar("R")
@@ -293,13 +265,27 @@ def _nodes(report: SpendReport) -> Table:
     )
 
 
-def _work_columns(of: Callable[[Any], WorkCost | WhatIf]) -> tuple[Column[Any], ...]:
-    return (text("work", lambda row: of(row).work), text("GPU", lambda row: of(row).gpu_name or "CPU"))
+def _work_columns(of: Callable[[Any], WorkCost | OtherPrice]) -> tuple[Column[Any], ...]:
+    return (text("work", lambda row: of(row).work or ""), text("GPU", lambda row: of(row).gpu_name or "CPU"))
 
 
 def _works(report: SpendReport) -> Table:
-    cheapest = _cheapest(report.works)
     rows = [(work, work.this) for work in report.works[:MAX_WORKS] if work.this]
+    costs = grouped(
+        (work.fingerprint, work.this.usd_per_1000_samples)
+        for work in report.works
+        if work.this and work.this.usd_per_1000_samples
+    )
+
+    def of_cheapest_pct(row: tuple[WorkCost, WorkMonth]) -> float | None:
+        """Of the same work on several kinds of GPU."""
+        on_each = costs.get(row[0].fingerprint, [])
+        return (
+            100 * row[1].usd_per_1000_samples / min(on_each)
+            if row[1].usd_per_1000_samples and len(on_each) > 1
+            else None
+        )
+
     notes = [
         "Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for. "
         "True median within: an interval of at least 95 % confidence, from six runs on."
@@ -319,26 +305,12 @@ def _works(report: SpendReport) -> Table:
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
-            OF_CHEAPEST.column(lambda row: _of_cheapest_pct(row[0], row[1], cheapest)),
+            OF_CHEAPEST.column(of_cheapest_pct),
         ),
         run_id=lambda row: row[1].last_run,
         title=f"What the work costs in {report.month}",
         notes=_cut(report, notes),
     )
-
-
-def _of_cheapest_pct(work: WorkCost, now: WorkMonth, cheapest: Mapping[str, float]) -> float | None:
-    best = cheapest.get(work.fingerprint)
-    return 100 * now.usd_per_1000_samples / best if best and now.usd_per_1000_samples else None
-
-
-def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
-    """Fingerprint -> USD per 1K samples on the cheapest kind of GPU, for works on several kinds."""
-    costs_of: dict[str, list[float]] = {}
-    for work in works:
-        if work.this and work.this.usd_per_1000_samples:
-            costs_of.setdefault(work.fingerprint, []).append(work.this.usd_per_1000_samples)
-    return {key: min(costs) for key, costs in costs_of.items() if len(costs) > 1}
 
 
 def _trend(report: SpendReport) -> Table:
@@ -351,9 +323,11 @@ def _trend(report: SpendReport) -> Table:
                 lambda w: w.last.usd_per_1000_samples if w.last else None, f"per 1K in {report.before}"
             ),
             MONTH_CHANGE.column(lambda w: w.this.usd_per_1000_samples if w.this else None, f"in {report.month}"),
-            MONTH_CHANGE.column(lambda work: change_texts(work)[0], "change"),
-            CHANGE_PARTS.column(lambda work: change_texts(work)[1]),
-            CHANGE_PARTS.column(lambda work: change_texts(work)[2], "by throughput"),
+            MONTH_CHANGE.column(lambda work: work.change and work.change.pct, "change", write=percent),
+            CHANGE_PARTS.column(lambda work: work.change and work.change.by_price_usd, write=signed_usd),
+            CHANGE_PARTS.column(
+                lambda work: work.change and work.change.by_throughput_usd, "by throughput", write=signed_usd
+            ),
             text("why", lambda work: work.why),
         ),
         title=f"Against {report.before}, per 1K samples",
@@ -362,7 +336,13 @@ def _trend(report: SpendReport) -> Table:
 
 
 def _prices(report: SpendReport) -> Table:
-    rows = tuple(_first_prices(report.prices))
+    of_gpus = grouped((price.gpu_name, price) for price in report.prices).values()
+    rows = [
+        price
+        for of_gpu in of_gpus
+        for price in of_gpu
+        if price in of_gpu[:MAX_PRICES] or price.basis is Basis.GIVEN  # the cheapest stand first
+    ]
     notes = [
         "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
     ]
@@ -376,37 +356,31 @@ def _prices(report: SpendReport) -> Table:
         (
             text("GPU", lambda price: price.gpu_name or "CPU"),
             text("price", lambda price: price.label),
-            text("basis", lambda price: price.basis or "given"),
-            text("as of", lambda price: price.as_of or NA),
+            text("basis", lambda price: price.basis),
+            text("as of", lambda price: str(price.as_of or NA)),
             USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour),
             *time_columns(lambda price: price.usd_per_gpu_hour),
             OTHER_PRICE.column(lambda price: price.against_paid_pct, write=percent),
-            OTHER_PRICE.column(lambda price: price.month_usd, "the month at this price", write=usd),
+            OTHER_PRICE.column(lambda price: price.usd, "the month at this price", write=usd),
         ),
         title="What if: other prices",
         notes=tuple(notes),
     )
 
 
-def _first_prices(prices: Sequence[OtherPrice]) -> Iterator[OtherPrice]:
-    seen: dict[str | None, int] = {}
-    for price in prices:
-        seen[price.gpu_name] = seen.get(price.gpu_name, 0) + 1
-        if seen[price.gpu_name] <= MAX_PRICES or price.basis is None:
-            yield price
-
-
 def _what_if(report: SpendReport) -> Table:
     """For each work the price given by hand and the cheapest other price."""
-    paid = {(w.fingerprint, w.gpu_name): w.this.usd_per_1000_samples for w in report.works if w.this}
-    given = {(price.gpu_name, price.label) for price in report.prices if price.basis is None}
+    paid: dict[tuple[str | None, str | None], float | None] = {
+        (work.fingerprint, work.gpu_name): work.this.usd_per_1000_samples for work in report.works if work.this
+    }
     by_work = grouped(((tried.fingerprint, tried.gpu_name), tried) for tried in report.what_if)
-    shown = []
-    for of_work in list(by_work.values())[:MAX_WORKS]:
-        of_kind = grouped(((tried.gpu_name, tried.label) in given, tried) for tried in of_work)
-        shown += [cheapest_first[0] for cheapest_first in of_kind.values()]
+    shown = [
+        cheapest_first[0]
+        for of_work in list(by_work.values())[:MAX_WORKS]
+        for cheapest_first in grouped((tried.basis is Basis.GIVEN, tried) for tried in of_work).values()
+    ]
 
-    def before(tried: WhatIf) -> float | None:
+    def before(tried: OtherPrice) -> float | None:
         return paid.get((tried.fingerprint, tried.gpu_name))
 
     return make_table(
@@ -478,15 +452,29 @@ COLUMNS = (
 
 def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
     """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
-    runs = [work.this.last_run for work in report.works if work.this]
-    places = {run: run.split("/", 1) for run in runs}
-    links = {run: RESULT.format(*parts) for run, parts in places.items() if parts[0] in campaign_ids}
+    rows: list[tuple[Cell, ...]] = []
+    links: dict[str, str] = {}
+    for work in report.works:
+        rows += [_row(work, of, "; ".join(of.price_sources), of) for of in (work.last, work.this) if of]
+        if work.this and (parts := work.this.last_run.split("/", 1))[0] in campaign_ids:
+            links[work.this.last_run] = RESULT.format(*parts)
+    works = {(work.fingerprint, work.gpu_name): work for work in report.works if work.this}
+    for tried in report.what_if:
+        work = works[tried.fingerprint or "", tried.gpu_name]
+        rows += [_row(work, work.this, tried.label, tried)] if work.this else []
     return {
         "COST_REPORT.md": as_markdown(report, links),
         "cost_report.html": as_page(report, links),
-        "costs.csv": lines((COLUMNS, *_paid(report), *_file_tried(report))),
+        "costs.csv": lines((COLUMNS, *rows)),
         "costs.json": report.model_dump_json(indent=1) + "\n",
     }
+
+
+def _row(work: WorkCost, of: WorkMonth, price: str, at: WorkMonth | OtherPrice) -> tuple[Cell, ...]:
+    about = (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus)
+    rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
+    costs = (at.usd_per_gpu_hour, at.usd_per_1000_samples, at.usd_per_1m_tokens)
+    return (*about, *rates, price, at is of, *costs, of.last_run)
 
 
 def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
@@ -511,27 +499,6 @@ def as_page(report: SpendReport, links: Mapping[str, str]) -> str:
         doubts=_doubts(report),
         formulas=FORMULAS,
     )
-
-
-def _paid(report: SpendReport) -> Iterator[tuple[Cell, ...]]:
-    for work in report.works:
-        for of in filter(None, (work.last, work.this)):
-            costs = (of.usd_per_gpu_hour, of.usd_per_1000_samples, of.usd_per_1m_tokens)
-            yield (*_about(work, of), "; ".join(of.price_sources), True, *costs, of.last_run)
-
-
-def _file_tried(report: SpendReport) -> Iterator[tuple[Cell, ...]]:
-    works = {(work.fingerprint, work.gpu_name): work for work in report.works}
-    for tried in report.what_if:
-        work = works[tried.fingerprint, tried.gpu_name]
-        if work.this:
-            costs = (tried.usd_per_gpu_hour, tried.usd_per_1000_samples, tried.usd_per_1m_tokens)
-            yield (*_about(work, work.this), tried.label, False, *costs, work.this.last_run)
-
-
-def _about(work: WorkCost, of: WorkMonth) -> tuple[Cell, ...]:
-    rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
-    return (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus, *rates)
 
 
 def _doubts(report: SpendReport) -> tuple[str, ...]:

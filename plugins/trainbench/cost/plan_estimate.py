@@ -9,13 +9,12 @@ twice `high_s`; tests/unit/cost/test_plan_estimate.py computes it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Device
 from trainbench.core.formats import count, listing, share
-from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import memory_fit, rate_by_mfu
 from trainbench.history.past_durations import PastRun
@@ -39,9 +38,22 @@ class Range(Frozen):
     def times(self, factor: float) -> Range:
         return Range(low=self.low * factor, high=self.high * factor)
 
+    def written(self, write: Callable[[float], str]) -> str:
+        low, high = write(self.low), write(self.high)
+        return low if low == high else f"{low} to {high}"
 
-class RunKind(Frozen):
-    """Runs of equal work on equal GPUs. None: unknown. `run_s`: seconds of one run; all other figures are of all runs.
+
+class Amounts(Frozen):
+    """What all runs of a kind, or of a plan, take. None: unknown."""
+
+    total_s: Range | None
+    gpu_hours: Range | None
+    on_demand_usd: Range | None
+    spot_usd: Range | None
+
+
+class RunKind(Amounts):
+    """Runs of equal work on equal GPUs. None: unknown. `run_s`: seconds of one run.
 
     `num_past_runs`: the runs of the history whose median `run_s` is; 0: it is computed by the formula.
 
@@ -54,45 +66,46 @@ class RunKind(Frozen):
     num_runs: int
     run_s: Range | None
     num_past_runs: int
-    total_s: Range | None
-    gpu_hours: Range | None
-    on_demand_usd: Range | None
-    spot_usd: Range | None
     need_gb: float | None
     gpu_gb: float | None
     fits: bool | None
 
 
-class PlanEstimate(Frozen):
+class PlanEstimate(Amounts):
     """The kinds of runs and their sums, one run after another. `limit_s`: the sum of the runs' time limits."""
 
     kinds: tuple[RunKind, ...]
     num_runs: int
     limit_s: float
-    total_s: Range | None
-    gpu_hours: Range | None
-    on_demand_usd: Range | None
-    spot_usd: Range | None
     notes: tuple[str, ...]
 
 
 def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> PlanEstimate:
     """The estimate of the plan's runs; re-runs of suspects come on top. `past`: earlier runs by group id."""
-    nodes = {node.name: node for node in plan.known}
-    alike = grouped(((spec.identity.group_id, _gpu(nodes.get(spec.identity.node), spec)), spec) for spec in plan.specs)
-    kinds = tuple(
-        _kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, _seconds(past.get(group_id, ()), gpu))
-        for (group_id, gpu), specs in alike.items()
-    )
+    nodes, is_cuda = {node.name: node for node in plan.known}, plan.params.work.device is Device.CUDA
+    alike: dict[tuple[str, str | None], list[RunSpec]] = {}
+    for spec in plan.specs:
+        node = nodes.get(spec.identity.node) if is_cuda else None
+        alike.setdefault((spec.identity.group_id, node.gpu_product if node else None), []).append(spec)
+    kinds = []
+    for (group_id, gpu), specs in alike.items():
+        seconds = [
+            run.seconds
+            for run in past.get(group_id, ())
+            if (names_gpu(gpu, run.gpu_name or "") if gpu else run.gpu_name is None)
+        ]
+        kinds.append(_kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, seconds))
+    sums: dict[str, Range | None] = {}
+    for name in Amounts.model_fields:
+        parts = [getattr(kind, name) for kind in kinds]
+        known = all(parts) and parts
+        sums[name] = Range(low=sum(p.low for p in parts), high=sum(p.high for p in parts)) if known else None
     return PlanEstimate(
-        kinds=kinds,
+        kinds=tuple(kinds),
         num_runs=len(plan.specs),
         limit_s=sum(spec.timeout_s for spec in plan.specs),
-        total_s=_sum([kind.total_s for kind in kinds]),
-        gpu_hours=_sum([kind.gpu_hours for kind in kinds]),
-        on_demand_usd=_sum([kind.on_demand_usd for kind in kinds]),
-        spot_usd=_sum([kind.spot_usd for kind in kinds]),
-        notes=_notes(plan, kinds, prices),
+        notes=tuple(_notes(plan, kinds, prices)),
+        **sums,
     )
 
 
@@ -101,8 +114,13 @@ def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
 
     A window takes at least `measured_steps` and at most `max_measured_steps`, and ends after `max_window_s`.
     """
-    step = _step_s(spec, gpu_name)
-    if step is None:
+    if spec.work.device is Device.CPU or gpu_name is None:
+        return None
+    if spec.work.micro_batch_size == AUTO:
+        spec = spec.changed(work={"micro_batch_size": ASSUMED_MICRO_BATCH})
+    try:
+        step = spec.samples_per_step / rate_by_mfu(spec, gpu_name, ASSUMED_MFU_PCT).samples_per_s
+    except QuantityError:
         return None
     rules = spec.measurement
     start = START_S + rules.warmup_steps * step
@@ -114,17 +132,6 @@ def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
     return Range(low=min(low, spec.timeout_s), high=min(high, spec.timeout_s))
 
 
-def _step_s(spec: RunSpec, gpu_name: str | None) -> float | None:
-    if spec.work.device is Device.CPU or gpu_name is None:
-        return None
-    if spec.work.micro_batch_size == AUTO:
-        spec = spec.changed(work={"micro_batch_size": ASSUMED_MICRO_BATCH})
-    try:
-        return spec.samples_per_step / rate_by_mfu(spec, gpu_name, ASSUMED_MFU_PCT).samples_per_s
-    except QuantityError:
-        return None
-
-
 def _kind(
     plan: Plan,
     specs: Sequence[RunSpec],
@@ -133,15 +140,17 @@ def _kind(
     prices: Sequence[Price],
     past_s: Sequence[float],
 ) -> RunKind:
-    spec, is_cuda, given_usd = specs[0], specs[0].work.device is Device.CUDA, plan.params.usd_per_gpu_hour
-    one = _median(past_s) if past_s else run_s(spec, gpu)
+    spec, is_cuda = specs[0], specs[0].work.device is Device.CUDA
+    middle = statistics.median(past_s) if past_s else None
+    one = run_s(spec, gpu) if middle is None else Range(low=middle, high=middle)
     total = one.times(len(specs)) if one else None
     hours = total.times(spec.placement.world_size / 3600) if total and is_cuda else None
-    on_demand, spot = price_for(gpu, prices, given_usd) if is_cuda else None, cheapest_spot(gpu, prices)
+    on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
     fit = memory_fit(spec, gpu) if is_cuda else None
-    gpu_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else (fit.gpu_gb if fit else None)
+    known_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else None
+    work = f"{spec.work.model} {spec.work.recipe} {spec.placement.strategy}"
     return RunKind(
-        work=_name(plan, spec),
+        work=plan.labels.get(spec.identity.group_id) or work,
         gpu=gpu,
         num_gpus=spec.placement.world_size,
         num_runs=len(specs),
@@ -152,23 +161,9 @@ def _kind(
         on_demand_usd=hours.times(on_demand.usd_per_gpu_hour) if hours and on_demand else None,
         spot_usd=hours.times(spot.spot_usd_per_gpu_hour) if hours and spot and spot.spot_usd_per_gpu_hour else None,
         need_gb=fit.need_gb if fit else None,
-        gpu_gb=gpu_gb if is_cuda else None,
+        gpu_gb=(known_gb or fit.gpu_gb) if fit else None,
         fits=fit.fits if fit else None,
     )
-
-
-def _seconds(past: Sequence[PastRun], gpu: str | None) -> list[float]:
-    """The seconds of the past runs on this GPU; None: on a CPU."""
-    return [
-        run.seconds
-        for run in past
-        if (run.gpu_name is None if gpu is None else run.gpu_name is not None and names_gpu(gpu, run.gpu_name))
-    ]
-
-
-def _median(seconds: Sequence[float]) -> Range:
-    middle = statistics.median(seconds)
-    return Range(low=middle, high=middle)
 
 
 def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None:
@@ -177,69 +172,44 @@ def cheapest_spot(gpu_name: str | None, prices: Sequence[Price]) -> Price | None
     return min(rows, key=lambda price: price.spot_usd_per_gpu_hour or 0.0, default=None)
 
 
-def _name(plan: Plan, spec: RunSpec) -> str:
-    if label := plan.labels.get(spec.identity.group_id):
-        return label
-    return f"{spec.work.model} {spec.work.recipe} {spec.placement.strategy}"
-
-
-def _gpu(node: GpuNode | None, spec: RunSpec) -> str | None:
-    return node.gpu_product if node and spec.work.device is Device.CUDA else None
-
-
-def _sum(parts: Sequence[Range | None]) -> Range | None:
-    known = [part for part in parts if part]
-    if not known or len(known) < len(parts):
-        return None
-    return Range(low=sum(part.low for part in known), high=sum(part.high for part in known))
-
-
-def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> tuple[str, ...]:
-    if plan.params.work.device is Device.CPU:
-        of_all = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
-        return (*_by_history(kinds), f"A trial on a CPU: {of_all} estimated.", *_reruns(kinds))
+def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> Iterator[str]:
     gpus = list(dict.fromkeys(kind.gpu for kind in kinds if kind.gpu))
-    if not gpus:
-        return (
+    is_cpu = plan.params.work.device is Device.CPU
+    if not gpus and not is_cpu:
+        yield (
             "No GPU is visible here, so duration, cost and what fits are not known: name a GPU by --gpu, for example "
-            "--gpu 'H100 80GB HBM3' --gpus 8.",
+            "--gpu 'H100 80GB HBM3' --gpus 8."
         )
-    notes = [*_by_history(kinds)]
-    if computed := [_work_and_gpu(kind, kinds) for kind in kinds if not kind.num_past_runs]:
+        return
+    # The work, and its GPU where the plan has several.
+    named = [(kind, f"{kind.work} on {kind.gpu}" if len(gpus) > 1 else kind.work) for kind in kinds]
+    if known := [f"{name} ({count(kind.num_past_runs, 'run')})" for kind, name in named if kind.num_past_runs]:
+        median = "Duration by the history, the median of equal runs on the same GPU or CPU here"
+        yield f"{median}: {listing(known)}."
+    computed = [name for kind, name in named if not kind.num_past_runs]
+    if is_cpu:
+        of_all = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
+        yield f"A trial on a CPU: {of_all} estimated."
+    elif computed:
         which = "" if len(computed) == len(kinds) else f" of {listing(dict.fromkeys(computed))}"
-        notes.append(
+        yield (
             f"Duration{which} by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
             f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it."
         )
-    notes += _reruns(kinds)
+    if any(kind.run_s for kind in kinds):
+        yield "Re-runs of suspects come on top."
+    if is_cpu:
+        return
     if any(spec.work.micro_batch_size == AUTO for spec in plan.specs):
-        notes.append(f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}.")
+        yield f"Micro-batch auto counts as {ASSUMED_MICRO_BATCH}."
     if unrated := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
-        notes.append(f"The peak FLOP/s of {listing(unrated)} is not known, so neither is the duration.")
-    notes += [_prices_note(gpu, plan, prices) for gpu in gpus]
+        yield f"The peak FLOP/s of {listing(unrated)} is not known, so neither is the duration."
+    yield from (_prices_note(gpu, plan, prices) for gpu in gpus)
     if tight := [kind.work for kind in kinds if kind.fits is False]:
-        notes.append(
+        yield (
             f"{listing(dict.fromkeys(tight))}: by formula more memory than a GPU has to spare; "
             f"{'it' if len(tight) == 1 else 'each'} may end out of memory."
         )
-    return tuple(notes)
-
-
-def _by_history(kinds: Sequence[RunKind]) -> list[str]:
-    known = [
-        f"{_work_and_gpu(kind, kinds)} ({count(kind.num_past_runs, 'run')})" for kind in kinds if kind.num_past_runs
-    ]
-    median = "Duration by the history, the median of equal runs on the same GPU or CPU here"
-    return [f"{median}: {listing(known)}."] if known else []
-
-
-def _work_and_gpu(kind: RunKind, kinds: Sequence[RunKind]) -> str:
-    """The work, and its GPU where the plan has several kinds."""
-    return f"{kind.work} on {kind.gpu}" if kind.gpu and len({each.gpu for each in kinds}) > 1 else kind.work
-
-
-def _reruns(kinds: Sequence[RunKind]) -> list[str]:
-    return ["Re-runs of suspects come on top."] if any(kind.run_s for kind in kinds) else []
 
 
 def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:

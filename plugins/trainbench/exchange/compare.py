@@ -84,7 +84,14 @@ def compare(
         _priced(number, row, *_price(row, prices, costs[number - 1] if costs else None))
         for number, row in enumerate(rows, 1)
     ]
-    return tuple(_job(rows, baseline) for rows in _by_job(priced))
+    of_jobs: dict[tuple[object, ...], list[RankedRow]] = {}
+    for row in priced:
+        of_jobs.setdefault((row.measured.program, *sorted(row.measured.job.items())), []).append(row)
+    jobs = []
+    for members in of_jobs.values():
+        base = next((row for row in members if row.number == baseline), members[0])
+        jobs.append(Job(tuple(_against(row, base) for row in members), base))
+    return tuple(jobs)
 
 
 def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
@@ -155,19 +162,6 @@ def _priced(number: int, measured: ComparisonRow, usd_per_gpu_hour: float | None
         usd_per_1m_tokens=usd_per_1m_tokens(price, ranks, tokens) if known and tokens else None,
         usd_per_epoch=price * ranks * measured.epoch_s / 3600 if known and measured.epoch_s else None,
     )
-
-
-def _by_job(rows: Sequence[RankedRow]) -> list[list[RankedRow]]:
-    jobs: dict[tuple[object, ...], list[RankedRow]] = {}
-    for row in rows:
-        measured = row.measured
-        jobs.setdefault((measured.program, *sorted(measured.job.items())), []).append(row)
-    return list(jobs.values())
-
-
-def _job(rows: Sequence[RankedRow], baseline: int | None) -> Job:
-    base = next((row for row in rows if row.number == baseline), rows[0])
-    return Job(tuple(_against(row, base) for row in rows), base)
 
 
 def _against(row: RankedRow, base: RankedRow) -> RankedRow:
@@ -346,13 +340,12 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
         jobs=[{"speed": speed, "cost": cost} for speed, cost in tables_of_jobs(jobs)],
         num_left_out=max(0, len(jobs) - MAX_JOBS),
         # Row number -> its raw file; of several runs the first.
-        links={str(row.number): _link(row.measured.addresses[0], folder) for row in rows},
+        links={
+            str(row.number): where if "://" in where else quote(os.path.relpath(where, folder))  # a URL as it is
+            for row in rows
+            for where in row.measured.addresses[:1]
+        },
         notes=gathered.notes,
         broken=gathered.broken[:MAX_BROKEN],
         num_broken=len(gathered.broken),
     )
-
-
-def _link(address: str, folder: Path) -> str:
-    """Link a file that is not on this machine by its URL."""
-    return address if "://" in address else quote(os.path.relpath(address, folder))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -28,9 +28,8 @@ from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult, Status
-from bench_image.contract.result_sections import Context, Cost
+from bench_image.contract.result_sections import Cost
 from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
-from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, DiskData
 from trainbench.core.formats import NA, figure, listing, moment
 from trainbench.core.markdown import bullets, escape, table
@@ -54,66 +53,53 @@ _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f-]{8,}\b", re.IGNORECASE)
 
 def anonymised(result: RunResult) -> RunResult:
     """The result with numbered nodes, without pod, host, UUIDs, registry and folders, in fields and in texts."""
-    names = {
-        name: f"node-{number}"
-        for number, name in enumerate((result.spec.identity.node, *result.spec.identity.peers), 1)
-    }
-    spec = _spec(result.spec, names)
-    missing = dict(result.missing)
-    context = result.context and _context(result.context, spec.identity.node, missing)
-    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in result.telemetry.gpus)
-    ranks = tuple(rank.model_copy(update={"gpu_uuid": None}) for rank in result.ranks)
-    missing |= dict.fromkeys(("telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"), LEFT_OUT)
-    plain = result.model_copy(
-        update={
-            "spec": spec,
-            "context": context,
-            "telemetry": result.telemetry.model_copy(update={"gpus": gpus}),
-            "ranks": ranks,
-            "missing": missing,
-        }
-    )
-    return _without_names(plain, {**dict.fromkeys(_others(result), HOST), **names})
-
-
-def _others(result: RunResult) -> Iterator[str]:
-    """Pod, hosts, GPU UUIDs, folders and campaign: other names that messages may contain."""
-    context, spec = result.context, result.spec
-    if context:
-        yield from filter(None, (context.pod, context.hostname, context.node))
-    yield from filter(None, (gpu.uuid for gpu in context.gpus) if context else ())
-    if isinstance(spec.work.data, DiskData):
-        yield spec.work.data.folder
-    if spec.work.weights.startswith("/"):
-        yield spec.work.weights
-    yield spec.identity.campaign_id
-
-
-def _spec(spec: RunSpec, names: dict[str, str]) -> RunSpec:
-    own = spec.identity
+    spec, own, context = result.spec, result.spec.identity, result.context
+    names = {name: f"node-{number}" for number, name in enumerate((own.node, *own.peers), 1)}
+    node, missing = names[own.node], dict(result.missing)
     identity = {
         "campaign_id": CAMPAIGN,
-        "node": names[own.node],
+        "node": node,
         "peers": tuple(names[peer] for peer in own.peers),
-        "run_id": f"{own.group_id}-{names[own.node]}-r{own.round}"[:200],
+        "run_id": f"{own.group_id}-{node}-r{own.round}"[:200],
     }
+    others: list[str | None] = [own.campaign_id]  # names that texts may contain, beside those of the nodes
     work: dict[str, Any] = {}
     if isinstance(spec.work.data, DiskData):
+        others.append(spec.work.data.folder)
         work["data"] = spec.work.data.model_copy(update={"folder": _folder(spec.work.data.folder)})
     if spec.work.weights.startswith("/"):
+        others.append(spec.work.weights)
         work["weights"] = _folder(spec.work.weights)
-    return spec.changed(identity=identity, work=work)
-
-
-def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
-    missing |= dict.fromkeys(("context.pod", "context.gpus.*.uuid"), LEFT_OUT)
-    return context.model_copy(
-        update={
+    if context:
+        others += [context.pod, context.hostname, context.node, *(gpu.uuid for gpu in context.gpus)]
+        missing |= dict.fromkeys(("context.pod", "context.gpus.*.uuid"), LEFT_OUT)
+        plain = {
             "node": node,
             "pod": None,
             "hostname": HOST,
             "image": context.image and context.image.rpartition("/")[2],  # the registry's address identifies its owner
             "gpus": tuple(gpu.model_copy(update={"uuid": None}) for gpu in context.gpus),
+        }
+        context = context.model_copy(update=plain)
+    missing |= dict.fromkeys(("telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"), LEFT_OUT)
+    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in result.telemetry.gpus)
+    secrets = {**dict.fromkeys(filter(None, others), HOST), **names}
+    # The texts that a program or a library wrote: error, reasons, execution.
+    error, chosen = result.error, result.chosen
+    if error:
+        error = error.model_copy(update={"message": _plain(error.message, secrets)[:4000]})
+    if chosen:
+        execution = {name: _plain(value, secrets) for name, value in chosen.execution.items()}
+        chosen = chosen.model_copy(update={"why": _plain(chosen.why, secrets), "execution": execution})
+    return result.model_copy(
+        update={
+            "spec": spec.changed(identity=identity, work=work),
+            "chosen": chosen,
+            "error": error,
+            "context": context,
+            "telemetry": result.telemetry.model_copy(update={"gpus": gpus}),
+            "ranks": tuple(rank.model_copy(update={"gpu_uuid": None}) for rank in result.ranks),
+            "missing": {path: _plain(why, secrets) for path, why in missing.items()},
         }
     )
 
@@ -121,19 +107,6 @@ def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
 def _folder(path: str) -> str:
     """The last part of a path, so that results of different weights stay different."""
     return f"/{HOST}/{PurePosixPath(path).name}"
-
-
-def _without_names(result: RunResult, secrets: Mapping[str, str]) -> RunResult:
-    """The texts that a program or a library wrote: error, reasons, execution."""
-    changes: dict[str, Any] = {"missing": {path: _plain(why, secrets) for path, why in result.missing.items()}}
-    if result.error:
-        changes["error"] = result.error.model_copy(update={"message": _plain(result.error.message, secrets)[:4000]})
-    if result.chosen:
-        execution = {name: _plain(value, secrets) for name, value in result.chosen.execution.items()}
-        changes["chosen"] = result.chosen.model_copy(
-            update={"why": _plain(result.chosen.why, secrets), "execution": execution}
-        )
-    return result.model_copy(update=changes)
 
 
 def _plain(text: str, secrets: Mapping[str, str]) -> str:
@@ -147,6 +120,10 @@ FORMAT, FORMAT_VERSION = "trainbench-submission", 1
 PUBLISHED = (*of_section(PERFORMANCE), *of_section(PROBES), *of_section(TELEMETRY))
 NOTHING = "nothing"
 MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
+ANONYMOUS = (
+    "Names of nodes, pods, hosts and GPUs, addresses and folders were removed. Model, versions, kernel and CPU are "
+    "unchanged: read the file before you publish it."
+)
 REPEAT = (
     "python -c \"import json; print(json.dumps(json.load(open('SUBMISSION.json'))['result']['spec']))\" > spec.json",
     "python -m bench_image --spec spec.json --output out",
@@ -281,17 +258,26 @@ def markdown(content: Submission, json_name: str) -> str:
     title = f"{summary['model']} {summary['recipe']} on {hardware}"
     commands = "\n".join(content.repeat_with)
     unknown = [f"{path}: {why}" for path, why in content.result.missing.items()]
+    known = ((each, each.value(content.result)) for each in PUBLISHED)
+    figures = ((each.label, each.write(value)) for each, value in known if value is not None)  # others follow, with why
+    versions = {
+        "driver": summary["driver"],
+        "CUDA": summary["cuda"],
+        "Python": summary["python"],
+        **summary["libraries"],
+    }
+    software = {name: version or NA for name, version in versions.items()}
     parts = [
         f"# {escape(title)}",
         f"**{figure(summary['samples_per_second'])} samples/s, {figure(summary['tokens_per_second'])} tokens/s**, "
         f"measured {moment(content.result.started_at)}.",
         table(_settings(content)),
-        f"## Figures\n\n{table(_figures(content))}",
-        f"## Software\n\n{table(_software(content))}",
+        f"## Figures\n\n{table(_pairs(figures, 'figure'))}",
+        f"## Software\n\n{table(_pairs(software.items(), 'version'))}",
         f"## Measure it again\n\n```console\n{commands}\n```\n\n"
         f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
         f"## Missing figures\n\n{bullets(unknown or ['Nothing.'])}",
-        escape(_anonymity(content)),
+        escape(ANONYMOUS if content.is_anonymised else "Names of nodes, pods and GPUs are unchanged."),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -321,29 +307,8 @@ def _settings(content: Submission) -> Table:
     return _pairs(rows, "setting")
 
 
-def _figures(content: Submission) -> Table:
-    """The table of known figures; the others follow it with the reason."""
-    known = ((each, each.value(content.result)) for each in PUBLISHED)
-    return _pairs(((each.label, each.write(value)) for each, value in known if value is not None), "figure")
-
-
-def _software(content: Submission) -> Table:
-    summary = content.summary
-    known = {"driver": summary["driver"], "CUDA": summary["cuda"], "Python": summary["python"], **summary["libraries"]}
-    return _pairs(((name, version or NA) for name, version in known.items()), "version")
-
-
 def _pairs(rows: Iterable[tuple[str, str]], heading: str) -> Table:
     return make_table(rows, text_columns("what", heading))
-
-
-def _anonymity(content: Submission) -> str:
-    if content.is_anonymised:
-        return (
-            "Names of nodes, pods, hosts and GPUs, addresses and folders were removed. Model, versions, kernel and "
-            "CPU are unchanged: read the file before you publish it."
-        )
-    return "Names of nodes, pods and GPUs are unchanged."
 
 
 def _whole(value: int | None) -> str:

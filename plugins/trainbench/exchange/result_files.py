@@ -26,7 +26,7 @@ from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import FORMAT, FORMAT_VERSION
-from bench_image.contract.work import Device, DiskData, Work
+from bench_image.contract.work import Device, DiskData
 from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.known_values import known_median
@@ -169,13 +169,16 @@ def row_of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
     spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
     figures = {each.name: each.value(result) for each in COMPARED}
     work, rate = spec.work, figures[SAMPLES_PER_SECOND.name]
+    # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
+    job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
+    job |= {} if job["data"] == "memory" else {"data": "disk"}
     return ComparisonRow(
         name=name,
         addresses=(address,),
         program="trainbench",
         label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
         num_parameters=num_parameters(work.shape),
-        job=_job(work),
+        job=flattened(job),
         strategy=spec.placement.strategy.value,
         hardware=hardware_name(spec, gpu_name(result)),
         num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
@@ -221,14 +224,6 @@ def row_of_epochs(name: str, address: str, result: RunResult) -> ComparisonRow:
     if len(windows) > 1:  # of a single epoch the row has its own half-width
         more |= apart([window.samples_per_second for window in windows], "epochs")
     return row_of_run(name, address, result).model_copy(update=more)
-
-
-def _job(work: Work) -> dict[str, str]:
-    """Each setting of the work as text, except the batch, which depends on the number of GPUs, and the data folder."""
-    fields = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
-    if fields["data"] != "memory":
-        fields["data"] = "disk"
-    return flattened(fields)
 
 
 def flattened(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -528,7 +523,17 @@ class _Reader:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
 
     def _take_result(self, file: ResultFile, result: RunResult, of_epochs: bool = False) -> None:
-        if not self._is_new(_identity(result), file) or not self._measured(result):
+        # A key of the run from its ids and figures, because ids are unique within one installation only.
+        spec, figures = result.spec, result.performance
+        key = (spec.identity.campaign_id, spec.identity.run_id, spec.identity.node, result.started_at.timestamp())
+        key_of_figures = (figures.samples_per_second, figures.measured_wall_s, gpu_name(result))
+        if not self._is_new(" ".join(map(str, (*key, *key_of_figures))), file):
+            return
+        if result.error is not None:
+            self._failed[f"{result.status.value} ({spec.placement.strategy} on {spec.placement.world_size})"] += 1
+            return
+        self._num_drills += spec.drill is not None
+        if not is_measured(result):
             return
         if of_epochs:
             self.collector.add_row(row_of_epochs(file.path.stem, address(file.path), result))
@@ -539,15 +544,6 @@ class _Reader:
         """A file without ids: its whole content is its key."""
         if self._is_new(document.model_dump_json(), file):
             self.collector.add_row(document.row(name, address(file.path)))
-
-    def _measured(self, result: RunResult) -> bool:
-        if result.error is not None:
-            self._failed[
-                f"{result.status.value} ({result.spec.placement.strategy} on {result.spec.placement.world_size})"
-            ] += 1
-            return False
-        self._num_drills += result.spec.drill is not None
-        return is_measured(result)
 
     def _is_new(self, identity: str, file: ResultFile) -> bool:
         if first := self._seen.get(identity):
@@ -560,10 +556,3 @@ class _Reader:
 def _files_below(folder: UPath) -> list[UPath]:
     """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures."""
     return [path for name in (BENCH_FILES, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
-
-
-def _identity(result: RunResult) -> str:
-    """A key of the run from its ids and figures, because ids are unique within one installation only."""
-    spec, rate = result.spec, result.performance.samples_per_second
-    ids = f"{spec.identity.campaign_id} {spec.identity.run_id} {spec.identity.node} {result.started_at.timestamp()}"
-    return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"

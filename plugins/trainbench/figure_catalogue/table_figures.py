@@ -17,10 +17,8 @@ share_0 = partial(share, decimals=0)
 
 # fmt: off
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
-    "tokens/s / (nodes x GPUs per node)",
-    "trainbench.reporting.comparison_sections._table",
-    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
-    also=("per process",))
+    "tokens/s / (nodes x GPUs per node)", "trainbench.reporting.comparison_sections._strategies",
+    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus", also=("per process",))
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
     "weights, gradients, optimizer state and activations by formula (docs/internals/sizing.md)",
     "trainbench.comparison.hardware_survey.predicted_gb",
@@ -28,29 +26,23 @@ FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
 FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
     "100 x (1 - memory / that of full training of the same work); measured where it ran, else by formula",
     "trainbench.comparison.hardware_survey.saved_memory",
-    "test_hardware_survey.py::test_memory_is_saved_against_full_on_equal_work_only",
-    also=("saved", "full is"))
+    "test_hardware_survey.py::test_memory_is_saved_against_full_on_equal_work_only", also=("saved", "full is"))
 DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.comparisons.deviation",
     "100 x (value - expected) / expected; value: the median of the planned rounds' median and of each re-run, less "
-    "what the control changed; temperature: degrees C apart",
-    "trainbench.judging.expectations.compare_rate",
+    "what the control changed; temperature: degrees C apart", "trainbench.judging.expectations.compare_rate",
     "test_judged_figures.py::test_the_deviation_by_hand",
-    read="(value - expected) / expected. A node's value is the median of its runs.",
-    also=("against *",),
-    write=percent)
-EXPECTED = Figure(
-    "expected", "median of the peers", "as the value", "verdict.json: groups.nodes.comparisons.expected",
+    read="(value - expected) / expected. A node's value is the median of its runs.", also=("against *",), write=percent)
+EXPECTED = Figure("expected", "median of the peers", "as the value", "verdict.json: groups.nodes.comparisons.expected",
     "against its peers: the median of the other nodes; against its past: that of its first ten nights; against the "
-    "level: that of the GPU",
-    "trainbench.judging.expectations.by_peers",
+    "level: that of the GPU", "trainbench.judging.expectations.by_peers",
     "test_judged_figures.py::test_the_median_of_the_peers_by_hand",
-    read="What a node should make: its peers' median, so that a slow node cannot pull its own expectation down; the "
-    "median of the first ten nights of its GPUs; the level of its kind of GPU.")
+    read=(
+        "What a node should make: its peers' median, so that a slow node cannot pull its own expectation down; the "
+        "median of the first ten nights of its GPUs; the level of its kind of GPU."
+    ))
 SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
-    "100 x (fastest - slowest node) / median of the nodes",
-    "trainbench.judging.judge.verdict",
-    "test_judged_figures.py::test_the_spread_by_hand",
-    read="(fastest node - slowest node) / median of the nodes.")
+    "100 x (fastest - slowest node) / median of the nodes", "trainbench.judging.judge.verdict",
+    "test_judged_figures.py::test_the_spread_by_hand", read="(fastest node - slowest node) / median of the nodes.")
 NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
     "trainbench.judging.noise.estimate", "test_noise.py::test_the_larger_estimate_counts",
@@ -60,25 +52,22 @@ NOISE_BETWEEN_RUNS = Figure("noise_between_runs", "between runs", "%", "performa
     "trainbench.judging.noise.between_runs", "test_noise.py::test_between_runs_without_what_a_round_does_to_all",
     read="Pooled standard deviation of the samples/s that one node shows from run to run.")
 NOISE_WITHIN_RUNS = Figure("noise_within_runs", "within runs", "%", "performance.windows.samples_per_second",
-    "the same over the windows of a run, pooled over the nodes",
-    "trainbench.judging.noise.within_runs",
+    "the same over the windows of a run, pooled over the nodes", "trainbench.judging.noise.within_runs",
     "test_noise.py::test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows")
 NOISE_INTERVAL = Figure("noise_interval", "95 % interval", "%", "performance.samples_per_second",
     "standard deviation x sqrt(degrees of freedom / chi-squared quantiles of 97.5 % and 2.5 %)",
     "trainbench.comparison.noise_floor._spread", "test_noise_floor.py::test_one_node_s_noise_by_hand")
 RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_second",
-    "100 x (fastest - slowest run of the node) / their median",
-    "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand")
+    "100 x (fastest - slowest run of the node) / their median", "trainbench.comparison.noise_floor._node",
+    "test_noise_floor.py::test_one_node_s_noise_by_hand")
 SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
-    "(docs/internals/detection.md)",
-    "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_detectable_slowdown_by_hand",
-    also=("own past",))
+    "(docs/internals/detection.md)", "trainbench.comparison.noise_floor.floors",
+    "test_noise_floor.py::test_detectable_slowdown_by_hand", also=("own past",))
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
-    "trainbench.reporting.comparison_sections._table",
-    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
-    also=("of the fastest",))
+    "trainbench.reporting.comparison_sections._strategies",
+    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus", also=("of the fastest",))
 PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
     "trainbench.comparison.strategy_standings.traits_of",
@@ -86,50 +75,39 @@ PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second
     also=("against the median", "and its median", "what it means"),
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
-    "samples / (samples/s); x GPUs x price per GPU-hour / 3600",
-    "trainbench.reporting.recommendations.points_of_work", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
-    also=("they cost",))
+    "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.recommendations.points_of_work",
+    "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus", also=("they cost",))
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
-    "time saved and money added for the same samples",
-    "trainbench.reporting.recommendations._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
+    "time saved and money added for the same samples", "trainbench.reporting.recommendations._against_base",
+    "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
 AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
-    "tokens/s / those of the row compared with",
-    "trainbench.reporting.comparison_sections._presets",
-    "test_preset_tables.py::test_the_same_job_with_another_execution_is_compared_and_the_execution_is_named",
-
-)
+    "tokens/s / those of the row compared with", "trainbench.reporting.comparison_sections._presets",
+    "test_preset_tables.py::test_the_same_job_with_another_execution_is_compared_and_the_execution_is_named")
 SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, performance.tokens_per_second",
     "geometric mean over the rounds of rate / the baseline's rate in the same round",
     "trainbench.comparison.configurations.speed_up",
-    "test_speedups.py::test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have",
-    also=("per token",))
+    "test_speedups.py::test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have", also=("per token",))
 RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.tokens_per_second",
     "tokens/s / those of the fastest GPU, or of the one that was named",
     "trainbench.comparison.hardware_survey.relative_speed",
     "test_hardware_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
 SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
-    "100 x (baseline's cost - cost) / the baseline's",
-    "trainbench.prices.quote.savings", "test_run_cost.py::test_savings_against_the_baseline",
-    also=("saving per token", "saving per sample"),
+    "100 x (baseline's cost - cost) / the baseline's", "trainbench.prices.quote.savings",
+    "test_run_cost.py::test_savings_against_the_baseline", also=("saving per token", "saving per sample"),
     write=percent)
 PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour; price table",
     "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
     "trainbench.prices.quote.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
-    also=("per week", "per month"),
-    write=usd)
+    also=("per week", "per month"), write=usd)
 EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_samples_usd",
-    "saving in percent x the baseline's cost of the example / 100",
-    "trainbench.reporting.cost_report.saved_usd", "test_cost_report.py::test_savings_of_a_diagnosis_by_hand",
-    write=usd)
+    "saving in percent x the baseline's cost of the example / 100", "trainbench.reporting.cost_report.saved_usd",
+    "test_cost_report.py::test_savings_of_a_diagnosis_by_hand", write=usd)
 EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
-    "samples of the example / (samples/s)",
-    "trainbench.reporting.cost_report._example_s", "test_cost_report.py::test_ten_thousand_samples",
-    write=duration)
+    "samples of the example / (samples/s)", "trainbench.reporting.cost_report._example_s",
+    "test_cost_report.py::test_ten_thousand_samples", write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
-    "samples of an epoch (a parameter) / (samples/s)",
-    "trainbench.reporting.survey_tables._speed_columns",
-    "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate",
-    write=duration)
+    "samples of an epoch (a parameter) / (samples/s)", "trainbench.reporting.survey_tables._speed",
+    "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate", write=duration)
 BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
     "budget / cost per sample of the cheapest measured GPU; or GPUs that the purchase prices allow",
     "trainbench.comparison.hardware_survey.purchase_price",
@@ -139,25 +117,23 @@ RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase pric
     "hours a month, and months, from which owning a GPU costs less than renting it",
     "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_hours_by_hand",
     also=("pays above h a month", "pays after", "choice"))
-MEDIAN_INTERVAL = Figure(
-    "median_interval", "true median within", "1/s", "costs.json: works.this.samples_per_s_interval",
+MEDIAN_INTERVAL = Figure("median_interval", "true median within", "1/s",
+    "costs.json: works.this.samples_per_s_interval",
     "k-th smallest to k-th largest run of the month, k the largest with 1 - 2 P(Binomial(runs, 1/2) < k) >= 95 %",
     "trainbench.cost.monthly_cost.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
 OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_report._cheapest",
+    "trainbench.cost.monthly_report._works",
     "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
     write=share_0)
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
-    also=("in 2*", "change"),
-    write=usd)
+    also=("in 2*", "change"), write=usd)
 CHANGE_PARTS = Figure("change_parts", "by price", "USD", "costs.json: works.change",
     "difference of prices x mean GPU-hours per 1K samples of both months; difference of those x mean price",
     "trainbench.cost.monthly_cost.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
-    also=("by throughput",),
-    write=usd)
+    also=("by throughput",), write=usd)
 OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.json: prices",
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
     "trainbench.cost.monthly_cost.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
@@ -165,19 +141,16 @@ OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.jso
 WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
     "trainbench.cost.monthly_cost.what_if", "test_other_prices.py::test_the_work_at_another_price",
-    also=("per 1K samples then", "per 1M tokens then"),
-    write=usd)
+    also=("per 1K samples then", "per 1M tokens then"), write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
-    "J per sample x 1000 / 3.6e6; x PUE x tariff",
-    "trainbench.prices.quote.energy_usd_per_1000_samples", "test_energy.py::test_per_thousand_samples",
-    also=("electricity per 1K samples",))
+    "J per sample x 1000 / 3.6e6; x PUE x tariff", "trainbench.prices.quote.energy_usd_per_1000_samples",
+    "test_energy.py::test_per_thousand_samples", also=("electricity per 1K samples",))
 EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",
     "trainbench.comparison.entries.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
     read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
 LEVEL = Figure("level", "level", "text", "performance.windows, performance.samples_per_second",
-    "two rates whose difference is within the noise of their runs and windows",
-    "trainbench.comparison.entries.is_tie",
+    "two rates whose difference is within the noise of their runs and windows", "trainbench.comparison.entries.is_tie",
     "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
     read="Closer together than the noise of their runs and windows: chance could swap their order.")
 # fmt: on

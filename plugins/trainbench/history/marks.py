@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
-from trainbench.core.verdicts import Finding, Level
+from trainbench.core.verdicts import MARKED, Finding, Level
 from trainbench.history.tables import marks
-from trainbench.judging.mark_findings import MARKED
 from trainbench.results.campaign import Campaign
 
 MAX_MARKS = 500

@@ -44,14 +44,14 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[Row]:
     for result, cost, efficiency in sorted(priced, key=lambda each: each[0].finished_at):
         identity = result.spec.identity
         verdict = verdicts.get((identity.group_id, identity.node))
-        row = partial(_row, campaign, result, cost, efficiency, verdict)
+        row = partial(_row, result, campaign, cost, efficiency, verdict)
         made = parts.attempt("recording in the history", identity.run_id, row)
         if made is not None:
             yield made
 
 
 def _row(
-    campaign: Campaign, result: RunResult, cost: RunCost, scaling: Efficiency | None, verdict: NodeVerdict | None
+    result: RunResult, campaign: Campaign, cost: RunCost, scaling: Efficiency | None, verdict: NodeVerdict | None
 ) -> Row:
     spec, setup = result.spec, setup_of(result.context)
     began, ended = campaign.started_at, campaign.finished_at

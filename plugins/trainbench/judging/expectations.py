@@ -21,21 +21,17 @@ ALONE_SHARE = 0.5  # of limit and chance: each round alone must be slower than t
 
 
 class Measured(NamedTuple):
-    """The samples/s of one unit, as logarithms. `first`: the median of its planned rounds. `again`: its re-runs, less
-    what the control nodes changed since the planned rounds. `variance`: of the median of all, in units of one run's.
+    """The samples/s of one unit, as logarithms. `rounds`: the median of its planned rounds, then each re-run, less what
+    the control nodes changed since. `mean`: of the rounds that chance explains. `variance`: in units of one run's.
     """
 
-    first: float
-    again: tuple[float, ...]
+    rounds: tuple[float, ...]
+    mean: float
     variance: float
 
     @property
-    def rounds(self) -> tuple[float, ...]:
-        return (self.first, *self.again)
-
-    @property
     def value(self) -> float:
-        return round(math.exp(statistics.median(self.rounds)), 9)  # so that 10 stays 10
+        return round(math.exp(self.mean), 9)  # so that 10 stays 10
 
 
 class Expected(NamedTuple):
@@ -46,14 +42,26 @@ class Expected(NamedTuple):
     variance: float = 0.0
 
 
-def measured(first: Sequence[float], again: Sequence[float], num_controls: int) -> Measured:
-    """From logarithms of single runs. Each re-run has its own error and that of the controls' change."""
-    of_first = median_variance(len(first))
+def measured(
+    first: Sequence[float], again: Sequence[float], num_controls: int, noise: Noise | None, num_units: int
+) -> Measured:
+    """From logarithms of single runs. Each re-run has its own error and that of the controls' change.
+
+    A round that lies further from the median of all than chance among `num_units` was disturbed, and does not count.
+    """
+    of_first, planned = median_variance(len(first)), statistics.median(first)
     if not again:
-        return Measured(statistics.median(first), (), of_first)
+        return Measured((planned,), planned, of_first)
     of_again = 1 + (2 * median_variance(num_controls) if num_controls else 0.0)
-    mean = (of_first + of_again * len(again)) / (1 + len(again))
-    return Measured(statistics.median(first), tuple(again), mean * median_variance(1 + len(again)))
+    rounds, variances = (planned, *again), (of_first, *[of_again] * len(again))
+    middle = statistics.median(rounds)
+    usual = [
+        log
+        for log, variance in zip(rounds, variances, strict=True)
+        if noise and abs(log - middle) <= noise.chance(variance, num_units)
+    ]
+    variance = statistics.fmean(variances) * median_variance(len(rounds))
+    return Measured(rounds, statistics.fmean(usual or [middle]), variance)
 
 
 def by_peers(
@@ -115,7 +123,7 @@ def compare_rate(
     own: Measured, expected: Expected, against: Against, limit_pct: float, chance: float | None
 ) -> Comparison:
     """`chance`: the largest deviation that chance shows, as a logarithm; None: no noise is known."""
-    chance_pct = None if chance is None else to_pct(chance, slow=True)
+    chance_pct = None if chance is None else to_pct(chance)
     rounds = tuple(deviation_pct(math.exp(rate), expected.value) for rate in own.rounds)
     deviation = deviation_pct(own.value, expected.value)
     least = max(limit_pct, chance_pct or 0.0)

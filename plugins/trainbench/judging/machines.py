@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, day, listing
@@ -66,57 +67,47 @@ def replaced_gpu_findings(
     """Findings on nodes of `now` with other GPUs than in a campaign of the last REPORTED_FOR. `known`: the cluster's
     nodes; where a node's size is known, GPUs that merely were not used before are no replacement.
     """
-    capacity, mine, past = gpu_capacities(known), _by_node(now), _by_node(earlier)
-    changed = []
-    for node, campaigns in mine.items():
-        has = frozenset[str]().union(*(record.setup.gpu_uuids for record in campaigns))
-        recent = _campaigns([record for record in past.get(node, ()) if at - record.at <= REPORTED_FOR])
-        for when, had in recent if has else ():
-            if has != had and len(has | had) > capacity.get(node, max(len(has), len(had))):
-                changed.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
-                break
-    return tuple(changed)
+    capacity = gpu_capacities(known)
+    past = grouped((record.node, record) for record in earlier if at - record.at <= REPORTED_FOR)
+    found = []
+    for node, records in grouped((record.node, record) for record in now).items():
+        has = frozenset[str]().union(*(record.setup.gpu_uuids for record in records))
+        campaigns: dict[str, tuple[datetime, frozenset[str]]] = {}  # time, and GPUs of all works
+        for record in past.get(node, ()):
+            when, had = campaigns.get(record.campaign_id, (record.at, frozenset[str]()))
+            campaigns[record.campaign_id] = (max(when, record.at), had | record.setup.gpu_uuids)
+        changed = (
+            (when, had)
+            for when, had in sorted(campaigns.values(), key=lambda campaign: campaign[0], reverse=True)
+            if has and had and has != had and len(has | had) > capacity.get(node, max(len(has), len(had)))
+        )
+        found += [_changed(node, has, had, when) for when, had in islice(changed, 1)]
+    return tuple(found)
 
 
-def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
-    return grouped((record.node, record) for record in records)
+def _changed(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
+    def named(uuids: frozenset[str]) -> str:
+        return listing(sorted(uuids, key=natural))
 
-
-def _campaigns(records: Sequence[NodeRecord]) -> list[tuple[datetime, frozenset[str]]]:
-    """(time, GPUs of all works) of each campaign with known GPUs, the latest first."""
-    of: dict[str, tuple[datetime, frozenset[str]]] = {}
-    for record in records:
-        when, had = of.get(record.campaign_id, (record.at, frozenset[str]()))
-        of[record.campaign_id] = (max(when, record.at), had | record.setup.gpu_uuids)
-    return sorted((campaign for campaign in of.values() if campaign[1]), key=lambda campaign: campaign[0], reverse=True)
-
-
-def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
-    return Finding(
-        level=Level.WARNING,
-        category=OTHER_MACHINE,
-        nodes=(node,),
-        measured=_named(has),
-        expected=f"{_named(had)}, as on {day(when)}",
-        summary=f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
-        "another machine under its name, or of the removed GPUs",
-        resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline",
-    )
-
-
-def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
     new, gone = has - had, had - has
-    summary = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {_named(gone)}"
+    if new == has:
+        return Finding(
+            level=Level.WARNING,
+            category=OTHER_MACHINE,
+            nodes=(node,),
+            measured=named(has),
+            expected=f"{named(had)}, as on {day(when)}",
+            summary=f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
+            "another machine under its name, or of the removed GPUs",
+            resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as "
+            "baseline",
+        )
     return Finding(
         level=Level.INFO,
         category=SWAPPED,
         nodes=(node,),
-        measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
-        expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
-        summary=summary,
+        measured=named(new) if new else f"{len(has)} of {len(had)} GPUs",
+        expected=f"{named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
+        summary=f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {named(gone)}",
         resolution="nothing to do if it was swapped on purpose; its history includes the old GPUs",
     )
-
-
-def _named(uuids: frozenset[str]) -> str:
-    return listing(sorted(uuids, key=natural))

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Clock, Performance
 from bench_image.contract.step_stats import quantile
 from bench_image.contract.work import Device
+from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Metric
@@ -40,6 +40,9 @@ class GpuPlace:
 
     index: int
     uuid: str | None
+
+    def order(self) -> tuple[int, str]:
+        return self.index, self.uuid or ""
 
 
 class Key(NamedTuple):
@@ -64,6 +67,9 @@ class NodeRuns:
     @property
     def key(self) -> Key:
         return Key(self.node, self.gpu)
+
+    def of_rounds(self, wanted: Callable[[int], bool]) -> NodeRuns:
+        return replace(self, runs=tuple(run for run in self.runs if wanted(run.spec.identity.round)))
 
     @cached_property
     def valid(self) -> tuple[RunResult, ...]:
@@ -97,11 +103,13 @@ class NodeRuns:
 
     @cached_property
     def rates(self) -> tuple[Run, ...]:
-        return tuple(
-            Run(run.spec.identity.round, rate, _positive(window_rates(run.performance)))
-            for run in self.valid
-            if (rate := judged_rate(run)) and rate > 0
-        )
+        """The windows' rates are left out where one of them has no logarithm."""
+        found = []
+        for run in self.valid:
+            rate, windows = judged_rate(run), window_rates(run.performance)
+            if rate and rate > 0:
+                found.append(Run(run.spec.identity.round, rate, windows if all(w > 0 for w in windows) else ()))
+        return tuple(found)
 
     def value(self, metric: Metric) -> float | None:
         """The metric's median over the valid runs; None when no run has it."""
@@ -120,24 +128,11 @@ def run_figure(result: RunResult, metric: Metric) -> float | None:
     return celsius if celsius is not None and celsius > 0 else None  # a sensor that reads 0 reads nothing
 
 
-def _positive(rates: tuple[float, ...]) -> tuple[float, ...]:
-    """The rates of the windows, for the noise in logarithms; empty where one of them is not positive."""
-    return rates if all(rate > 0 for rate in rates) else ()
-
-
 def choice_of(result: RunResult) -> str:
     """The settings that a spec may leave to the program, as chosen: "micro-batch 8, checkpointing on"."""
     ran = result.effective_spec.work
     checkpointing = result.chosen.checkpointing if result.chosen else "on" if ran.gradient_checkpointing else "off"
     return f"micro-batch {ran.micro_batch_size}, checkpointing {checkpointing}"
-
-
-def usual_choice(members: Sequence[NodeRuns]) -> str | None:
-    """The choice of most nodes, one vote each; ties go to the last in alphabetical order."""
-    votes = Counter(
-        Counter(choice_of(run) for run in member.valid).most_common(1)[0][0] for member in members if member.valid
-    )
-    return max(votes, key=lambda choice: (votes[choice], choice), default=None)
 
 
 def gpu_name(result: RunResult) -> str | None:
@@ -151,17 +146,12 @@ def latest_results(results: Iterable[RunResult]) -> list[RunResult]:
 
     Two results of one run would count twice in its node's median and in the noise's degrees of freedom.
     """
-    last: dict[tuple[str, str, str], RunResult] = {}
-    for result in results:
-        key = (result.spec.identity.campaign_id, result.spec.identity.node, result.spec.identity.run_id)
-        if key not in last or _finished(result) > _finished(last[key]):
-            last[key] = result
-    return list(last.values())
-
-
-def _finished(result: RunResult) -> tuple[datetime, str]:
-    """Sort key: the finish time, then the text, so that equal times do not depend on the order."""
-    return result.finished_at, result.model_dump_json()
+    runs = grouped(((r.spec.identity.campaign_id, r.spec.identity.node, r.spec.identity.run_id), r) for r in results)
+    # Of equal times the text decides, so that the order does not.
+    return [
+        of[0] if len(of) == 1 else max(of, key=lambda result: (result.finished_at, result.model_dump_json()))
+        for of in runs.values()
+    ]
 
 
 def by_group(
@@ -172,31 +162,31 @@ def by_group(
     A node whose GPU is unknown (missing, or failed early) joins the group's only kind of GPU; of several kinds, a group
     of its own without a GPU name. Two results of one run count once. Raises ValueError for runs over several nodes.
     """
-    runs: dict[str, dict[str, list[RunResult]]] = {}
-    for result in latest_results(results):
-        if result.spec.placement.nodes != 1:
+    for run in results:
+        if run.spec.placement.nodes != 1:
             raise ValueError(
-                f"run '{result.spec.identity.run_id}' spans {result.spec.placement.nodes} nodes: ranks of one "
-                "synchronous job share a "
-                "rate, so it cannot judge a node; pass independent runs with nodes=1 only"
+                f"run '{run.spec.identity.run_id}' spans {run.spec.placement.nodes} nodes: ranks of one synchronous "
+                "job share a rate, so it cannot judge a node; pass independent runs with nodes=1 only"
             )
-        runs.setdefault(result.spec.identity.group_id, {}).setdefault(result.spec.identity.node, []).append(result)
+    of_groups = grouped((run.spec.identity.group_id, run) for run in latest_results(results))
     # Within a group of equal work nodes are peers only if they have the same kind of GPU.
     groups: dict[tuple[str, str | None], list[NodeRuns]] = {}
-    for group_id, of_node in sorted(runs.items()) or [(NO_RESULTS, dict[str, list[RunResult]]())]:
-        names = {node: next((n for run in of_node[node] if (n := gpu_name(run))), None) for node in of_node}
-        kinds = sorted({name for name in names.values() if name})
-        unknown = kinds[0] if len(kinds) == 1 else None
+    for group_id, of_group in sorted(of_groups.items()) or [(NO_RESULTS, list[RunResult]())]:
+        of_node = grouped((run.spec.identity.node, run) for run in of_group)
+        names = {node: next((n for run in runs if (n := gpu_name(run))), None) for node, runs in of_node.items()}
+        kinds = {name for name in names.values() if name}
+        unknown = next(iter(kinds)) if len(kinds) == 1 else None
         for node in sorted({*of_node, *expected_nodes}, key=natural):
             name = names.get(node) or unknown
-            members = groups.setdefault((group_id, name), [])
             own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.identity.round, run.spec.identity.run_id))
-            members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
+            groups.setdefault((group_id, name), []).append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
     return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
 
 
 def _with_choice(members: list[NodeRuns]) -> list[NodeRuns]:
-    choice = usual_choice(members)
+    """With the choice of most nodes, one vote each; ties go to the last in alphabetical order."""
+    votes = Counter(Counter(map(choice_of, member.valid)).most_common(1)[0][0] for member in members if member.valid)
+    choice = max(votes, key=lambda choice: (votes[choice], choice), default=None)
     return [replace(member, choice=choice) for member in members]
 
 
@@ -249,7 +239,15 @@ def rates_in_turns(results: Sequence[RunResult]) -> tuple[tuple[float, ...], ...
     Window k of a run is divided by the median of all runs' windows k, and multiplied by the median of these medians.
     """
     rates = [window_rates(result.performance) for result in results]
-    if len(results) < 2 or not _took_turns(results) or len({len(each) for each in rates}) > 1:
+    if len(results) < 2 or len({len(each) for each in rates}) > 1:
+        return None
+    if not all(result.performance.windows and result.startup.turns_s for result in results):
+        return None
+    begun = [
+        [result.started_at.timestamp() + window.started_s for window in result.performance.windows]
+        for result in results
+    ]
+    if max(starts[0] for starts in begun) >= min(starts[-1] for starts in begun):  # one ended before another began
         return None
     of_turns = [statistics.median(turn) for turn in zip(*rates, strict=True)]
     level = statistics.median(of_turns)
@@ -268,14 +266,3 @@ def scatter_of_run(rates: Sequence[float]) -> tuple[float, ...]:
     middle = statistics.median(rates)
     blocks = [statistics.median(rates[i * size : (i + 1) * size]) for i in range(BLOCKS)]
     return tuple(middle * (block / middle) ** (1 / math.sqrt(BLOCKS)) for block in blocks)
-
-
-def _took_turns(results: Sequence[RunResult]) -> bool:
-    """Whether every run's first window began before any run's last one."""
-    if not all(result.performance.windows and result.startup.turns_s for result in results):
-        return False
-    spans = [
-        [result.started_at.timestamp() + window.started_s for window in result.performance.windows]
-        for result in results
-    ]
-    return max(span[0] for span in spans) < min(span[-1] for span in spans)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside. `least_sd`: by which
     runs differ even where no repeat shows it.
     """
-    estimates = [(squares, median_noise(list(squares.values()))) for squares in (_between(units), _within(units))]
+    estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), _within(units))]
     noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
     own: dict[int, Noise] = {}
     for squares, pool in estimates:
@@ -112,7 +112,7 @@ def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
     return {place: (noise.sd**2, noise.degrees_of_freedom) for place, noise in own if noise}
 
 
-def _between(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
+def between_rounds(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
     """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom)."""
     logs = {place: {run.round: math.log(run.rate) for run in runs} for place, runs in enumerate(units)}
     residuals = {
@@ -161,6 +161,14 @@ def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) 
     return max(estimates, key=lambda noise: noise.sd, default=None)
 
 
+def joined(estimates: Iterable[Noise | None]) -> Noise | None:
+    """The mean of the known variances, weighted by their degrees of freedom."""
+    known = [one for one in estimates if one]
+    degrees = sum(one.degrees_of_freedom for one in known)
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in known)
+    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+
+
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
     """Residual standard deviation of log samples/s in a table of nodes x rounds: two-way analysis of variance without
     replication where `rounds_are_shared`, else one-way by node. None: no node has two rounds.
@@ -193,15 +201,9 @@ def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
     return Noise(math.sqrt(squares / degrees_of_freedom), degrees_of_freedom)
 
 
-def to_pct(half_width: float, *, slow: bool) -> float:
-    """A logarithmic half-width as percent of the reference, on the given side: 0.693 is 50 % slow or 100 % fast."""
-    # exp() of more than 700 overflows: such noise is unbounded
-    return 100 * (-math.expm1(-half_width) if slow else math.expm1(min(half_width, 700.0)))
-
-
-def from_pct(pct: float, *, slow: bool) -> float:
-    """The inverse of `to_pct`."""
-    return -math.log1p(-pct / 100) if slow else math.log1p(pct / 100)
+def to_pct(half_width: float) -> float:
+    """A logarithmic half-width as percent of the reference, on the slow side: 0.693 is 50 %."""
+    return -100 * math.expm1(-half_width)
 
 
 def deviation_pct(value: float, reference: float) -> float:

@@ -21,8 +21,9 @@ from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
+from trainbench.judging.expectations import Expected
 from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
-from trainbench.judging.noise import MIN_SD, Noise, deviation_pct, median_noise
+from trainbench.judging.noise import MIN_SD, Noise, Run, between_rounds, deviation_pct, median_noise, median_variance
 from trainbench.results.setups import Setup, change_phrases, setup_of
 from trainbench.results.shared_gpu import shared_by
 
@@ -51,71 +52,60 @@ class NodeRecord:
     counts: bool = True  # not of a shared GPU, and not slow against its own past: may enter a baseline
 
     @property
-    def series_key(self) -> tuple[str, str, str | None]:
-        return self.node, self.fingerprint, self.gpu_name
-
-    def is_of(self, other: NodeRecord) -> bool:
-        """Whether both are of one unit."""
-        if self.fingerprint != other.fingerprint or self.gpu_name != other.gpu_name:
-            return False
-        if self.setup.gpu_uuids or other.setup.gpu_uuids:
-            return self.setup.gpu_uuids == other.setup.gpu_uuids
-        return self.node == other.node
+    def unit(self) -> tuple[str, str | None, str | frozenset[str]]:
+        """The work, and the GPUs by UUID; without UUIDs the node's name."""
+        return self.fingerprint, self.gpu_name, self.setup.gpu_uuids or self.node
 
 
 class Past(NamedTuple):
-    """The past of one unit. `samples_per_second`: the baseline; None: no night counts. `since`: its first night."""
+    """The past of one unit. `samples_per_second`: the baseline."""
 
-    samples_per_second: float | None
+    samples_per_second: float
     memory_gb: float | None
     temperature_c: float | None
     nights: tuple[NodeRecord, ...]  # that made the baseline or came after it: those of today's level
     all_nights: tuple[NodeRecord, ...]
 
     @property
-    def source(self) -> str:
-        return f"its own past of {count(min(len(self.nights), BASELINE_NIGHTS), 'night')} from {day(self.nights[0].at)}"
+    def expected(self) -> Expected:
+        """The variance is in units of one night's."""
+        num = min(len(self.nights), BASELINE_NIGHTS)
+        source = f"its own past of {count(num, 'night')} from {day(self.nights[0].at)}"
+        return Expected(self.samples_per_second, source, median_variance(num))
 
 
 def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
     """Records of the valid runs on one node alone, without drills and runs on a shared GPU."""
-    valid = (
-        result
-        for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
-        if result.status is Status.OK
-        and result.spec.placement.nodes == 1
-        and not result.spec.drill
-        and judged_rate(result)
+    together = grouped(
+        ((run.spec.identity.campaign_id, run.spec.identity.node, run.effective_spec.fingerprint, gpu_name(run)), run)
+        for run in sorted(results, key=lambda run: (run.spec.identity.round, run.started_at))
+        if run.status is Status.OK and run.spec.placement.nodes == 1 and not run.spec.drill and judged_rate(run)
     )
     # Of one node and work at a time: the setups of all runs would take as much memory as the runs.
-    together = grouped((_key(result), result) for result in valid)
-    return tuple(record for runs in together.values() for record in join_records(_record(run, at) for run in runs))
-
-
-def _key(result: RunResult) -> tuple[str, str, str, str | None]:
-    identity = result.spec.identity
-    return identity.campaign_id, identity.node, result.effective_spec.fingerprint, gpu_name(result)
-
-
-def _record(result: RunResult, at: datetime) -> NodeRecord:
-    campaign_id, node, fingerprint, gpu = _key(result)
-    return NodeRecord(
-        campaign_id=campaign_id,
-        at=at,
-        node=node,
-        fingerprint=fingerprint,
-        gpu_name=gpu,
-        samples_per_second=judged_rate(result) or 0.0,
-        memory_gb=run_figure(result, Metric.MEMORY_GB),
-        temperature_c=TEMPERATURE_MEAN_C.value(result),
-        setup=setup_of(result.context),
-        counts=shared_by(result) is None,
+    return tuple(
+        record
+        for (campaign_id, node, fingerprint, gpu), runs in together.items()
+        for record in join_records(
+            NodeRecord(
+                campaign_id=campaign_id,
+                at=at,
+                node=node,
+                fingerprint=fingerprint,
+                gpu_name=gpu,
+                samples_per_second=judged_rate(run) or 0.0,
+                memory_gb=run_figure(run, Metric.MEMORY_GB),
+                temperature_c=TEMPERATURE_MEAN_C.value(run),
+                setup=setup_of(run.context),
+                counts=shared_by(run) is None,
+            )
+            for run in runs
+        )
     )
 
 
 def join_records(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
     """Records of single runs -> one record for each campaign, node and work, in the order of their first runs."""
-    together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
+    together = grouped(((run.campaign_id, run.node, run.fingerprint, run.gpu_name), run) for run in runs)
     return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
 
 
@@ -133,14 +123,12 @@ def _joined(runs: Sequence[NodeRecord]) -> NodeRecord:
 
 
 def past_of(tonight: NodeRecord, earlier: Iterable[NodeRecord], limit_pct: float) -> Past | None:
-    """The past of tonight's unit; None: it was never measured.
+    """The past of tonight's unit; None: it was never measured, or no night counts.
 
     The baseline is the median of the first BASELINE_NIGHTS nights that count. RISING_NIGHTS nights in a row that are
     faster than it by more than `limit_pct` begin a new one. It never falls by itself.
     """
-    nights = sorted((record for record in earlier if record.is_of(tonight)), key=lambda record: record.at)
-    if not nights:
-        return None
+    nights = sorted((record for record in earlier if record.unit == tonight.unit), key=lambda record: record.at)
     level: list[NodeRecord] = []
     for night in (night for night in nights if night.counts):
         level.append(night)
@@ -148,9 +136,11 @@ def past_of(tonight: NodeRecord, earlier: Iterable[NodeRecord], limit_pct: float
             before, last = _median(level[:-RISING_NIGHTS]), level[-RISING_NIGHTS:]
             if all(deviation_pct(risen.samples_per_second, before) > limit_pct for risen in last):
                 level = last
+    if not level:
+        return None
     first = level[:BASELINE_NIGHTS]
     return Past(
-        samples_per_second=_median(level) if level else None,
+        samples_per_second=_median(level),
         memory_gb=known_median(night.memory_gb for night in first),
         temperature_c=known_median(night.temperature_c for night in first),
         nights=tuple(level),
@@ -162,16 +152,30 @@ def _median(level: Sequence[NodeRecord]) -> float:
     return statistics.median(night.samples_per_second for night in level[:BASELINE_NIGHTS])
 
 
-def night_noise(pasts: Iterable[Past], run_noise: Noise | None) -> Noise:
+def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_common: bool = False) -> Noise:
     """What a unit's nights differ by: the variances of their nights pooled over the units, and PRIOR (or the noise of
-    one run, where that is larger), weighted by their degrees of freedom.
+    one run, where that is larger), weighted by their degrees of freedom. `without_common`: what a night did to all
+    units is taken out.
     """
-    logs = [[math.log(night.samples_per_second) for night in past.nights] for past in pasts]
-    seen = median_noise([(statistics.variance(of), len(of) - 1) for of in logs if len(of) > 1]) or Noise(0.0, 0)
+    numbers: dict[str, int] = {}  # of the campaigns
+    units = [
+        [
+            Run(numbers.setdefault(night.campaign_id, len(numbers)), night.samples_per_second, ())
+            for night in past.nights
+        ]
+        for past in pasts
+    ]
+    if without_common and len(units) > 1:
+        # The common change was estimated from these units, and takes their share of the variance with it.
+        share_left = 1 - 1 / len(units)
+        squares = [(variance / share_left, df) for variance, df in between_rounds(units).values()]
+    else:
+        squares = [square for unit in units for square in between_rounds([unit]).values()]
+    seen = median_noise(squares) or Noise(0.0, 0)
     prior = max(PRIOR.sd, run_noise.sd) if run_noise else PRIOR.sd
     df = PRIOR.degrees_of_freedom + seen.degrees_of_freedom
-    squares = prior**2 * PRIOR.degrees_of_freedom + seen.sd**2 * seen.degrees_of_freedom
-    return Noise(max(math.sqrt(squares / df), MIN_SD), df)
+    total = prior**2 * PRIOR.degrees_of_freedom + seen.sd**2 * seen.degrees_of_freedom
+    return Noise(max(math.sqrt(total / df), MIN_SD), df)
 
 
 class Slowdown(NamedTuple):
@@ -191,7 +195,7 @@ class Slowdown(NamedTuple):
 
 def slowdown(past: Past, tonight: NodeRecord) -> Slowdown:
     """The date of a slowdown, for a unit that is slower than its baseline."""
-    middle = math.sqrt((past.samples_per_second or 0.0) * tonight.samples_per_second)
+    middle = math.sqrt(past.samples_per_second * tonight.samples_per_second)
     nights = [*past.all_nights, tonight]
     first = len(nights) - 1
     while first and nights[first - 1].samples_per_second < middle:

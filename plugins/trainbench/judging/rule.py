@@ -73,9 +73,12 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 def decide(facts: Facts) -> Decision:
     found = _decide(facts)
     if facts.is_drill and found.state is not State.NOT_CHECKED:
-        why = Why.SLOW if found.why is Why.SLOW else Why.DRILL
-        return found._replace(state=State.DRILL, why=why)
+        return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
     return found
+
+
+def _made(why: Why, *phrases: str) -> Decision:
+    return Decision(TRAITS[why].state, why, "; ".join(filter(None, phrases)))
 
 
 def _decide(facts: Facts) -> Decision:
@@ -84,17 +87,10 @@ def _decide(facts: Facts) -> Decision:
     confirmation = _confirmation(facts)
     slow = _slow(facts)
     if slow and facts.shared:
-        return _made(Why.SHARED, f"{facts.shared}; {slow[1]}")
-    if slow:
-        why, reason = slow
-        if why is Why.SLOW and confirmation is Confirmation.NO_ANSWER:
-            reason += f"; no re-run decided: {facts.no_rerun}"
-        return _made(why, reason)._replace(confirmation=confirmation)
-    return _not_slow(facts, confirmation)._replace(confirmation=confirmation)
-
-
-def _made(why: Why, reason: str) -> Decision:
-    return Decision(TRAITS[why].state, why, reason)
+        return _made(Why.SHARED, facts.shared, slow.reason)
+    if slow and confirmation is Confirmation.NO_ANSWER:
+        slow = _made(Why.SLOW, slow.reason, f"no re-run decided: {facts.no_rerun}")
+    return (slow or _not_slow(facts, confirmation))._replace(confirmation=confirmation)
 
 
 def _confirmation(facts: Facts) -> Confirmation:
@@ -103,24 +99,24 @@ def _confirmation(facts: Facts) -> Confirmation:
     if not facts.is_planned:
         return Confirmation.NOT_PLANNED
     if facts.num_again:
-        return Confirmation.CONFIRMED if any(map(_is_slow, facts.comparisons)) else Confirmation.CLEARED
+        slow = any(c.is_off for c in facts.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
+        return Confirmation.CONFIRMED if slow else Confirmation.CLEARED
     return Confirmation.NO_ANSWER if facts.no_rerun else Confirmation.PENDING
 
 
-def _slow(facts: Facts) -> tuple[Why, str] | None:
-    """The reason where the node is slow by the expectation that decides."""
+def _slow(facts: Facts) -> Decision | None:
+    """The verdict where the node is slow by the expectation that decides."""
     peers, past, level = (facts.of(against) for against in Against)
     if peers and not facts.only_peer:
-        if not peers.is_off:
+        if not peers.is_off or (past and not past.is_off and facts.has_accepted_level):
             return None
         if past and not past.is_off:
-            if facts.has_accepted_level:
-                return None
-            return Why.SLOW, f"{phrase(peers)}; as it always was ({phrase(past)}): accept its level if that is meant"
-        return Why.SLOW, "; ".join(filter(None, (phrase(peers), phrase(past) if past else "", facts.since)))
+            always = f"as it always was ({phrase(past)}): accept its level if that is meant"
+            return _made(Why.SLOW, phrase(peers), always)
+        return _made(Why.SLOW, phrase(peers), phrase(past) if past else "", facts.since)
     decides = past or level
     if decides and decides.is_off:
-        return Why.SLOW, "; ".join(filter(None, (phrase(decides), facts.since if decides is past else "")))
+        return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")
     return None
 
 
@@ -128,30 +124,25 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
-        why = Why.CHANGED if facts.fleet_changed else Why.BEHIND
-        return _made(why, "; ".join(filter(None, (phrase(past), facts.since))))
-    if hot_or_heavy := _hot_or_heavy(facts):
-        return hot_or_heavy
+        return _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, phrase(past), facts.since)
+    for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
+        if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
+            found = _made(why, *map(phrase, off))
+            return found._replace(state=State.RED) if metric in facts.tolerances.also_red else found
     if level and level.is_off and not (facts.only_peer and past):
         return _made(Why.BEHIND, phrase(level))
-    is_pair = facts.only_peer and not past and not level
-    if is_pair and peers and abs(peers.deviation) > _visible(peers):
+    if facts.only_peer and peers and not past and not level and abs(peers.deviation) > _visible(peers):
         return _made(Why.PAIR, phrase(peers))
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)
     if confirmation is Confirmation.CLEARED:
-        return _made(Why.ONCE, "; ".join(phrase(c) for c in facts.comparisons if _asked(c, facts.planned)))
-    if behind := [c for c in (peers, past) if c and _is_behind(c) and not _is_accepted(c, facts)]:
-        return _made(Why.BEHIND, phrase(behind[0]))
+        asked = {(c.metric, c.against) for c in facts.planned if is_suspect([c])}
+        return _made(Why.ONCE, *(phrase(c) for c in facts.comparisons if (c.metric, c.against) in asked))
+    for c in (peers, past):
+        is_accepted = c is peers and facts.has_accepted_level
+        if c and c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0) and not is_accepted:
+            return _made(Why.BEHIND, phrase(c))
     return _visibly_well(facts)
-
-
-def _hot_or_heavy(facts: Facts) -> Decision | None:
-    for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
-        if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
-            state = State.RED if metric in facts.tolerances.also_red else State.LOOK
-            return Decision(state, why, "; ".join(map(phrase, off)))
-    return None
 
 
 def _visibly_well(facts: Facts) -> Decision:
@@ -160,35 +151,16 @@ def _visibly_well(facts: Facts) -> Decision:
     decides = (past or level or peers) if facts.only_peer else (peers or past or level)
     if decides is None:
         nobody = "no peer, no past, no known level of this GPU at this work"
-        later = "from the next night on its own past judges it"
-        return _made(Why.NOTHING_TO_COMPARE, "; ".join(filter(None, (nobody, facts.probes, later))))
-    limit = facts.tolerances.samples_per_second_pct
-    if _visible(decides) > COARSE * limit:
-        visible = share(_visible(decides))
-        return _made(Why.NOISY, f"only a slowdown of {visible} would differ from chance, the limit is {limit:g} %")
-    shown = level if decides is past and level and not peers else decides
-    return _made(Why.WELL, well_phrase(shown))
-
-
-def _is_slow(c: Comparison) -> bool:
-    return c.metric is Metric.SAMPLES_PER_SECOND and c.is_off
+        return _made(Why.NOTHING_TO_COMPARE, nobody, facts.probes, "from the next night on its own past judges it")
+    limit, visible = facts.tolerances.samples_per_second_pct, _visible(decides)
+    if visible > COARSE * limit:
+        text = f"only a slowdown of {share(visible)} would differ from chance, the limit is {limit:g} %"
+        return _made(Why.NOISY, text)
+    return _made(Why.WELL, well_phrase(level if decides is past and level and not peers else decides))
 
 
 def _visible(c: Comparison) -> float:
     return max(c.limit, c.chance or 0.0)
-
-
-def _is_behind(c: Comparison) -> bool:
-    return c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0)
-
-
-def _is_accepted(c: Comparison, facts: Facts) -> bool:
-    return c.against is Against.PEERS and facts.has_accepted_level
-
-
-def _asked(c: Comparison, planned: Sequence[Comparison]) -> bool:
-    first = next((p for p in planned if (p.metric, p.against) == (c.metric, c.against)), None)
-    return first is not None and is_suspect([first])
 
 
 def phrase(c: Comparison) -> str:

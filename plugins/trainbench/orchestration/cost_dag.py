@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, get_current_context, task
+from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from trainbench.orchestration.dag_ids import free_dag_id
+from trainbench.orchestration.dag_ids import our_dag
 from trainbench.orchestration.dag_tasks import RESULTS
 from trainbench.params.cost_params import months_until, spend_form
-from trainbench.settings.environment import Settings, read_settings
+from trainbench.settings.environment import read_settings
 
 MONTHLY = "0 5 1 * *"  # on the first, after the night
 # Its own asset: emitting RESULTS would start this DAG again.
@@ -31,33 +30,20 @@ by hand only.
 
 
 def build_cost_report(name: str) -> DAG:
-    settings = read_settings()
-    with DAG(
-        free_dag_id(name, settings),
-        dag_display_name="Cost report",
+    with our_dag(
+        name,
+        read_settings(),
+        "Cost report",
+        MONTHLY,
+        asset=RESULTS,
         description="Cost across runs and time",
         doc_md=DOC,
-        schedule=_schedule(settings, name),
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        catchup=False,
-        max_active_runs=1,
-        # no backfill: the form's `month` chooses a past month
-        allowed_run_types=["manual", "scheduled", "asset_triggered"],  # type: ignore[list-item]
         dagrun_timeout=timedelta(hours=1),
         tags=["trainbench", "cost"],
-        default_args={"owner": "trainbench", "retries": 0},
-        params={name: Param(**field) for name, field in spend_form().items()},
+        params={name: Param(**field) for name, field in spend_form().items()},  # `month` chooses a past month
     ) as dag:
         report_costs()
     return dag
-
-
-def _schedule(settings: Settings, name: str) -> Any:
-    """The schedule; None: by hand only."""
-    time = settings.cron(name, MONTHLY)
-    if time is None:
-        return None
-    return AssetOrTimeSchedule(assets=[RESULTS], timetable=CronTriggerTimetable(time, timezone="UTC"))
 
 
 @task(task_id="report", outlets=[COSTS])

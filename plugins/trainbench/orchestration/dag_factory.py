@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
-from trainbench.orchestration.dag_ids import free_dag_id
-from trainbench.params.applies_to import applies_to
+from trainbench.orchestration.dag_ids import our_dag
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import form
+from trainbench.params.campaign_params import applies_to, form
+from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.scaling_plan import ScalingCell, scaling_cells
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
@@ -114,18 +113,14 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
         defaults["world_sizes"] = built or list(settings.world_sizes)
     fields = form(defaults, settings.world_sizes)
-    return DAG(
-        free_dag_id(suite.dag_id, settings),
-        dag_display_name=suite.title,
+    return our_dag(
+        suite.dag_id,
+        settings,
+        suite.title,
+        suite.schedule,
         description=suite.title,
         doc_md=suite.doc,
-        schedule=settings.cron(suite.dag_id, suite.schedule),
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        catchup=False,
-        max_active_runs=1,
-        allowed_run_types=["manual", "scheduled"],  # type: ignore[list-item]  # no backfill: a past night is gone
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
-        default_args={"owner": "trainbench", "retries": 0},
         params={name: Param(**field) for name, field in fields.items() if applies_to(name, suite.campaign_kind)},
     )

@@ -1,13 +1,15 @@
-"""The DAG ids of this installation: the prefix of its settings, and a refusal of ids that another DAG has."""
+"""What all DAGs of this installation have in common: the prefix of their ids, which no other DAG may have."""
 
 from __future__ import annotations
 
 import ast
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from airflow.sdk import get_parsing_context
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, get_parsing_context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
@@ -20,6 +22,32 @@ LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 class DagIdTaken(AirflowException):
     """Another file has a DAG with the id of one of ours. Airflow would show the one that it read last."""
+
+
+def our_dag(
+    name: str, settings: Settings, title: str, cron: str | None, asset: Asset | None = None, **more: Any
+) -> DAG:
+    """The DAG `name`, at the time of the settings, else of `cron`, and when `asset` changes; by hand only where they
+    say so. One run at a time, and no backfill: what a DAG looks at is there only now.
+    """
+    schedule: Any = settings.cron(name, cron)
+    run_types = ["manual", "scheduled"]
+    if asset is not None:
+        run_types.append("asset_triggered")
+        schedule = schedule and AssetOrTimeSchedule(
+            assets=[asset], timetable=CronTriggerTimetable(schedule, timezone="UTC")
+        )
+    return DAG(
+        free_dag_id(name, settings),
+        dag_display_name=title,
+        schedule=schedule,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=run_types,  # type: ignore[arg-type]
+        default_args={"owner": "trainbench", "retries": 0},
+        **more,
+    )
 
 
 def free_dag_id(name: str, settings: Settings) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
@@ -28,8 +27,7 @@ from trainbench.orchestration.plan_tasks import (
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
-from trainbench.planning.plan import Plan, campaign_id
-from trainbench.planning.scaling_plan import ScalingCell, size_noun
+from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -60,7 +58,7 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
-        title = cell.titled(size_noun(plan.params))
+        title = cell.titled(plan.params.work.device.rank_noun)
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == title), "not chosen"))
     return manifests(spec, settings, owner())
 
@@ -80,24 +78,16 @@ def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
 
 def _release(label: str, value: str) -> None:
     settings = read_settings()
-    if settings.launcher is not Launcher.LOCAL:
-        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+    if settings.launcher is Launcher.LOCAL:
+        return
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-        from trainbench.orchestration.kept_results import collect
-        from trainbench.orchestration.pod_deletion import delete_pods
-        from trainbench.results.artefacts import open_store
+    from trainbench.orchestration.pod_requests import cluster_of, release
+    from trainbench.results.artefacts import open_store
 
-        client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
-        store = open_store(settings.store)
-
-        def keep_result(pod: Mapping[str, Any]) -> None:
-            name = pod["metadata"]["name"]
-            if left := collect(client, store, pod, name, settings.namespace, getLogger(__name__)).arrival:
-                log(f"the result of {name} is stored as {left.address}")
-
-        labels = installation_labels(settings) | {label: value}
-        deleted = delete_pods(client, settings.namespace, labels, before=keep_result)
-        log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
+    cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)
+    deleted = release(cluster, open_store(settings.store), installation_labels(settings) | {label: value}, log)
+    log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
@@ -202,7 +192,8 @@ def gate() -> None:
     As a teardown it also runs where somebody marked the run by hand and all other tasks are skipped.
     """
     ti = get_current_context()["ti"]
-    raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
+    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    raised = ti.xcom_pull(task_ids="alert")
     if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
         # Marking a run failed fails its running tasks; marking it successful fails none.
         if "failed" in states.values():
@@ -210,7 +201,7 @@ def gate() -> None:
         return
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
-        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
+        raise AirflowFailException(f"no verdict: {_failure(failed[0] if failed else 'alert', ti)}")
     findings = map(Finding.model_validate, raised)
     red = [finding.text for finding in findings if finding.level is Level.ERROR]
     if states.get("publish") == "failed":  # after the report and before the history, or when it was cleared
@@ -222,16 +213,6 @@ def gate() -> None:
         )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
-
-
-def _task_states(ti: Any) -> Mapping[str, str | None]:
-    """Task id -> state, of this DAG run."""
-    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return states
-
-
-def _no_verdict(failed: str, ti: Any) -> str:
-    return f"no verdict: {_failure(failed, ti)}"
 
 
 def _failure(failed: str, ti: Any) -> str:
@@ -297,7 +278,7 @@ def _marked(settings: Settings, store: Store, history: History, campaign: Campai
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
     from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
-    from trainbench.judging.mark_findings import OF_MARKS
+    from trainbench.core.verdicts import OF_MARKS
 
     before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):

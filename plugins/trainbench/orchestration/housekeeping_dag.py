@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from trainbench.orchestration.dag_ids import free_dag_id
+from trainbench.orchestration.dag_ids import our_dag
 from trainbench.settings.environment import MAX_RETENTION_DAYS, Housekeeping, Launcher, SettingsError, read_settings
 
 if TYPE_CHECKING:
@@ -43,19 +43,15 @@ and pods that name no run, are reported and left alone. Rows of the history are 
 def build_housekeeping(name: str) -> DAG:
     """The DAG. Its two tasks are independent: without a cluster, artefacts still expire."""
     settings = read_settings()
-    with DAG(
-        free_dag_id(name, settings),
-        dag_display_name="Housekeeping",
+    with our_dag(
+        name,
+        settings,
+        "Housekeeping",
+        SCHEDULE,
         description="Leaked pods and expired artefacts",
         doc_md=DOC,
-        schedule=settings.cron(name, SCHEDULE),
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        catchup=False,
-        max_active_runs=1,
-        allowed_run_types=["manual", "scheduled"],  # type: ignore[list-item]  # no backfill: only now can be tidied
         dagrun_timeout=timedelta(hours=2),
         tags=["trainbench", "upkeep"],
-        default_args={"owner": "trainbench", "retries": 0},
         params=_form(settings.retention_days),
     ) as dag:
         leaked_pods()
@@ -64,37 +60,28 @@ def build_housekeeping(name: str) -> DAG:
 
 
 def _form(retention_days: int) -> dict[str, Param]:
+    fields = {
+        "delete": (False, None, "Delete", "Off: only list what would be deleted. Try that first."),
+        "retention_days": (
+            retention_days, (0, MAX_RETENTION_DAYS), "Days that artefacts are kept",
+            "Since a campaign or a cost report was last changed. 0: for ever.",
+        ),
+        "min_age_min": (
+            15, (5, 10_080), "Minutes that a pod is left alone",
+            "Younger pods are left alone: their run may just have begun.",
+        ),
+        "keep_ended_days": (
+            3, (0, 365), "Days that an ended pod is kept", "It holds no GPU, and its log may be useful."
+        ),
+    }  # fmt: skip
     return {
-        "delete": Param(
-            False,
-            type="boolean",
-            title="Delete",
-            description_md="Off: only list what would be deleted. Try that first.",
-        ),
-        "retention_days": Param(
-            retention_days,
-            type="integer",
-            minimum=0,
-            maximum=MAX_RETENTION_DAYS,
-            title="Days that artefacts are kept",
-            description_md="Since a campaign or a cost report was last changed. 0: for ever.",
-        ),
-        "min_age_min": Param(
-            15,
-            type="integer",
-            minimum=5,
-            maximum=10_080,
-            title="Minutes that a pod is left alone",
-            description_md="Younger pods are left alone: their run may just have begun.",
-        ),
-        "keep_ended_days": Param(
-            3,
-            type="integer",
-            minimum=0,
-            maximum=365,
-            title="Days that an ended pod is kept",
-            description_md="It holds no GPU, and its log may be useful.",
-        ),
+        name: Param(
+            default,
+            title=title,
+            description_md=text,
+            **({"type": "integer", "minimum": bounds[0], "maximum": bounds[1]} if bounds else {"type": "boolean"}),
+        )
+        for name, (default, bounds, title, text) in fields.items()
     }
 
 

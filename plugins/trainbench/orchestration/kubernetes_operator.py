@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,31 +17,17 @@ from typing import Any, NoReturn, TypeVar
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
-from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
-from urllib3.exceptions import HTTPError
+from pydantic import BaseModel
 
-from trainbench.orchestration.kept_results import Left, collect
-from trainbench.orchestration.pod_deletion import delete_pod, delete_pods
-from trainbench.orchestration.pod_reads import (
-    REFRESH_S,
-    UNREACHABLE,
-    Pod,
-    PodListing,
-    answer,
-    is_outage,
-    list_pods,
-    read_events,
-    read_node,
-    read_pod,
-    status_of,
-    timeouts,
-)
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.orchestration import pod_requests
+from trainbench.orchestration.pod_requests import REFRESH_S, Left, Pod, PodListing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
 from trainbench.pods.time_limits import GRACE_S, has_ended
-from trainbench.results.arrivals import arrived_of_pod
+from trainbench.results.arrivals import Arrival, arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -58,8 +43,32 @@ OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels 
 # A pod of a gang is never made anew, but after a failure of the API or the store it is still there for the next try.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
+STAYS = (
+    "; pod {pod} could not be removed and its program may still run there: it goes when the node answers again, or "
+    "when its Node object is deleted"
+)
 # How requests and the store fail; Airflow's own timeout ends what waits longer than it should.
-FAILURES = (ApiException, HTTPError, StoreError, AirflowTaskTimeout)
+FAILURES = (ClusterError, StoreError, AirflowTaskTimeout)
+
+
+class Progress(BaseModel):
+    """How far a pod's task is: what a worker needs to go on where a trigger stopped. `seen`: the pod as it was last
+    seen; `left`: None: it has not been looked for; `waited_s`: by stage of the pod; `silent_s`: time for which the API
+    server, or the pod's node, has given no answer.
+    """
+
+    pod: str = ""
+    is_made: bool = False
+    seen: Pod | None = None
+    is_gone: bool = False
+    left: Left | None = None
+    waited_s: dict[Stage, float] = {}
+    silent_s: float = 0.0
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """Without the pod's log, which the task's log has."""
+        return self.model_dump(mode="json", exclude={"left": {"log"}})
 
 
 class BenchPodOperator(KubernetesPodOperator):
@@ -81,12 +90,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._store_address = store
         self._grace_s = GRACE_S if self.termination_grace_period is None else self.termination_grace_period
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
-        self.pod_name = ""
-        self.is_made = False
-        self.waited_s: Counter[str] = Counter()  # by stage of the pod
-        self.left = Left(None)
-        self._seen: Pod | None = None  # the pod as it was last seen
-        self._is_gone = False
+        self.progress = Progress()
         self._end: PodEnd | None = None
         self._is_resumed = False
 
@@ -96,49 +100,40 @@ class BenchPodOperator(KubernetesPodOperator):
     def to_its_end(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
         """Run the pod in this process. `event`: of a trigger that did not see it end well; empty: it made none."""
         failure: BaseException | None = None
-        self._is_resumed = event is not None
-        if event:
-            self.pod_name, self.is_made, self._seen = event["pod"], event["is_made"], event["seen"]
-            self.waited_s.update(event["waited_s"])
+        self._is_resumed, self.progress = event is not None, Progress.model_validate(event or {})
         try:
             for pause_s in self.steps(context):
                 time.sleep(pause_s)
         except FAILURES as error:
             failure = error
-        if failure is None and self.has_succeeded:
-            context["ti"].xcom_push(key="return_value", value=self.handed_over)
-            self.remove()
-        else:
+        if failure or not self.good_result:
             self._conclude(context, failure)
+        context["ti"].xcom_push(key="return_value", value=self.good_result)
+        self.remove()
 
     @property
-    def has_succeeded(self) -> bool:
-        """Whether the program ended well and its result is stored."""
-        if self.left.arrival is None or self.left.arrival.failure:
-            return False
-        return self._seen is None or self._is_gone or _exit_code(self._seen, self.base_container_name) == 0
+    def arrival(self) -> Arrival | None:
+        """The pod's result in the store."""
+        return self.progress.left.arrival if self.progress.left else None
 
     @property
-    def progress(self) -> dict[str, Any]:
-        """What another process needs to go on: the `event` of `to_its_end`."""
-        return {"pod": self.pod_name, "is_made": self.is_made, "seen": self._seen, "waited_s": dict(self.waited_s)}
-
-    @property
-    def handed_over(self) -> Mapping[str, Any] | None:
-        """What Airflow's database holds of the result."""
-        return self.left.arrival.for_xcom if self.left.arrival else None
+    def good_result(self) -> Mapping[str, Any] | None:
+        """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
+        has_ended_well = self.progress.seen is None or self.progress.is_gone or self._exit_code == 0
+        arrival = self.arrival
+        return arrival.for_xcom if arrival and not arrival.failure and has_ended_well else None
 
     def steps(self, context: Context, concludes: bool = True) -> Steps[None]:
         """Make the pod, wait until its program has ended, store what it left. Without `concludes`, a pod that has
         waited too long is left as it is. Raises FAILURES where it is not known what the pod holds.
         """
-        self._is_gone, self._end = False, None
-        if not self.is_made:
+        self._end = None
+        if not self.progress.is_made:
             yield from self._make(context)
-        if self._end is not None or self.left.arrival is not None:
+        if self._end or self.arrival:
             return
         yield from self._wait(concludes)
-        if self._is_gone or (self._seen and has_ended(self._seen, self.base_container_name)):
+        if self.progress.is_gone or (self.progress.seen and has_ended(self.progress.seen, self.base_container_name)):
             yield from self._collect()
 
     def _make(self, context: Context) -> Steps[None]:
@@ -146,173 +141,170 @@ class BenchPodOperator(KubernetesPodOperator):
         request = self.build_pod_request_obj(context)
         ti, labels = context["ti"], request.metadata.labels
         if ti.try_number > 1:
-            selector = ",".join(f"{name}={labels[name]}" for name in (*OF_TASK, INSTANCE) if name in labels)
-            pods = yield from self._asked(lambda: list(list_pods(self._api, self._namespace, selector)))
+            own = {name: labels[name] for name in (*OF_TASK, INSTANCE) if name in labels}
+            pods = yield from self._asked(lambda: self._cluster.pods(own))
             there = [pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if there:
-                self.pod_name = max(there, key=lambda metadata: metadata["creationTimestamp"])["name"]
-                self.is_made = True
+                newest = max(there, key=lambda metadata: metadata["creationTimestamp"])
+                self.progress = Progress(pod=newest["name"], is_made=True)
                 return
             if self._has_peers:
                 raise AirflowFailException(
                     "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
                     "else run the gang again"
                 )
-        name = node_of(self.manifest)
-        node = read_node(self._api, name)
-        if node == {}:
-            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
-            self._end = PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
-        else:
-            self._end = unplaceable(node, datetime.now(UTC))
-        if self._end is not None:
+        node, name = pod_requests.read_node(self._cluster, node_of(self.manifest)), node_of(self.manifest)
+        unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
+        missing = PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        self._end = missing if node == {} else unplaceable(node, datetime.now(UTC))
+        if self._end:
             return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
-        self.pod_name = request.metadata.name
-        if arrival := arrived_of_pod(self._store, self.manifest, self.pod_name):
-            self.left, self.is_made = Left(arrival), True  # by a triggerer that was ended before it could say so
-            return
-        yield from self._asked(lambda: self._create(request))
-        self.is_made = True
-        self.log.info("Made pod %s", self.pod_name)
+        self.progress.pod = request.metadata.name
+        if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
+            self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
+        else:
+            yield from self._asked(lambda: self._create(request))
+            self.log.info("Made pod %s", self.progress.pod)
+        self.progress.is_made = True
 
-    def _create(self, request: V1Pod) -> None:
+    def _create(self, request: Any) -> None:
         """Create the pod, unless a request without an answer did."""
         try:
-            self._api.create_namespaced_pod(self._namespace, request, _request_timeout=timeouts())
-        except ApiException as error:
+            self._cluster.create_pod(request)
+        except Refused as error:
             if error.status != 409:
                 raise
-            if read_pod(self._api, request.metadata.name, self._namespace) is None:  # a conflict about its quota
-                raise ApiException(status=UNREACHABLE, reason=answer(error)) from None
+            if pod_requests.read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
+                raise ClusterError(str(error), error.message) from None
 
     def _wait(self, concludes: bool) -> Steps[None]:
         """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start."""
         began_at = looked_at = time.monotonic()
         node_seen_at = -float("inf") if self._is_resumed else began_at
-        before = None
-        start_s = self.startup_timeout_seconds
-        limits = {
-            Stage.QUEUED: self.schedule_timeout_seconds, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s),
-        }  # fmt: skip
+        self.progress.is_gone, before, waited_s = False, None, self.progress.waited_s
+        queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
+        limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
         while True:
-            listed = yield from self._asked(lambda: self.listing.look(self._api))
-            now, seen = time.monotonic(), listed.pods.get(self.pod_name)
-            if seen is None and listed.at > began_at:
-                self._is_gone = True
+            listed_at, pods = yield from self._asked(lambda: self.listing.look(self._cluster))
+            now, seen = time.monotonic(), pods.get(self.progress.pod)
+            if seen is None and listed_at > began_at:
+                self.progress.is_gone = True
                 return
-            stage = None if seen is None else stage_of(seen, self.base_container_name, datetime.now(UTC))
-            self._seen = seen or self._seen
+            self.progress.seen = seen or self.progress.seen
+            stage = self._stage(seen) if seen else None
             if stage is Stage.OVER:
                 return
-            if (
-                stage is not None
-                and stage is before
-                and not (stage is Stage.QUEUED and self._is_behind_own(listed.pods))
-            ):
-                self.waited_s[stage] += min(now - looked_at, 2 * REFRESH_S)  # type: ignore[assignment]  # not an outage
+            if stage and stage is before and not (stage is Stage.QUEUED and self._is_behind_own(pods)):
+                waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
             before, looked_at = stage, now
             if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
                 node_seen_at = now
-                self._end = unplaceable(read_node(self._api, node_of(self.manifest)), datetime.now(UTC))
-            if self._end is not None or (stage in limits and self.waited_s[stage] >= limits[stage]):
-                if not concludes or (yield from self._asked(partial(self._is_taken_back, seen))):
+                node = pod_requests.read_node(self._cluster, node_of(self.manifest))
+                self._end = unplaceable(node, datetime.now(UTC))
+            if seen and (self._end or (stage in limits and waited_s.get(stage, 0.0) >= limits[stage])):
+                delete = partial(pod_requests.delete_as_seen, self._cluster, seen, self._grace_s)
+                if not concludes or (yield from self._asked(delete)):
                     return
                 self._end = None  # it was placed or started at the last moment
             yield REFRESH_S
+
+    def _stage(self, pod: Pod) -> Stage:
+        return stage_of(pod, self.base_container_name, datetime.now(UTC))
 
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""
         node = self.manifest["metadata"]["labels"].get(NODE)
         return node is not None and any(
-            name != self.pod_name
+            name != self.progress.pod
             and pod["metadata"]["labels"].get(NODE) == node
-            and stage_of(pod, self.base_container_name, datetime.now(UTC))
-            in (Stage.STARTING, Stage.STUCK, Stage.RUNNING, Stage.LEAVING)
+            and self._stage(pod) not in (Stage.QUEUED, Stage.OVER)
             for name, pod in pods.items()
         )
 
-    def _is_taken_back(self, seen: Pod | None) -> bool:
-        """Delete the pod as it was seen; False: it has changed, and may have been placed."""
-        return delete_pod(self._api, self.pod_name, self._namespace, self._grace_s, seen)
-
     def _collect(self) -> Steps[None]:
-        """Store what the pod left. A node that serves no log is asked again for as long as the pod is there, and for
-        REREAD_S one whose log of a program that ended with 0 holds no whole result: the program prints it before.
+        """Store what the pod left. For REREAD_S a node is asked again whose log of a program that ended with 0 holds
+        no whole result: the program prints it before.
         """
         first = time.monotonic()
+        pod, warn = self.progress.pod, self.log.warning
+        collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
         while True:
-            try:
-                self.left = collect(self._api, self._store, self.manifest, self.pod_name, self._namespace, self.log)
-                ended_well = self._seen is not None and _exit_code(self._seen, self.base_container_name) == 0
-                if self.left.is_whole or not ended_well or self._is_gone or time.monotonic() - first > REREAD_S:
-                    break
-                self.log.warning("%s ended well, and its log holds no result: it is read again", self.pod_name)
-            except (ApiException, HTTPError) as error:
-                if not is_outage(error) or time.monotonic() - first > time_limits.OUTAGE_S:
-                    raise
-                self.log.warning("The log of %s is not served, it is read again: %s", self.pod_name, answer(error))
+            left = self.progress.left = yield from self._asked(collect)
+            ended_well = self._exit_code == 0 and not self.progress.is_gone
+            if left.is_whole or not ended_well or time.monotonic() - first > REREAD_S:
+                break
+            warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
-        for line in self.left.log.splitlines():
+        for line in left.log.splitlines():
             self.log.info("[%s] %s", self.base_container_name, line)
 
     def _asked(self, request: Callable[[], T]) -> Steps[T]:
-        """The answer of a request, which is repeated while the API server is away."""
-        silent_since = time.monotonic()
+        """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S."""
+        silent_since = time.monotonic() - self.progress.silent_s
         while True:
             try:
-                return request()
-            except (ApiException, HTTPError) as error:
-                if not is_outage(error) or time.monotonic() - silent_since > time_limits.OUTAGE_S:
+                answer = request()
+            except ClusterError as error:
+                self.progress.silent_s = time.monotonic() - silent_since
+                if not pod_requests.is_outage(error) or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
-                self.log.warning("The API server does not answer, it is asked again: %s", answer(error))
+                self.log.warning("There is no answer, the request is repeated: %s", error)
+            else:
+                self.progress.silent_s = 0.0
+                return answer
             yield REFRESH_S
 
     def _conclude(self, context: Context, failure: BaseException | None) -> NoReturn:
         """Raise the cause as the task's end, and hand over the address of what a failed pod left."""
-        ti, arrival, end = context["ti"], self.left.arrival, self._cause(failure)
+        ti, left, end = context["ti"], self.progress.left or Left(), self._cause(failure)
         if failure is None:  # else it is not known what the pod holds
             self.remove()
-        if end.kind is EndKind.NODE_LOST and self._stays():
-            left = (
-                f"pod {self.pod_name} could not be removed and its program may still run there: it goes when the node "
-                "answers again, or when its Node object is deleted"
-            )
-            end = end.model_copy(update={"message": f"{end.message}; {left}"})
-        end = end.told(self.left.missing).model_copy(update={"pod": self.pod_name if self.is_made else None})
+        pod, message = self.progress.pod if self.progress.is_made else None, end.message
+        if end.kind is EndKind.NODE_LOST and pod and self._stays():
+            message += STAYS.format(pod=pod)
+        end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
         if self._has_peers and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
             raise AirflowException(end.message) from failure
         # Before this rank's pod was made, another rank's task may just be making its own.
-        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.is_made else PEER_GRACE_S)
-        if arrival:
-            ti.xcom_push(key="return_value", value=arrival.for_xcom)
+        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.progress.is_made else PEER_GRACE_S)
+        if left.arrival:
+            ti.xcom_push(key="return_value", value=left.arrival.for_xcom)
             if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED):
-                ill = f"its program did not end well, see its log; its result is stored as {arrival.address}"
-                raise AirflowFailException(arrival.failure or ill) from failure
+                ill = f"its program did not end well, see its log; its result is stored as {left.arrival.address}"
+                raise AirflowFailException(left.arrival.failure or ill) from failure
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from failure
-        if end.is_infrastructure and not self._has_peers:
-            raise AirflowException(end.message) from failure
-        raise AirflowFailException(end.message) from failure
+        retried = end.is_infrastructure and not self._has_peers
+        raise (AirflowException if retried else AirflowFailException)(end.message) from failure
 
     def _cause(self, failure: BaseException | None) -> PodEnd:
         if isinstance(failure, StoreError):
-            where = "its result is still in the pod" if self.is_made else "no pod was made"
+            where = "its result is still in the pod" if self.progress.is_made else "no pod was made"
             return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
-        if self._end is not None:
+        if self._end:
             return self._end
-        seen, now = self._seen, None if self._is_gone else datetime.now(UTC)
-        status = status_of(failure) if isinstance(failure, ApiException | HTTPError) else None
-        said = answer(failure) if failure else f"it waited for {max(self.waited_s.values(), default=0):.0f} s"
-        if self._is_gone:  # what it last showed still says why, where it was displaced
-            seen = seen if seen and _is_displaced(seen) else None
-        events = read_events(self._api, self.pod_name, self._namespace) if self.is_made and seen is None else ()
-        node = read_node(self._api, node_of(self.manifest))
+        seen, is_gone = self.progress.seen, self.progress.is_gone
+        conditions = (seen or {"status": {}})["status"].get("conditions") or ()
+        if is_gone and ("DisruptionTarget", "True") not in [(each["type"], each["status"]) for each in conditions]:
+            seen = None  # else what it last showed still says why
+        events: list[tuple[str, str]] = []
+        with suppress(ClusterError):
+            if self.progress.is_made and seen is None:
+                told = self._cluster.events(self.progress.pod)
+                events = [(event.get("reason") or "", event.get("message") or "") for event in told]
+        refused = failure if isinstance(failure, ClusterError) else None
+        waited = f"it waited for {max(self.progress.waited_s.values(), default=0):.0f} s"
+        said, status = (refused.message, refused.status) if refused else (str(failure or waited), None)
+        node, now = (
+            pod_requests.read_node(self._cluster, node_of(self.manifest)),
+            None if is_gone else datetime.now(UTC),
+        )
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
-        if isinstance(failure, ApiException | HTTPError) and is_outage(failure) and end.kind is not EndKind.NODE_LOST:
-            is_unread = seen is not None and has_ended(seen, self.base_container_name)
+        if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
+            is_unread = seen and has_ended(seen, self.base_container_name)
             what = "its result could not be read, it is still in the pod" if is_unread else f"no answer ({status})"
             return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
         return end
@@ -321,16 +313,15 @@ class BenchPodOperator(KubernetesPodOperator):
         """Request the pod's deletion. Never by force: that would remove only the object, the last sign of a program
         that may still hold the GPUs.
         """
-        if not self.is_made:
-            return
         try:
-            delete_pod(self._api, self.pod_name, self._namespace, self._grace_s)
-        except (ApiException, HTTPError) as error:
-            self.log.warning("Pod %s stays until the task `release`: %s", self.pod_name, answer(error))
+            if self.progress.is_made:
+                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
+        except ClusterError as error:
+            self.log.warning("Pod %s stays until the task `release`: %s", self.progress.pod, error)
 
     def _stays(self) -> bool:
-        with suppress(ApiException, HTTPError):
-            return self.is_made and read_pod(self._api, self.pod_name, self._namespace) is not None
+        with suppress(ClusterError):
+            return pod_requests.read_pod(self._cluster, self.progress.pod) is not None
         return True
 
     def _end_gang(self, wait_s: float) -> None:
@@ -340,56 +331,45 @@ class BenchPodOperator(KubernetesPodOperator):
         time.sleep(wait_s)
         gang = self.manifest["metadata"]["labels"][GANG]
         try:
-            delete_pods(self._api, self._namespace, {GANG: gang}, only_active=True)
-        except (ApiException, HTTPError) as error:
-            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, answer(error))
+            pod_requests.delete_pods(self._cluster, {GANG: gang})
+        except ClusterError as error:
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
 
     def on_kill(self) -> None:
         """Delete the pod of a task that somebody ended. It stays where its program has ended, whose result `release`
         collects, and where the task has just been resumed: Airflow ends it where its scheduler took the report of the
         deferral for the task's end, and the next try needs pod and gang.
         """
-        if self._is_resumed or not self.pod_name:
+        if self._is_resumed or not self.progress.pod:
             return
-        with suppress(ApiException, HTTPError):
-            seen = read_pod(self._api, self.pod_name, self._namespace)
-            if seen is not None and not has_ended(seen, self.base_container_name):
-                delete_pod(self._api, self.pod_name, self._namespace, self._grace_s)
+        with suppress(ClusterError):
+            seen = pod_requests.read_pod(self._cluster, self.progress.pod)
+            if seen and not has_ended(seen, self.base_container_name):
+                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
         self._end_gang(wait_s=0)
 
     @cached_property
     def listing(self) -> PodListing:
         """The campaign's pods on this pod's node; the triggerer lists the whole campaign, for all its tasks."""
         labels = self.manifest["metadata"]["labels"]
-        own = {name: labels[name] for name in (CAMPAIGN, NODE) if name in labels}
-        return PodListing(self._namespace, ",".join(f"{name}={value}" for name, value in (own or labels).items()))
+        return PodListing({name: labels[name] for name in (CAMPAIGN, NODE) if name in labels})
 
     @property
     def _store(self) -> Store:
         return open_store(self._store_address or read_settings().store)
 
     @property
-    def _api(self) -> Any:
-        return self.hook.core_v1_client
-
-    @property
-    def _namespace(self) -> str:
-        return str(self.manifest["metadata"]["namespace"])
+    def _cluster(self) -> Cluster:
+        return pod_requests.cluster_of(self.hook, self.manifest["metadata"]["namespace"])
 
     @property
     def _has_peers(self) -> bool:
         return RENDEZVOUS in self.manifest["metadata"]["labels"]
 
-
-def _exit_code(pod: Pod, container: str) -> int | None:
-    """None: the container has not ended."""
-    for status in pod["status"].get("containerStatuses") or ():
-        if status["name"] == container:
-            code: int | None = (status.get("state") or {}).get("terminated", {}).get("exitCode")
-            return code
-    return None
-
-
-def _is_displaced(pod: Pod) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
+    @property
+    def _exit_code(self) -> int | None:
+        """None: the program has not ended, as far as it was seen."""
+        statuses = (self.progress.seen or {"status": {}})["status"].get("containerStatuses") or ()
+        ours: Mapping[str, Any] = next((each for each in statuses if each["name"] == self.base_container_name), {})
+        code: int | None = (ours.get("state") or {}).get("terminated", {}).get("exitCode")
+        return code

@@ -9,7 +9,6 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from bench_image.contract.result_lines import ABSENT
-from trainbench.orchestration.kept_results import keep_log
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.pod_end import END, EndKind, PodEnd
@@ -26,18 +25,18 @@ class LocalPodTask:
         self._pod = LocalPod(manifest, read_settings().local_image, turns)
 
     def to_its_end(self, context: Context) -> Any:
-        from trainbench.results.arrivals import store_arrival
+        from trainbench.results.arrivals import keep_log, store_arrival
         from trainbench.results.artefacts import open_store
 
         outcome = self._pod.run(lambda line: self._log.info(line[:MAX_LINE]))
-        keep_log(self._manifest, outcome.log, self._log)
+        store = open_store(read_settings().store)
+        keep_log(store, self._manifest, outcome.log, self._log.warning)
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             if outcome.missing != ABSENT:
                 end = PodEnd(kind=EndKind.INVALID_RESULT, message=f"{outcome.missing} ({cause})")
                 context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
             raise AirflowFailException(f"the pod left no result: {cause}: {outcome.missing}")
-        store = open_store(read_settings().store)
         arrival = store_arrival(store, self._manifest, outcome.result_text, datetime.now(UTC))
         assert arrival is not None, "the manifest is ours"
         if arrival.failure or outcome.exit_code != 0:

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
+from airflow.sdk import DAG, task
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 
-from trainbench.orchestration.dag_ids import free_dag_id
+from trainbench.orchestration.dag_ids import our_dag
 from trainbench.orchestration.dag_tasks import BREACHES
-from trainbench.settings.environment import Settings, read_settings
+from trainbench.settings.environment import read_settings
 
 if TYPE_CHECKING:
     from trainbench.alerting.gauges import Client, Gauge
@@ -43,31 +43,19 @@ def metrics_are_on() -> bool:
 
 
 def build_metrics(name: str) -> DAG:
-    settings = read_settings()
-    with DAG(
-        free_dag_id(name, settings),
-        dag_display_name="Metrics",
+    with our_dag(
+        name,
+        read_settings(),
+        "Metrics",
+        HOURLY,
+        asset=BREACHES,
         description="The fleet as gauges of Airflow's metrics",
         doc_md=DOC,
-        schedule=_schedule(settings, name),
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        catchup=False,
-        max_active_runs=1,
-        allowed_run_types=["manual", "scheduled", "asset_triggered"],  # type: ignore[list-item]  # only now can be sent
         dagrun_timeout=timedelta(minutes=30),
         tags=["trainbench", "upkeep"],
-        default_args={"owner": "trainbench", "retries": 0},
     ) as dag:
         send_gauges()
     return dag
-
-
-def _schedule(settings: Settings, name: str) -> Any:
-    """The schedule: the time or the asset; None: by hand only."""
-    cron = settings.cron(name, HOURLY)
-    if cron is None:
-        return None
-    return AssetOrTimeSchedule(assets=[BREACHES], timetable=CronTriggerTimetable(cron, timezone="UTC"))
 
 
 @task(task_id="send")

@@ -18,9 +18,15 @@ from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, p
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params, refuse_other_names
 from trainbench.params.refusals import ParamsError
-from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
+from trainbench.planning.plan import (
+    Plan,
+    PlanError,
+    campaign_id,
+    refuse_more_pods_than,
+    refuse_sizes_without_tasks,
+    unknown_gpus,
+)
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.scaling_plan import refuse_sizes_without_tasks
 from trainbench.pods.manifests import Owner, manifest
 from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import read_settings

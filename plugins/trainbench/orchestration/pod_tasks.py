@@ -1,20 +1,33 @@
-"""The mapped pod tasks of a DAG: the configured launcher's operator, to be expanded over manifests."""
+"""The tasks of pods, mapped over runs or manifests, and their operators.
+
+This module imports neither Airflow's pod operator nor a Kubernetes client, which would take most of the time of each
+worker's process that reads the DAG: a task whose pod succeeds needs them in the triggerer.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
-from trainbench.pods.machine_turns import AT_ONCE
-from trainbench.pods.manifests import TITLE
+from airflow.sdk import BaseOperator, Context, get_current_context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from trainbench.orchestration.plan_tasks import owner
+from trainbench.orchestration.planned_runs import PlannedRun, own_run
+from trainbench.orchestration.run_trigger import RunTrigger
+from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
+from trainbench.pods.manifests import TITLE, manifest, pod_title
 from trainbench.pods.time_limits import GRACE_S
-from trainbench.settings.environment import Launcher, Settings
+from trainbench.settings.environment import Launcher, Settings, read_settings
 
 LABEL = "{{ task.title }}"
 RANK_LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
 RETRIES = 2  # for failures that a new pod may cure: a lost node, a preemption, an API server without answer
 RETRY_DELAY = timedelta(seconds=15)
 GANG_RETRY_DELAY = timedelta(seconds=5)
+AFTER_PODS = timedelta(minutes=15)  # of a DAG run's time, for release, judgement and report
 
 
 def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = False) -> Any:
@@ -22,41 +35,114 @@ def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = F
     repeated. `in_turn`: one after another; deferred tasks count too. On one machine the launcher lets those start that
     may share it.
     """
-    from trainbench.orchestration.run_operator import RunOperator
-
-    is_local = settings.launcher is Launcher.LOCAL
-    most = 1 if in_turn else AT_ONCE if is_local else None
+    most = 1 if in_turn else AT_ONCE if settings.launcher is Launcher.LOCAL else None
     limit = {"max_active_tis_per_dagrun": most} if most else {}
-    retries = {} if is_local else {"retries": RETRIES, "retry_delay": RETRY_DELAY}
-    options = {} if is_local else _options(settings)
-    return RunOperator.partial(
-        task_id=task_id, map_index_template=LABEL, planned_by=planned_by, options=options, **limit, **retries
-    )
+    options = _options(settings, RETRY_DELAY)
+    return RunOperator.partial(task_id=task_id, map_index_template=LABEL, planned_by=planned_by, **limit, **options)
 
 
 def gang(task_id: str, settings: Settings) -> Any:
     """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
     a task that Airflow lost reattaches to its pod.
     """
-    from trainbench.orchestration.run_operator import ManifestOperator
+    options = _options(settings, GANG_RETRY_DELAY)
+    return ManifestOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, **options)
 
+
+def _options(settings: Settings, retry_delay: timedelta) -> dict[str, Any]:
+    """What the pods' tasks of this installation have in common."""
     if settings.launcher is Launcher.LOCAL:
-        return ManifestOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, options={})
-    return ManifestOperator.partial(
-        task_id=task_id,
-        map_index_template=RANK_LABEL,
-        options=_options(settings),
-        retries=RETRIES,
-        retry_delay=GANG_RETRY_DELAY,
-    )
-
-
-def _options(settings: Settings) -> dict[str, Any]:
-    """Arguments of the pod operator for every pod of this installation."""
-    return {
+        return {"options": {}}
+    options = {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": False,  # the result is in the log
         "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,
     }
+    return {"retries": RETRIES, "retry_delay": retry_delay, "options": options}
+
+
+class ManifestOperator(BaseOperator):
+    """Runs the pod of `pod_template_dict`, a manifest, by the configured launcher."""
+
+    ui_color = "#d7f0e3"
+
+    def __init__(self, *, options: Mapping[str, Any], pod_template_dict: Any = None, **kwargs: Any) -> None:
+        """`options` are the Kubernetes pod operator's, empty for the local launcher."""
+        super().__init__(**kwargs)
+        self.options, self.pod_template_dict = dict(options), pod_template_dict
+        self._launched: Any = None
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        return dict(self.pod_template_dict)
+
+    def pre_execute(self, context: Context) -> None:
+        """End this try before its DAG run ends: it ends by itself, see `time_limits`, unless a library hangs."""
+        whole = context["dag"].dagrun_timeout
+        if self.options and whole:
+            began = context["dag_run"].start_date or context["dag_run"].run_after
+            self.execution_timeout = max(began + whole - datetime.now(UTC) - AFTER_PODS, timedelta(minutes=1))
+
+    def execute(self, context: Context) -> Any:
+        settings = read_settings()
+        if settings.launcher is Launcher.LOCAL:
+            from trainbench.orchestration.local_operator import LocalPodTask
+
+            self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
+            return self._launched.to_its_end(context)
+        if settings.deferrable:
+            trigger = RunTrigger(self.pod, self.options, settings.store)
+            self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
+        return self._on_cluster().to_its_end(context)
+
+    def trigger_reentry(self, context: Context, event: Mapping[str, Any]) -> None:
+        """Go on with a pod that did not end well in the trigger."""
+        self._on_cluster().to_its_end(context, event)
+
+    def on_kill(self) -> None:
+        if self._launched is not None:
+            self._launched.on_kill()
+
+    def turns(self, settings: Settings) -> MachineTurns | None:
+        """How the pod shares this machine with others; None: its task does not run beside other pods' tasks."""
+        return None
+
+    def _on_cluster(self) -> Any:
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+
+        self._launched = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
+        return self._launched
+
+
+class RunOperator(ManifestOperator):
+    """Runs one planned run. Airflow's grid names each mapped task by its run's node, strategy and round."""
+
+    def __init__(self, *, block: int, place: int, planned_by: str, **kwargs: Any) -> None:
+        """`block` and `place` number the runs."""
+        super().__init__(**kwargs)
+        self.block, self.place, self.planned_by = block, place, planned_by
+
+    @cached_property
+    def planned(self) -> PlannedRun | None:
+        return own_run(get_current_context()["ti"], self.planned_by)
+
+    def turns(self, settings: Settings) -> MachineTurns | None:
+        if self.planned is None or self.max_active_tis_per_dagrun == 1:
+            return None
+        return MachineTurns(settings.store, self.planned.spec.identity.campaign_id, self.planned.slot)
+
+    @property
+    def title(self) -> str:
+        return pod_title(self.planned.spec, what=self.planned.what) if self.planned else "no run"
+
+    @cached_property
+    def pod(self) -> dict[str, Any]:
+        assert self.planned is not None, "pre_execute skips the task"
+        return manifest(self.planned.spec, read_settings(), owner(), what=self.planned.what)
+
+    def pre_execute(self, context: Context) -> None:
+        if self.planned is None:
+            raise AirflowSkipException("the plan has no run for this task: the last of several blocks is not full")
+        super().pre_execute(context)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
 T = TypeVar("T")
-HOOK_S = 600.0  # a thread keeps its connection to the API server for so long
+HOOK_S = 600.0  # the credentials of the cluster are read anew so often
 # The scheduler takes a task for killed if it is resumed before the report of its deferral was read. Reports are read
 # about once a second; on a loaded machine that was too late for pods that ended at once, never for pods of 20 s.
 MIN_DEFERRED_S = 10.0
 # A node that does not answer holds a thread for minutes, so Airflow's own few threads are not used.
 _pool = ThreadPoolExecutor(32, thread_name_prefix="trainbench")
-_threads = threading.local()
 
 
 class RunTrigger(BaseTrigger):
@@ -49,7 +48,7 @@ class RunTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         began = time.monotonic()
-        has_succeeded = False
+        result = None
         try:
             self._operator = operator = await self._in_thread(self._new_operator)
             ti: Any = self.task_instance
@@ -57,16 +56,15 @@ class RunTrigger(BaseTrigger):
             steps = operator.steps(context, concludes=False)
             while (pause_s := await self._in_thread(partial(next, steps, None))) is not None:
                 await asyncio.sleep(pause_s)
-            has_succeeded = operator.has_succeeded
-            if has_succeeded:
+            if result := operator.good_result:
                 await self._in_thread(operator.remove)
         except Exception as error:  # any client's error: the pod is as it was, and a worker goes on
             self.log.warning("A worker goes on with this run: %s", error)
-        if has_succeeded:
-            yield TaskSuccessEvent(xcoms={"return_value": operator.handed_over})
+        if result:
+            yield TaskSuccessEvent(xcoms={"return_value": result})
             return
         await asyncio.sleep(max(0.0, MIN_DEFERRED_S - (time.monotonic() - began)))
-        yield TriggerEvent(self._operator.progress if self._operator else {})  # type: ignore[no-untyped-call]
+        yield TriggerEvent(self._operator.progress.event if self._operator else {})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the pod, also one that is just being made."""
@@ -77,16 +75,13 @@ class RunTrigger(BaseTrigger):
 
     def _new_operator(self) -> BenchPodOperator:
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-        from trainbench.orchestration.pod_reads import PodListing
+        from trainbench.orchestration.pod_requests import campaign_listing
 
         ti: Any = self.task_instance
         operator = BenchPodOperator(
             task_id=ti.task_id, pod_template_dict=self._manifest, store=self._store, **self._options
         )
-        campaign = self._manifest["metadata"]["labels"].get(CAMPAIGN)
-        if campaign is not None:  # one list for all its tasks
-            connection, namespace = self._options["kubernetes_conn_id"], self._manifest["metadata"]["namespace"]
-            operator.listing = PodListing.shared(connection, namespace, f"{CAMPAIGN}={campaign}")
+        operator.listing = campaign_listing(self._manifest["metadata"]["labels"][CAMPAIGN])
         return operator
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
@@ -94,7 +89,8 @@ class RunTrigger(BaseTrigger):
 
         def step() -> T:
             if self._operator is not None:
-                self._operator.__dict__["hook"] = _hook(self._options["kubernetes_conn_id"])
+                owner = threading.get_ident(), int(time.monotonic() / HOOK_S)
+                self._operator.__dict__["hook"] = _hook(self._options["kubernetes_conn_id"], owner)
             return function()
 
         self._step = asyncio.get_running_loop().run_in_executor(_pool, copy_context().run, step)
@@ -102,11 +98,9 @@ class RunTrigger(BaseTrigger):
         return result
 
 
-def _hook(connection: str | None) -> Any:
-    """The calling thread's hook, with its connections kept open."""
+@lru_cache(maxsize=64)
+def _hook(connection: str | None, owner: tuple[int, int]) -> Any:
+    """The hook of a thread for HOOK_S, with its connections kept open."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    kept: dict[str | None, tuple[float, Any]] = _threads.__dict__.setdefault("hooks", {})
-    if connection not in kept or time.monotonic() - kept[connection][0] > HOOK_S:
-        kept[connection] = (time.monotonic(), KubernetesHook(conn_id=connection))
-    return kept[connection][1]
+    return KubernetesHook(conn_id=connection)

@@ -1,37 +1,54 @@
-"""Parameters of a campaign: one frozen model, the defaults of each setting, and the trigger form made from both."""
+"""Parameters of a campaign: one frozen model, each setting declared once; the trigger form and the reports are made of
+it. Which kinds of campaign have a parameter follows from its section, or from ONLY.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from bench_image.contract.model_shapes import MODELS, SAME_SHAPE
-from bench_image.contract.options import Strategy
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
+from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
-from bench_image.contract.work import Device, SeqLength
+from bench_image.contract.work import DataFolder, Device, Lora, Quantisation, SeqLength, Shards, WorkSettings
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import LevelSource, Metric, Tolerances
-from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import SUITES, CampaignKind
-from trainbench.params.comparison_params import ComparisonParams
-from trainbench.params.form_fields import TEXT_OR_NUMBER, airflow_schema, form_fields, in_form
+from trainbench.params.form_fields import TEXT_OR_NUMBER, FormParams, airflow_schema, form_fields, in_form, json_object
 from trainbench.params.refusals import ParamsError, refusal
-from trainbench.params.variants import VARIANTS
-from trainbench.params.work_params import WorkParams
+from trainbench.params.variants import DISK, VARIANTS
+from trainbench.prices.quote import HOURS_PER_MONTH
 
 WORLD_SIZES = (1, 2, 4)
-# The order in which the form shows them.
-SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
+EVERY = frozenset(CampaignKind)
+_NODES = frozenset({CampaignKind.NODES, CampaignKind.NOISE})
+_GANGS = frozenset({CampaignKind.STRATEGIES})
+_CONFIGURATIONS = frozenset({CampaignKind.CONFIGURATIONS})
+_HARDWARE = frozenset({CampaignKind.HARDWARE})
+# In the order in which the form shows them, with the kinds of campaign whose forms and reports have them.
+SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
+    "Configurations": _CONFIGURATIONS,
+    "Survey": _HARDWARE,
+    **dict.fromkeys(("Nodes", "Work", "Measurement"), EVERY),
+    "Limits": _NODES,
+    "Cost": EVERY,
+    "Report": _HARDWARE,
+    "Drill": _NODES,
+}
+# Parameters that belong to other kinds than their section.
+ONLY: Mapping[str, frozenset[CampaignKind]] = {
+    "strategies": EVERY - _CONFIGURATIONS,
+    "gpus_per_node": _NODES | _GANGS,
+    "world_sizes": _GANGS | _HARDWARE,
+    "rounds": EVERY - _GANGS,
+    **dict.fromkeys(("model", "dimensions", "weights", "recipe"), EVERY - _HARDWARE),
+    **dict.fromkeys(("noise_floor", "multi_gpu_seq_length"), _NODES),
+    "min_gpu_use_pct": EVERY,
+}
 # Percent of samples/s. On a CPU twice what nodes of a trial that measure in turn were apart on a machine with several
 # times the load of its cores: docs/results/demo-definite-2026-11-24.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 15.0}
@@ -42,6 +59,141 @@ GONE = frozenset({"reference", "fixed_samples_per_second"})
 # steps wait for the host, 16 to 56 %.
 MIN_GPU_USE_PCT = 80.0
 NOISE_FLOOR_ROUNDS = 5  # with fewer, the estimate of the noise is good to a factor of two at best
+Usd = Annotated[float, Field(gt=0, le=1e9)]
+
+
+class WorkParams(WorkSettings):
+    """Work settings of the form, from which `planning.work` makes a run's `Work`. None: by the preset or the model."""
+
+    lora: Lora = Lora()
+    lora_targets: Literal["attention", "all"] = setting(
+        "attention", "Work", "LoRA targets", "Adapt the attention's linear layers, or all that can be adapted."
+    )
+    quantisation: Quantisation = Quantisation()
+    data_folder: DataFolder | None = setting(
+        None,
+        "Work",
+        "Data folder",
+        "Empty: the data is in memory. Else shard files are written to and read from this folder, as the pod sees it.",
+    )
+    data: Shards = Shards()
+
+    _dimensions = field_validator("dimensions", mode="before")(json_object)
+
+    @model_validator(mode="after")
+    def _model_has_dimensions(self) -> WorkParams:
+        if self.dimensions is None and self.model not in MODELS:
+            known = (*MODELS, *SAME_SHAPE)
+            raise ValueError(
+                f"model is '{self.model}': not a known model{did_you_mean(self.model, known)}: choose one of "
+                f"{', '.join(known)}, or give its dimensions"
+            )
+        if self.dimensions is not None and self.model in MODELS:
+            raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")
+        return self
+
+
+class ComparisonParams(FormParams):
+    """The parameters that only `config_diagnosis` and `hardware_survey` have, in the form's order."""
+
+    variants: tuple[str, ...] = setting(
+        tuple(VARIANTS),
+        "Configurations",
+        "Configurations",
+        "Each is the work below with one thing changed. The unchanged work is the baseline, which runs in every round.",
+        min_length=1,
+    )
+    variant_data_folder: str = setting(
+        "/scratch/data",
+        "Configurations",
+        f"Folder of '{DISK}'",
+        "The folder of its shard files, as the pod sees it: on a local disk, NFS or a volume.",
+        min_length=1,
+        max_length=1000,
+    )
+    models: tuple[str, ...] = setting(
+        ("mistral-7b", "llama2-13b", "encoder-decoder"),
+        "Survey",
+        "Models",
+        "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: only `full`.",
+        min_length=1,
+    )
+    recipes: tuple[Recipe, ...] = setting(
+        (Recipe.FULL, Recipe.LORA, Recipe.QLORA),
+        "Survey",
+        "Recipes",
+        "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA).",
+        min_length=1,
+    )
+    nodes_per_gpu_type: int = setting(
+        1,
+        "Survey",
+        "Nodes per kind of GPU",
+        "The first nodes of each kind run. Nodes that you name all run, however many they are.",
+        ge=1,
+        le=1000,
+    )
+    baseline_gpu: str | None = setting(
+        None,
+        "Report",
+        "Relative to",
+        "The GPU with relative speed 1, by words of its name, such as `A100 80GB`. Empty: the fastest one.",
+        min_length=1,
+        max_length=100,
+    )
+    epoch_samples: int = setting(
+        50_000, "Report", "Samples per epoch", "For the time of one epoch.", ge=1, le=1_000_000_000_000
+    )
+    budgets_usd: tuple[Usd, ...] = setting(
+        (500.0, 2000.0, 5000.0, 15000.0),
+        "Report",
+        "Budgets (USD)",
+        "For each budget the report shows what it buys, from measured rates and prices.",
+        min_length=1,
+        max_length=10,
+    )
+    purchase_usd: Annotated[Mapping[str, Usd], BeforeValidator(lambda value: json_object(value) or {})] = setting(
+        {},
+        "Report",
+        "Purchase prices (USD)",
+        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Without '
+        "one the report takes the list price of the bare card, which exists for RTX cards only.",
+    )
+    used_hours_per_month: float = setting(
+        365.0,
+        "Report",
+        "Use (hours per month)",
+        "Hours of work of an owned GPU; a month has 730.",
+        gt=0,
+        le=HOURS_PER_MONTH,
+    )
+    life_months: float = setting(36.0, "Report", "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
+    opex_usd_per_gpu_hour: float = setting(
+        0.0,
+        "Report",
+        "Running cost (USD per GPU-hour)",
+        "Cost of an owned GPU per hour of work: power, space, staff.",
+        ge=0,
+        le=1000,
+    )
+
+    @field_validator("variants", "models")
+    @classmethod
+    def _known(cls, names: tuple[str, ...], info: Any) -> tuple[str, ...]:
+        if info.field_name == "models":
+            names = tuple(str(known_name(name)) for name in names)
+        known = VARIANTS if info.field_name == "variants" else MODELS
+        if unknown := [name for name in names if name not in known]:
+            close = did_you_mean(unknown[0], known)
+            raise ValueError(f"'{unknown[0]}' is not known{close}: choose from {', '.join(known)}")
+        return names
+
+    @field_validator("variants", "models", "recipes")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [str(name) for name in names if names.count(name) > 1]:
+            raise ValueError(f"'{twice[0]}' is named twice: name each once")
+        return names
 
 
 class BenchmarkParams(ComparisonParams):
@@ -246,6 +398,15 @@ class BenchmarkParams(ComparisonParams):
 
 FIELDS = form_fields(BenchmarkParams)
 
+
+def applies_to(name: str, campaign_kind: CampaignKind) -> bool:
+    """Whether this kind of campaign has the parameter: forms and reports of the others do not show it."""
+    if name not in FIELDS:  # a stored campaign has it from an earlier version
+        return True
+    extra: Any = FIELDS[name].info.json_schema_extra
+    return campaign_kind in ONLY.get(name, SECTIONS[extra["section"]])
+
+
 # A trial on one machine without a GPU, which other programs use too: a tiny model, trained in full because libraries of
 # adapters take longer to import than all steps do. The drill lies beyond the limit and the noise together.
 LOCAL_DEFAULTS: Mapping[str, Any] = {
@@ -310,7 +471,7 @@ def _place(name: str) -> tuple[int, int, bool]:
     """Sort key: the section, then the order of declaration."""
     before = FOLLOWS.get(name, name)
     section: Any = FIELDS[name].info.json_schema_extra
-    return SECTIONS.index(section["section"]), list(FIELDS).index(before), name in FOLLOWS
+    return list(SECTIONS).index(section["section"]), list(FIELDS).index(before), name in FOLLOWS
 
 
 # Field of the form -> the field that it follows, where the order of declaration would separate them.

@@ -13,15 +13,15 @@ from pydantic import ValidationError, field_validator, model_validator
 from bench_image.contract.setting import setting
 from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
 from trainbench.params.refusals import refusal
-from trainbench.prices.quote import HOURS_PER_MONTH, owned_usd_per_gpu_hour
+from trainbench.prices.quote import Basis, Ownership, Pricing
 
 MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
 
 
 class PriceBasis(StrEnum):
-    ON_DEMAND = "on-demand"
-    SPOT = "spot"
-    OWNED = "owned"
+    ON_DEMAND = Basis.ON_DEMAND.value
+    SPOT = Basis.SPOT.value
+    OWNED = Basis.OWNED.value
 
 
 class SpendParams(FormParams):
@@ -79,16 +79,18 @@ class SpendParams(FormParams):
         return self
 
     @property
-    def owned_usd_per_gpu_hour(self) -> float | None:
-        if self.purchase_usd_per_gpu is None:
-            return None
-        return owned_usd_per_gpu_hour(
-            self.purchase_usd_per_gpu,
-            self.life_months * HOURS_PER_MONTH,
-            self.utilisation,
-            self.residual_share,
-            self.opex_usd_per_gpu_hour,
+    def pricings(self) -> tuple[Pricing, ...]:
+        """The prices to try: the given one, and those of the chosen basis."""
+        own = Ownership(
+            purchase_usd=self.purchase_usd_per_gpu,
+            life_years=self.life_months / 12,
+            utilisation=self.utilisation,
+            residual_share=self.residual_share,
+            opex_usd_per_gpu_hour=self.opex_usd_per_gpu_hour,
         )
+        given = Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=self.usd_per_gpu_hour)
+        chosen = Pricing(basis=Basis(self.price_basis), ownership=own, useful_share=self.spot_useful_share)
+        return (given, chosen) if self.usd_per_gpu_hour else (chosen,)
 
 
 def parse_spend_params(data: Mapping[str, Any]) -> SpendParams:

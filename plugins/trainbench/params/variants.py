@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Attention, Optimizer, Precision, Recipe
 
 BASELINE = "baseline"
@@ -13,7 +12,7 @@ PLAIN_QLORA = "QLoRA plain"
 DISK = "data from disk"
 
 
-class Variant(Frozen):
+class Variant(NamedTuple):
     """The baseline with `changes` to its parameters. `against`: a further variant to compare it with."""
 
     name: str
@@ -24,43 +23,38 @@ class Variant(Frozen):
 
 def _qlora(name: str, *, double: bool, checkpointing: bool, tests: str) -> Variant:
     changes = {"recipe": Recipe.QLORA, "double_quantisation": double, "gradient_checkpointing": checkpointing}
-    return Variant(name=name, changes=changes, tests=tests, against=None if name == PLAIN_QLORA else PLAIN_QLORA)
+    return Variant(name, changes, tests, None if name == PLAIN_QLORA else PLAIN_QLORA)
 
 
 _ALL = (
-    Variant(name="adamw_torch", changes={"optimizer": Optimizer.ADAMW_TORCH}, tests="whether the optimizer costs time"),
-    Variant(name="LoRA r8", changes={"lora_rank": 8}, tests="whether the adapters cost time"),
-    Variant(name="seq 512", changes={"seq_length": 512}, tests="what shorter samples bring"),
+    Variant("adamw_torch", {"optimizer": Optimizer.ADAMW_TORCH}, "whether the optimizer costs time"),
+    Variant("LoRA r8", {"lora_rank": 8}, "whether the adapters cost time"),
+    Variant("seq 512", {"seq_length": 512}, "what shorter samples bring"),
     Variant(
-        name="seq 512 + batch 8",
-        changes={"seq_length": 512, "micro_batch_size": 8},
-        tests="whether more of the shorter samples at once fill the GPU better",
-        against="seq 512",
+        "seq 512 + batch 8",
+        {"seq_length": 512, "micro_batch_size": 8},
+        "whether more of the shorter samples at once fill the GPU better",
+        "seq 512",
     ),
-    Variant(name="fp16", changes={"precision": Precision.FP16}, tests="fp16 with loss scaling instead of bf16"),
-    Variant(name="fp32", changes={"precision": Precision.FP32}, tests="what bf16 saves"),
+    Variant("fp16", {"precision": Precision.FP16}, "fp16 with loss scaling instead of bf16"),
+    Variant("fp32", {"precision": Precision.FP32}, "what bf16 saves"),
     Variant(
-        name="tf32",
-        changes={"precision": Precision.TF32},
-        tests="fp32 with products of fewer bits, which tensor cores compute",
-        against="fp32",
+        "tf32", {"precision": Precision.TF32}, "fp32 with products of fewer bits, which tensor cores compute", "fp32"
     ),
-    Variant(name="compile", changes={"compile": True}, tests="what torch.compile brings"),
+    Variant("compile", {"compile": True}, "what torch.compile brings"),
     Variant(
-        name="eager attention",
-        changes={"attention": Attention.EAGER},
-        tests="what the fused attention kernel saves in time and memory",
+        "eager attention", {"attention": Attention.EAGER}, "what the fused attention kernel saves in time and memory"
     ),
-    Variant(name="flash attention", changes={"attention": Attention.FLASH}, tests="another fused kernel of torch"),
+    Variant("flash attention", {"attention": Attention.FLASH}, "another fused kernel of torch"),
     Variant(
-        name="checkpointing off",
-        changes={"gradient_checkpointing": False},
-        tests="what recomputing the forward pass costs, and which memory it saves",
+        "checkpointing off",
+        {"gradient_checkpointing": False},
+        "what recomputing the forward pass costs, and which memory it saves",
     ),
     Variant(
-        name=DISK,
-        changes={},  # the plan adds the folder, which depends on the cluster
-        tests="what reading ready tokens from shard files costs. In memory the tokens are ready as well, so this is "
+        DISK,
+        {},  # the plan adds the folder, which depends on the cluster
+        "what reading ready tokens from shard files costs. In memory the tokens are ready as well, so this is "
         "not what tokenising ahead of time saves: no run tokenises text while it trains",
     ),
     _qlora(PLAIN_QLORA, double=False, checkpointing=False, tests="4-bit weights and nothing else"),

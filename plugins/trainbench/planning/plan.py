@@ -1,35 +1,30 @@
-"""Makes the plan from the params: the runs, their order, and the skipped ones with their reasons."""
+"""Makes the plan from the params: the runs, their order, and the skipped ones with their reasons.
+
+One planner for all kinds of campaigns. What varies is a Work: a strategy, a configuration, a model with a recipe, or a
+number of GPUs; each runs on every node, or as one gang on several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.options import SINGLE_GPU, Strategy
+from bench_image.contract.memory_estimate import memory_need_bytes
+from bench_image.contract.model_shapes import MODELS, EncoderDecoderShape
+from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
 from bench_image.contract.spec import RunSpec, is_slice
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing
+from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.memory_fit import does_not_fit
-from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
+from trainbench.params.variants import BASELINE, DISK, VARIANTS
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes, nodes_with_commonest_gpu
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import identifier, impossible_reason, run_id, spec_of
 
-# The nightly check: work bounded by the GPU, not the host, on every GPU by itself and on all of a node together. ddp
-# launches each kernel from the host, which limits it at 512 tokens (standard deviation 6 %; at 1,024 0.05 %).
-# Few steps of warm-up and windows bounded in time end it in about a minute, cold start included.
-NIGHT: Mapping[str, Any] = {
-    "preset": "tuned",
-    "strategies": ["independent", "ddp"],
-    "multi_gpu_seq_length": 1024,
-    "warmup_steps": 10,
-    "max_window_s": 5.0,
-}
-# In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
-LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
 RERUN_ROUNDS = 2
 NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
 
@@ -96,38 +91,329 @@ class Plan(Frozen):
         return f"{noise}{work}, on {count(len(self.nodes), 'node')}{of_each}"
 
 
-def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
-    """The plan of a node check: one run per round, node and strategy, on all GPUs of the node unless `params` limit
-    them.
+class ScalingCell(Frozen):
+    """One strategy at one number of GPUs: a task group of the DAG, a gang of the plan."""
 
-    The fleet's nodes are used where `params` name none. The known GPUs of a node decide the size of its runs and which
-    are skipped. Raises PlanError.
-    """
-    chosen = chosen_nodes(params, fleet)
-    names = tuple(node.name for node in chosen)
-    if params.drill_node and params.drill_node not in names:
-        raise PlanError(
-            f"drill_node '{params.drill_node}' is not among the nodes {', '.join(names)}: choose one of them"
-        )
-    nodes_of, skipped = _possible(params, chosen)
-    if not nodes_of:
-        raise PlanError(f"nothing can run: {'; '.join(f'{s.what}: {s.reason}' for s in skipped)}")
-    specs = tuple(
-        spec_of(params, strategy, [node.name], gpus, campaign_id, round_, node.gpu_resource)
-        for round_ in range(1, params.rounds + 1)
-        for strategy, able in nodes_of.items()
-        for node, gpus in able
+    strategy: Strategy
+    world_size: int
+
+    @property
+    def name(self) -> str:
+        """The name of the task group, valid in Airflow."""
+        return f"{self.strategy.value}_{self.world_size}_gpu"
+
+    @property
+    def title(self) -> str:
+        return self.titled("GPU")
+
+    def titled(self, noun: str) -> str:
+        """ "ddp on 4 GPUs". `noun`: "process" on a CPU."""
+        return f"{self.strategy} on {count(self.world_size, noun)}"
+
+
+def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
+    """The meaningful cells, smallest first: `single` on one GPU, gangs on several; `independent` shares no work."""
+    return tuple(
+        ScalingCell(strategy=strategy, world_size=size)
+        for size in sorted(set(world_sizes))
+        for strategy in Strategy
+        if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
     )
+
+
+def refuse_sizes_without_tasks(built: Sequence[int], params: BenchmarkParams) -> None:
+    """Raise PlanError for numbers of GPUs that the DAG has no task group for; `built`: those that it has."""
+    if missing := sorted(set(params.world_sizes) - set(built)):
+        sizes = listing(map(str, sorted(built)), most=len(built))
+        raise PlanError(
+            f"world_sizes has {listing(map(str, missing))}: this DAG has tasks for {sizes} GPUs; choose from these, or "
+            "set TRAINBENCH_WORLD_SIZES and let Airflow read its DAGs again"
+        )
+
+
+class Work(NamedTuple):
+    """What runs on each node, or as a gang. `num_gpus` None: all of the node. `about`: fields of its skipped runs."""
+
+    what: str
+    params: BenchmarkParams
+    strategy: Strategy
+    num_gpus: int | None
+    about: Mapping[str, Any]
+
+
+class Draft(NamedTuple):
+    """A run before its round."""
+
+    work: Work
+    node: GpuNode
+    gpus: int
+
+
+def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: CampaignKind = CampaignKind.NODES) -> Plan:
+    """The plan: every work on every node, round by round, so that a drift of the machines affects all equally.
+
+    - Nodes: each strategy on all GPUs of each node, unless `params` limit them.
+    - Strategies: one gang for each strategy and number of GPUs, always on the first nodes, which have the same GPU. It
+      takes at most `gpus_per_node` GPUs of a node, and no more than each has: 4 GPUs are one pod, or 4 pods on 4 nodes.
+    - Configurations: A B C, A B C on one node unless more are named; each further node repeats the comparison.
+    - Hardware: each model and recipe on the first `nodes_per_gpu_type` nodes of each kind of GPU, or on all that are
+      named, by each strategy at each number of GPUs. A run takes GPUs of one node.
+
+    The fleet's nodes are used where `params` name none. What is impossible or does not fit is skipped with the reason.
+    Raises PlanError, also where nothing is left.
+    """
+    nodes, works = _nodes(params, fleet, kind), _works(params, kind)
+    labels: dict[str, str] = {}  # group id -> label
+    skipped: list[Skipped] = []
+    if kind is CampaignKind.STRATEGIES:
+        specs = _gangs(works, nodes, params, campaign_id, skipped)
+        used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
+        nodes = tuple(node for node in nodes if node.name in used)
+    else:
+        drafts = [draft for work in works for draft in _on_nodes(work, nodes, labels, skipped)]
+        if kind is CampaignKind.CONFIGURATIONS:  # in turn on a node, before the next node
+            drafts.sort(key=lambda draft: nodes.index(draft.node))
+        specs = [
+            spec_of(of.params, of.strategy, [node.name], gpus, campaign_id, round_, node.gpu_resource)
+            for round_ in range(1, params.rounds + 1)
+            for of, node, gpus in drafts
+        ]
+    if not specs:
+        reasons = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
+        none = "no strategy fits a number of GPUs: single needs 1, the others 2"
+        raise PlanError(f"nothing can run: {reasons or none}")
+    sees_all = kind in (CampaignKind.NODES, CampaignKind.HARDWARE) and not params.nodes
+    if kind is CampaignKind.HARDWARE and sees_all:
+        skipped += _without_nodes(fleet, nodes)
     return Plan(
         campaign_id=campaign_id,
         params=params,
-        nodes=names,
-        specs=specs,
-        skipped=skipped,
-        campaign_kind=CampaignKind.NOISE if params.noise_floor else CampaignKind.NODES,
-        known=chosen,
-        absent=() if params.nodes else fleet.absent,
+        nodes=tuple(node.name for node in nodes),
+        specs=tuple(specs),
+        skipped=tuple(skipped),
+        campaign_kind=CampaignKind.NOISE if params.noise_floor and kind is CampaignKind.NODES else kind,
+        labels=labels,
+        known=nodes,
+        absent=fleet.absent if sees_all else (),
     )
+
+
+def _nodes(params: BenchmarkParams, fleet: Fleet, kind: CampaignKind) -> tuple[GpuNode, ...]:
+    """The nodes that `params` name, else those of the fleet that this kind takes. Raises PlanError."""
+    nodes = chosen_nodes(params, fleet)
+    names = [node.name for node in nodes]
+    match kind:
+        case CampaignKind.NODES if params.drill_node and params.drill_node not in names:
+            raise PlanError(
+                f"drill_node '{params.drill_node}' is not among the nodes {', '.join(names)}: choose one of them"
+            )
+        case CampaignKind.HARDWARE:
+            kinds = grouped((kind_of(node.gpu_product, params.work.device), node) for node in nodes)
+            most = None if params.nodes else params.nodes_per_gpu_type
+            return tuple(node for of_kind in kinds.values() for node in of_kind[:most])
+        case CampaignKind.CONFIGURATIONS | CampaignKind.STRATEGIES:
+            if not params.nodes:
+                nodes = nodes[:1] if kind is CampaignKind.CONFIGURATIONS else nodes_with_commonest_gpu(nodes)
+            resources = sorted({node.gpu_resource for node in nodes})
+            if len(resources) > 1:
+                raise PlanError(
+                    f"these nodes have different kinds of GPU ({listing(resources)}), which are not compared: name "
+                    "nodes of one kind in the parameter 'nodes'"
+                )
+    return nodes
+
+
+def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
+    cells = [cell for cell in scaling_cells(params.world_sizes) if cell.strategy in params.strategies]
+    noun = params.work.device.rank_noun
+    match kind:
+        case CampaignKind.STRATEGIES:
+            for cell in cells:
+                yield Work(cell.titled(noun), params, cell.strategy, cell.world_size, {"strategy": cell.strategy})
+        case CampaignKind.CONFIGURATIONS:
+            yield Work(BASELINE, params, Strategy.SINGLE, 1, {"label": BASELINE})
+            for name, variant in VARIANTS.items():  # in the order of their table
+                if name in params.variants:
+                    folder = {"data_folder": params.variant_data_folder} if name == DISK else {}
+                    changed = params.changed(**variant.changes, **folder)
+                    yield Work(name, changed, Strategy.SINGLE, 1, {"label": name})
+        case CampaignKind.HARDWARE:
+            for model in params.models:
+                for recipe in recipes_of(model, params.recipes):
+                    of_work = params.changed(model=model, dimensions=None, recipe=recipe)
+                    yield from (_survey_work(of_work, model, recipe, cell) for cell in cells)
+        case _:
+            for strategy in dict.fromkeys(params.strategies):
+                yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
+
+
+def _survey_work(params: BenchmarkParams, model: str, recipe: Recipe, cell: ScalingCell) -> Work:
+    """ "gpt2 full"; on several GPUs "gpt2 full, ddp on 2 GPUs"."""
+    gang = f", {cell.titled(params.work.device.rank_noun)}" if cell.world_size > 1 else ""
+    label = f"{model} {recipe}{gang}"
+    about: dict[str, Any] = {"label": label, "model": model, "recipe": recipe}
+    about |= {"strategy": cell.strategy, "gpus_per_node": cell.world_size}
+    return Work(label, params, cell.strategy, cell.world_size, about)
+
+
+def recipes_of(model: str, recipes: Sequence[Recipe]) -> tuple[Recipe, ...]:
+    """The recipes for a model. An encoder-decoder is trained from scratch, so it has no adapters."""
+    return (Recipe.FULL,) if isinstance(MODELS[model], EncoderDecoderShape) else tuple(recipes)
+
+
+def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skipped: list[Skipped]) -> Iterator[Draft]:
+    """The work's runs on the nodes that can run it. `labels` gets those of its group ids, `skipped` what cannot run:
+    of a survey once for each kind of GPU and reason, else for each reason.
+    """
+    params, label = work.params, work.about.get("label")
+    if reason := impossible_reason(work.strategy, params):
+        everywhere = () if label else tuple(node.name for node in nodes)
+        skipped.append(Skipped(what=work.what, reason=reason, nodes=everywhere, **work.about))
+        return
+    specs: dict[tuple[int, str], RunSpec] = {}
+    unable: dict[tuple[str, str | None, int, str | None], list[GpuNode]] = {}
+    for node in nodes:
+        gpus = work.num_gpus or gpus_of(node, work.strategy, params)
+        kind = kind_of(node.gpu_product, params.work.device) if "model" in work.about else None
+        if work.num_gpus is None and work.strategy not in SINGLE_GPU and gpus < 2:
+            # Beside `independent`, `ddp` measures links, of which one GPU has none.
+            if work.strategy is not Strategy.DDP or Strategy.INDEPENDENT not in params.strategies:
+                unable.setdefault((_too_few(node, params), None, gpus, kind), []).append(node)
+            continue
+        place = (gpus, node.gpu_resource)
+        if place not in specs:
+            spec = spec_of(params, work.strategy, [node.name], gpus, "draft", gpu_resource=node.gpu_resource)
+            group_id = spec.identity.group_id
+            if (twin := labels.get(group_id, label)) != label:
+                reason = f"with these parameters it does the same work as '{twin}', whose runs count for both"
+                skipped.append(Skipped(what=work.what, reason=reason, group_id=group_id, **work.about))
+                return
+            specs[place] = spec
+            if label:
+                labels[group_id] = label
+        if reason := impossible_on(node, specs[place], params.force):
+            unable.setdefault((reason, specs[place].identity.group_id, gpus, kind), []).append(node)
+        else:
+            yield Draft(work, node, gpus)
+    for (reason, unfit, gpus, kind), of_reason in unable.items():
+        where = kind or ("" if len(of_reason) == len(nodes) else listing(node.name for node in of_reason))
+        about = {"strategy": work.strategy, "gpus_per_node": gpus, **work.about}
+        skipped.append(
+            Skipped(
+                what=f"{work.what} on {where}" if where else work.what,
+                reason=reason,
+                nodes=tuple(node.name for node in of_reason),
+                group_id=unfit,
+                gpu_product=of_reason[0].gpu_product,
+                **about,
+            )
+        )
+
+
+def _gangs(
+    works: Iterator[Work],
+    nodes: Sequence[GpuNode],
+    params: BenchmarkParams,
+    campaign_id: str,
+    skipped: list[Skipped],
+) -> list[RunSpec]:
+    specs = []
+    there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
+    most = min([*filter(None, [params.gpus_per_node]), *there], default=1)
+    noun = params.work.device.rank_noun
+    for work in works:
+        size = work.num_gpus or 1
+        gpus = min(size, most)
+        used = nodes[: size // gpus]
+        if size % gpus:
+            reason: str | None = (
+                f"{count(size, noun)} cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
+            )
+        elif size // gpus > len(nodes):
+            reason = (
+                f"needs {size // gpus} nodes with {count(gpus, noun)} each, there are {len(nodes)} of one kind: raise "
+                "gpus_per_node, or choose a smaller world size"
+            )
+        else:
+            reason = impossible_reason(work.strategy, params)
+        if not reason:
+            names, resource = [node.name for node in used], used[0].gpu_resource
+            spec = spec_of(params, work.strategy, names, gpus, campaign_id, gpu_resource=resource)
+            reason = next(filter(None, (impossible_on(node, spec, params.force) for node in used)), None)
+        if reason:
+            skipped.append(Skipped(what=work.what, reason=reason, gpus_per_node=gpus, **work.about))
+        else:
+            specs.append(spec)
+    return specs
+
+
+def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
+    """The number of GPUs that a run uses on the node: all usable ones, or fewer by `params`; one where neither is
+    known. Without GPUs: the number of processes.
+    """
+    if strategy is Strategy.SINGLE:
+        return 1
+    there = node.num_gpus_per_run if params.work.device is Device.CUDA else None
+    return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
+
+
+def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
+    if params.gpus_per_node == 1:
+        has = "gpus_per_node is 1"
+    elif params.work.device is Device.CUDA and is_slice(node.gpu_resource):
+        has = f"a run takes one {node.gpu_resource}: {NO_JOINED_SLICES}"
+    elif node.num_gpus is None or params.work.device is Device.CPU:
+        has = "how many there are is not known: set gpus_per_node"
+    else:
+        has = f"the node has {node.num_gpus}"
+    return f"needs at least 2 GPUs per node, {has}"
+
+
+def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
+    """Why the run, or a gang's share of it, cannot run on this node. Of memory only a need beyond the whole GPU counts:
+    the formula errs by some percent, and a run that ends out of memory is better evidence than a skipped one.
+    """
+    world_size, gpus = spec.placement.world_size, spec.placement.gpus_per_node
+    if spec.placement.is_slice and world_size > 1:
+        return f"needs {world_size} GPUs, the node has {node.gpu_resource}: {NO_JOINED_SLICES}"
+    if node.num_gpus is not None and node.num_gpus < gpus:
+        return (
+            f"needs {count(gpus, 'GPU')} of one node, a node of this kind has {node.num_gpus}: choose fewer in "
+            "world_sizes, or name nodes with more in nodes"
+        )
+    if force or spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
+        return None
+    # Where the program may choose, count the choice with the smallest need.
+    need_bytes = memory_need_bytes(spec, node.gpu_memory_bytes).total
+    if need_bytes <= node.gpu_memory_bytes:
+        return None
+    gpu = f"a GPU of the node ({node.gpu_product})" if node.gpu_product else "a GPU of the node"
+    return (
+        f"needs about {need_bytes / 1e9:.1f} GB of GPU memory, {gpu} has {node.gpu_memory_bytes / 1e9:.1f} GB: choose "
+        "a smaller micro-batch, checkpointing, a strategy that shards or a leaner recipe; force=true runs it all the "
+        "same"
+    )
+
+
+def kind_of(product: str | None, device: Device = Device.CUDA) -> str:
+    """The name of a kind of GPU, in the spelling of the cluster's labels."""
+    if device is Device.CPU:
+        return "CPU"
+    return product.replace(" ", "-") if product else "GPU unknown"
+
+
+def _without_nodes(fleet: Fleet, nodes: Sequence[GpuNode]) -> Iterator[Skipped]:
+    """Kinds of GPU in the cluster without a node that can be benchmarked."""
+    there = {kind_of(node.gpu_product) for node in nodes}
+    kinds = grouped((kind_of(node.gpu_product), node) for node in fleet.absent if node.gpu_product)
+    for kind, absent in kinds.items():
+        if kind not in there:
+            yield Skipped(
+                what=f"everything on {kind}",
+                reason="; ".join(f"{node.name}: {node.reason}" for node in absent[:5]),
+                nodes=tuple(node.name for node in absent),
+                gpu_product=absent[0].gpu_product,
+            )
 
 
 def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
@@ -145,14 +431,17 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
     raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
 
 
-def refuse_several_kinds(nodes: Sequence[GpuNode]) -> None:
-    """Raise PlanError where runs that are compared, or form a gang, would have GPUs of several resources."""
-    resources = sorted({node.gpu_resource for node in nodes})
-    if len(resources) > 1:
-        raise PlanError(
-            f"these nodes have different kinds of GPU ({listing(resources)}), which are not compared: name nodes of "
-            "one kind in the parameter 'nodes'"
-        )
+def unknown_gpus(plan: Plan) -> str | None:
+    """A sentence on nodes measured on one GPU only because their number is unknown; None where all are known."""
+    if plan.params.work.device is not Device.CUDA or plan.params.gpus_per_node is not None:
+        return None
+    unknown = [node.name for node in plan.known if node.num_gpus is None]
+    if not unknown or set(plan.params.strategies) == {Strategy.SINGLE}:
+        return None
+    return (
+        f"how many GPUs {listing(unknown)} {'has' if len(unknown) == 1 else 'have'} is not known, so one is measured: "
+        "set gpus_per_node"
+    )
 
 
 def confirm_specs(plan: Plan, suspects: Collection[str], controls: Collection[str]) -> tuple[RunSpec, ...]:
@@ -191,107 +480,6 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
         "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "
         "or nodes (parameters 'rounds', 'strategies', 'nodes')"
     )
-
-
-def _possible(
-    params: BenchmarkParams, nodes: Sequence[GpuNode]
-) -> tuple[dict[Strategy, list[tuple[GpuNode, int]]], tuple[Skipped, ...]]:
-    """Strategy -> the nodes that can run it, with their numbers of GPUs; and the skipped runs, once per reason."""
-    able: dict[Strategy, list[tuple[GpuNode, int]]] = {}
-    skipped: list[Skipped] = []
-    for strategy in dict.fromkeys(params.strategies):
-        if nowhere := impossible_reason(strategy, params):
-            skipped.append(_skip(strategy, None, nowhere, nodes, nodes))
-            continue
-        drafts: dict[tuple[int, str], RunSpec] = {}
-        unable: dict[tuple[str, str | None, int], list[GpuNode]] = {}
-        for node in nodes:
-            gpus = gpus_of(node, strategy, params)
-            if strategy not in SINGLE_GPU and gpus < 2:
-                if not _is_left_out(strategy, params):
-                    unable.setdefault((_too_few(node, params), None, gpus), []).append(node)
-                continue
-            kind = (gpus, node.gpu_resource)
-            if kind not in drafts:
-                drafts[kind] = spec_of(params, strategy, [node.name], gpus, "draft", gpu_resource=node.gpu_resource)
-            if reason := impossible_on(node, drafts[kind], params.force):
-                unable.setdefault((reason, drafts[kind].identity.group_id, gpus), []).append(node)
-            else:
-                able.setdefault(strategy, []).append((node, gpus))
-        skipped += [
-            _skip(strategy, gpus, reason, of_reason, nodes, group_id)
-            for (reason, group_id, gpus), of_reason in unable.items()
-        ]
-    return able, tuple(skipped)
-
-
-def _skip(
-    strategy: Strategy,
-    gpus: int | None,
-    reason: str,
-    unable: Sequence[GpuNode],
-    nodes: Sequence[GpuNode],
-    group_id: str | None = None,
-) -> Skipped:
-    names = tuple(node.name for node in unable)
-    where = "" if len(unable) == len(nodes) else f" on {listing(names)}"
-    return Skipped(
-        what=f"strategy {strategy}{where}",
-        reason=reason,
-        strategy=strategy,
-        gpus_per_node=gpus,
-        nodes=names,
-        group_id=group_id,
-    )
-
-
-def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
-    """The number of GPUs that a run uses on the node: all usable ones, or fewer by `params`; one where neither is
-    known. Without GPUs: the number of processes.
-    """
-    if strategy is Strategy.SINGLE:
-        return 1
-    there = node.num_gpus_per_run if params.work.device is Device.CUDA else None
-    return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
-
-
-def unknown_gpus(plan: Plan) -> str | None:
-    """A sentence on nodes measured on one GPU only because their number is unknown; None where all are known."""
-    if plan.params.work.device is not Device.CUDA or plan.params.gpus_per_node is not None:
-        return None
-    unknown = [node.name for node in plan.known if node.num_gpus is None]
-    if not unknown or set(plan.params.strategies) == {Strategy.SINGLE}:
-        return None
-    return (
-        f"how many GPUs {listing(unknown)} {'has' if len(unknown) == 1 else 'have'} is not known, so one is measured: "
-        "set gpus_per_node"
-    )
-
-
-def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
-    """Whether the strategy is left out on a node with one GPU: `ddp` beside `independent` measures links."""
-    return strategy is Strategy.DDP and Strategy.INDEPENDENT in params.strategies
-
-
-def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
-    if params.gpus_per_node == 1:
-        has = "gpus_per_node is 1"
-    elif params.work.device is Device.CUDA and is_slice(node.gpu_resource):
-        has = f"a run takes one {node.gpu_resource}: {NO_JOINED_SLICES}"
-    elif node.num_gpus is None or params.work.device is Device.CPU:
-        has = "how many there are is not known: set gpus_per_node"
-    else:
-        has = f"the node has {node.num_gpus}"
-    return f"needs at least 2 GPUs per node, {has}"
-
-
-def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
-    """Why the run, or a gang's share of it, cannot run on this node."""
-    if spec.placement.is_slice and spec.placement.world_size > 1:
-        return f"needs {spec.placement.world_size} GPUs, the node has {node.gpu_resource}: {NO_JOINED_SLICES}"
-    if node.num_gpus is not None and node.num_gpus < spec.placement.gpus_per_node:
-        return f"needs {spec.placement.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
-    return None if force else does_not_fit(spec, node)
 
 
 def campaign_id(dag_id: str, dag_run_id: str) -> str:

@@ -18,12 +18,8 @@ LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tell
 LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, and requested again
 CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
-ENDING_S = 90  # to notice the end, to request the pod's deletion and to report why
-END_MARGIN_S = GRACE_S + LATE_S + LOG_SILENCE_S + ENDING_S  # 3 min
 # An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.
 OUTAGE_S = 1800
-# Time in the queue behind the same night's pods, which end by their own deadlines; the DAG run has its own limit.
-OWN_QUEUE_S = 6 * 3600
 
 
 class Due(NamedTuple):
@@ -31,13 +27,6 @@ class Due(NamedTuple):
 
     at: datetime
     why: str
-
-
-def task_limit_s(queue_s: float, start_s: float, deadline_s: float) -> float:
-    """After which Airflow ends one try of a pod's task. The task itself ends earlier: it waits for a place, for the
-    container to run, for the pod's own deadline and its removal, each also while an API server is away.
-    """
-    return OWN_QUEUE_S + queue_s + start_s + deadline_s + END_MARGIN_S + 2 * OUTAGE_S
 
 
 def due(

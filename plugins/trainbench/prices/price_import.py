@@ -12,7 +12,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,38 +112,55 @@ class ImportedPrices(Frozen):
     skipped: tuple[SkippedRows, ...]
 
 
-class Offer(NamedTuple):
-    """One row of a catalogue: on demand, spot, or both."""
+class Columns(NamedTuple):
+    """The columns of a kind of catalogue; the first four must be there. None: it has no such column."""
 
     instance: str
     gpu: str
-    num_gpus: int
+    num_gpus: str
+    on_demand_usd: str
     region: str
-    on_demand_usd: float | None
-    spot_usd: float | None
+    spot_usd: str | None = None
     provider: str | None = None
     as_of: str | None = None
     source: str | None = None
 
 
+SKYPILOT = Columns("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
+GPUHUNT = Columns("instance_name", "gpu_name", "gpu_count", "price", "location", provider="provider")
+OWN = Columns(
+    "instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour", "region", "spot_usd_per_hour", "provider",
+    "as_of", "source",
+)  # fmt: skip
+
+
 def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> ImportedPrices:
     """Provider, date and source come from the file, else from the arguments. Raises PriceError."""
     rows = _rows(path)
-    read = _reader(rows, path)
-    offers: dict[tuple[str, ...], list[tuple[int, Offer]]] = {}
+    if not rows:
+        raise PriceError(f"{path} holds no row: give a CSV with a line of column names, or a JSON list of objects")
+    there = {name for name in rows[0][1] if name}
+    catalogues = (SKYPILOT, GPUHUNT, OWN)
+    columns = next((each for each in catalogues if {*each[:4]} <= there), None)
+    if columns is None:
+        needed = "; or ".join(", ".join(sorted(each[:4])) for each in catalogues)
+        found = one_line(", ".join(sorted(there)))
+        raise PriceError(f"{path} has the columns {found}: at least these are needed: {needed}")
+    offers: dict[tuple[object, ...], list[tuple[int, dict[str, Any]]]] = {}
     skipped: dict[str, list[int]] = {}
     for number, row in rows:
         try:
-            offer = read(row)
+            offer = _offer(row, columns)
         except (Skip, GpuNameError) as reason:
             skipped.setdefault(str(reason), []).append(number)
             continue
-        key = (offer.provider or provider or "", offer.instance, offer.region, offer.gpu, str(offer.num_gpus))
+        offer["provider"] = offer["provider"] or provider or ""
+        key = tuple(offer[name] for name in ("provider", "instance", "region", "gpu", "gpus_per_instance"))
         offers.setdefault(key, []).append((number, offer))
     prices = []
-    for (of_provider, *_), members in offers.items():
+    for members in offers.values():
         try:
-            prices.append(_price(of_provider, [offer for _, offer in members], as_of, source))
+            prices.append(_price([offer for _, offer in members], as_of, source))
         except Skip as reason:
             skipped.setdefault(str(reason), []).extend(number for number, _ in members)
     reasons = (SkippedRows(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
@@ -156,14 +173,13 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
 
 def as_toml(prices: Iterable[Price]) -> str:
     """The text of a price table that load_prices() reads."""
-    return "\n".join(_toml_row(price) for price in prices)
-
-
-def _toml_row(price: Price) -> str:
-    values = price.model_dump(mode="json", exclude={"own", "currency"}, exclude_none=True)
-    as_of = values.pop("as_of")
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
-    return "\n".join(["[[price]]", *lines, f"as_of = {as_of}"]) + "\n"
+    tables = []
+    for price in prices:
+        values = price.model_dump(mode="json", exclude={"own", "currency"}, exclude_none=True)
+        as_of = values.pop("as_of")
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+        tables.append("\n".join(["[[price]]", *lines, f"as_of = {as_of}"]) + "\n")
+    return "\n".join(tables)
 
 
 def _rows(path: Path) -> list[tuple[int, Cells]]:
@@ -173,16 +189,12 @@ def _rows(path: Path) -> list[tuple[int, Cells]]:
         raise PriceError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise PriceError(f"{path} is no price catalogue: {error}") from None
-    if text.lstrip().startswith("["):
-        return _json_rows(text, path)
-    try:
-        table = csv.DictReader(io.StringIO(text), strict=True)
-        return [(table.line_num, row) for row in table]
-    except csv.Error as error:
-        raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
-
-
-def _json_rows(text: str, path: Path) -> list[tuple[int, Cells]]:
+    if not text.lstrip().startswith("["):
+        try:
+            table = csv.DictReader(io.StringIO(text), strict=True)
+            return [(table.line_num, row) for row in table]
+        except csv.Error as error:
+            raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -192,124 +204,78 @@ def _json_rows(text: str, path: Path) -> list[tuple[int, Cells]]:
     return list(enumerate(rows, 1))
 
 
-def _reader(rows: Sequence[tuple[int, Cells]], path: Path) -> Callable[[Cells], Offer]:
-    if not rows:
-        raise PriceError(f"{path} holds no row: give a CSV with a line of column names, or a JSON list of objects")
-    columns = {name for name in rows[0][1] if name}
-    for known, read in READERS.items():
-        if known <= columns:
-            return read
-    needed = "; or ".join(", ".join(sorted(known)) for known in READERS)
-    raise PriceError(
-        f"{path} has the columns {one_line(', '.join(sorted(columns)))}: at least these are needed: {needed}"
-    )
-
-
-def _skypilot(row: Cells) -> Offer:
-    if not _text(row, "AcceleratorName"):
-        raise Skip("a machine without a GPU")
-    if not _text(row, "InstanceType"):
-        raise Skip("the price of a GPU without its machine: an instance costs more")
-    num_gpus = _count(row, "AcceleratorCount")
-    return Offer(
-        instance=_text(row, "InstanceType"),
-        gpu=nvml_name(_text(row, "AcceleratorName"), _memories_gb(row.get("GpuInfo"), num_gpus)),
-        num_gpus=num_gpus,
-        region=_text(row, "Region") or "not stated",
-        on_demand_usd=_usd(row, "Price"),
-        spot_usd=_usd(row, "SpotPrice", zero_is_none=True),
-    )
-
-
-def _gpuhunt(row: Cells) -> Offer:
-    if not _text(row, "gpu_name"):
-        raise Skip("a machine without a GPU")
-    memory = _number(row, "gpu_memory")
-    usd = _usd(row, "price")
-    is_spot = _text(row, "spot").lower() in ("true", "1", "yes")
-    return Offer(
-        instance=_text(row, "instance_name") or "not stated",
-        gpu=nvml_name(_text(row, "gpu_name"), () if memory is None else (round(memory),)),
-        num_gpus=_count(row, "gpu_count"),
-        region=_text(row, "location") or "not stated",
-        on_demand_usd=None if is_spot else usd,
-        spot_usd=usd if is_spot else None,
-        provider=_text(row, "provider") or None,
-    )
-
-
-def _own(row: Cells) -> Offer:
-    if (currency := _text(row, "currency") or "USD") != "USD":
+def _offer(row: Cells, columns: Columns) -> dict[str, Any]:
+    """One row of a catalogue: on demand, spot, or both, as the fields of a Price. Raises Skip and GpuNameError."""
+    if (currency := _text(row, "currency") or "USD") != "USD" and columns is OWN:
         raise Skip(f"in {one_line(currency, 20)}: convert it to USD, and put the rate and its date into `source`")
-    return Offer(
-        instance=_text(row, "instance"),
-        gpu=_text(row, "gpu"),
-        num_gpus=_count(row, "gpus_per_instance"),
-        region=_text(row, "region") or "not stated",
-        on_demand_usd=_usd(row, "on_demand_usd_per_hour"),
-        spot_usd=_usd(row, "spot_usd_per_hour"),
-        provider=_text(row, "provider") or None,
-        as_of=_text(row, "as_of") or None,
-        source=_text(row, "source") or None,
-    )
+    gpu, instance = _text(row, columns.gpu), _text(row, columns.instance)
+    if not gpu and columns is not OWN:
+        raise Skip("a machine without a GPU")
+    if not instance and columns is SKYPILOT:
+        raise Skip("the price of a GPU without its machine: an instance costs more")
+    number = _number(row, columns.num_gpus)
+    if number is None or number < 1 or number != int(number):
+        raise Skip(f"{columns.num_gpus} is no whole number of GPUs")
+    if columns is SKYPILOT:
+        gpu = nvml_name(gpu, _memories_gb(row.get("GpuInfo"), int(number)))
+    elif columns is GPUHUNT:
+        memory = _number(row, "gpu_memory")
+        gpu = nvml_name(gpu, () if memory is None else (round(memory),))
+        instance = instance or "not stated"
+    on_demand = _usd(row, columns.on_demand_usd)
+    spot = _usd(row, columns.spot_usd, zero_is_none=columns is SKYPILOT)
+    if columns is GPUHUNT and _text(row, "spot").lower() in ("true", "1", "yes"):
+        on_demand, spot = None, on_demand
+    return {
+        "provider": _text(row, columns.provider),
+        "instance": one_line(instance),
+        "gpu": one_line(gpu),
+        "gpus_per_instance": int(number),
+        "region": one_line(_text(row, columns.region) or "not stated"),
+        "on_demand_usd_per_hour": on_demand,
+        "spot_usd_per_hour": spot,
+        "as_of": _text(row, columns.as_of),
+        "source": _text(row, columns.source),
+    }
 
 
-# Columns that a kind of catalogue must have -> how one of its rows is read.
-READERS: Mapping[frozenset[str], Callable[[Cells], Offer]] = {
-    frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price"}): _skypilot,
-    frozenset({"instance_name", "gpu_name", "gpu_count", "price"}): _gpuhunt,
-    frozenset({"instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour"}): _own,
-}
-
-
-def _price(provider: str, offers: Sequence[Offer], as_of: date | None, source: str | None) -> Price:
+def _price(offers: Sequence[Mapping[str, Any]], as_of: date | None, source: str | None) -> Price:
     """Zones of one region have one price on demand; of their spot prices the median."""
-    on_demand = {offer.on_demand_usd for offer in offers if offer.on_demand_usd is not None}
+    on_demand = {offer["on_demand_usd_per_hour"] for offer in offers} - {None}
+    spot = [offer["spot_usd_per_hour"] for offer in offers if offer["spot_usd_per_hour"] is not None]
+    first = offers[0]
     if not on_demand:
-        raise Skip("only a spot price" if any(offer.spot_usd for offer in offers) else "no price")
+        raise Skip("only a spot price" if spot else "no price")
     if len(on_demand) > 1:
         raise Skip("several prices for one instance in one region")
-    spot = [offer.spot_usd for offer in offers if offer.spot_usd is not None]
-    first = offers[0]
-    if not provider:
+    if not first["provider"]:
         raise Skip("no provider: give --provider, or a column provider")
-    if not (first.source or source):
+    if not (first["source"] or source):
         raise Skip("no source: give --source, or a column source")
+    if not (first["as_of"] or as_of):
+        raise Skip("no date: give --as-of, or a column as_of")
     try:
-        return Price.model_validate(
-            {
-                "provider": provider,
-                "instance": one_line(first.instance),
-                "gpu": one_line(first.gpu),
-                "gpus_per_instance": first.num_gpus,
-                "region": one_line(first.region),
-                "on_demand_usd_per_hour": on_demand.pop(),
-                "spot_usd_per_hour": statistics.median(spot) if spot else None,
-                "as_of": _day(first.as_of, as_of),
-                "source": one_line(first.source or source or ""),
-            }
-        )
+        day = date.fromisoformat(first["as_of"]) if first["as_of"] else as_of
+    except ValueError:
+        raise Skip(f"as_of is {one_line(first['as_of'], 30)!r}: write it as 2026-11-21") from None
+    about = {
+        "on_demand_usd_per_hour": on_demand.pop(),
+        "spot_usd_per_hour": statistics.median(spot) if spot else None,
+        "as_of": day,
+        "source": one_line(first["source"] or source or ""),
+    }
+    try:
+        return Price.model_validate({**first, **about})
     except ValidationError as error:
         raise Skip(explain(error)) from None
 
 
-def _day(text: str | None, as_of: date | None) -> date:
-    if text is None:
-        if as_of is None:
-            raise Skip("no date: give --as-of, or a column as_of")
-        return as_of
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise Skip(f"as_of is {one_line(text, 30)!r}: write it as 2026-11-21") from None
-
-
-def _text(row: Cells, column: str) -> str:
-    value = row.get(column)
+def _text(row: Cells, column: str | None) -> str:
+    value = row.get(column) if column else None
     return "" if value is None else str(value).strip()
 
 
-def _number(row: Cells, column: str) -> float | None:
+def _number(row: Cells, column: str | None) -> float | None:
     text = _text(row, column)
     if not text:
         return None
@@ -322,20 +288,13 @@ def _number(row: Cells, column: str) -> float | None:
     return number
 
 
-def _usd(row: Cells, column: str, zero_is_none: bool = False) -> float | None:
+def _usd(row: Cells, column: str | None, zero_is_none: bool = False) -> float | None:
     number = _number(row, column)
     if number is None or (number == 0 and zero_is_none):
         return None
     if number <= 0:
         raise Skip(f"{column} is {'0' if number == 0 else 'negative'}")
     return number
-
-
-def _count(row: Cells, column: str) -> int:
-    number = _number(row, column)
-    if number is None or number < 1 or number != int(number):
-        raise Skip(f"{column} is no whole number of GPUs")
-    return int(number)
 
 
 def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:

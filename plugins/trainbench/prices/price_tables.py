@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -105,7 +105,17 @@ def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], t
         try:
             own += _own_prices(table)
         except PriceError as error:
-            warnings.append(_unreadable(table, error))
+            warnings.append(
+                Finding(
+                    level=Level.WARNING,
+                    category="price_table",
+                    item=str(table),
+                    measured="cannot be read",
+                    expected="a price table",
+                    summary=f"the cluster's own prices are not used: {error}",
+                    resolution="mend the file, or take it out of TRAINBENCH_PRICES",
+                )
+            )
     return (*own, *_shipped_prices()), tuple(warnings)
 
 
@@ -208,6 +218,7 @@ def _own_prices(path: Path) -> list[Price]:
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:
+    """The rows of a table. Raises PriceError, also for two prices of one day."""
     try:
         rows = tomllib.loads(outside_text(path, MAX_TABLE_BYTES)).get("price", [])
     except OSError as error:
@@ -216,101 +227,43 @@ def read_prices(path: Path) -> tuple[Price, ...]:
         raise PriceError(f"price table {path}: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise PriceError(f"price table {path}: 'price' is no list of rows: start each row with [[price]]")
-    return _once_each([_parse(row, f"price table {path}, row {number}") for number, row in enumerate(rows, 1)], path)
-
-
-def _parse(row: Mapping[str, Any], where: str) -> Price:
-    try:
-        price = Price.model_validate(row)
-    except ValidationError as error:
-        raise PriceError(f"{where}: {explain(error)}") from None
-    if price.as_of is None:
-        raise PriceError(f"{where}: as_of is missing: give the date of the price")
-    return price
-
-
-def _once_each(prices: Sequence[Price], path: Path) -> tuple[Price, ...]:
-    """The prices with only the newest row of each instance and region, in the place of the first. Raises PriceError for
-    two prices of one day.
-    """
+    # Of each instance and region the newest row, in the place of the first.
     newest: dict[tuple[object, ...], tuple[int, Price]] = {}
-    for number, price in enumerate(prices, 1):
+    for number, row in enumerate(rows, 1):
+        try:
+            price = Price.model_validate(row)
+        except ValidationError as error:
+            raise PriceError(f"price table {path}, row {number}: {explain(error)}") from None
+        if price.as_of is None:
+            raise PriceError(f"price table {path}, row {number}: as_of is missing: give the date of the price")
         key = (price.provider, price.instance, price.region, price.gpu, price.gpus_per_instance)
         first, known = newest.setdefault(key, (number, price))
-        if known.as_of == price.as_of and _money(known) != _money(price):
+        same = ("on_demand_usd_per_hour", "spot_usd_per_hour")
+        if known.as_of == price.as_of and any(getattr(known, name) != getattr(price, name) for name in same):
             raise PriceError(
                 f"price table {path}, rows {first} and {number}: two prices of {price.as_of} for {price.provider} "
                 f"{price.instance} in {price.region}: keep the one that is right"
             )
-        if known.as_of and price.as_of and price.as_of > known.as_of:
+        if known.as_of and price.as_of > known.as_of:
             newest[key] = (first, price)
     return tuple(price for _, price in newest.values())
 
 
-def _money(price: Price) -> tuple[float, float | None]:
-    return price.on_demand_usd_per_hour, price.spot_usd_per_hour
-
-
-def _unreadable(table: Path, error: PriceError) -> Finding:
-    return Finding(
-        level=Level.WARNING,
-        category="price_table",
-        item=str(table),
-        measured="cannot be read",
-        expected="a price table",
-        summary=f"the cluster's own prices are not used: {error}",
-        resolution="mend the file, or take it out of TRAINBENCH_PRICES",
-    )
-
-
 class ListPrice(NamedTuple):
-    """US dollars for one card, without server and tax. `source`: a page that states the price, or names it as the
-    launch price; `as_of`: the day of the announcement, or of that page.
-    """
+    """NVIDIA's price of one card at its launch; `gpu` in the words that NVML uses."""
 
-    gpu: str  # in the words that NVML uses
+    gpu: str
     usd: float
     as_of: date
     source: str
 
 
-LIST_PRICES = (
-    ListPrice(
-        "RTX 3090",
-        1_499.0,
-        date(2020, 9, 2),
-        "https://indianexpress.com/article/technology/tech-news-technology/"
-        "meet-nvidia-geforce-rtx-3090-worlds-first-8k-gaming-gpu-6579782/",
-    ),
-    ListPrice(
-        "RTX 4080",
-        1_199.0,
-        date(2022, 9, 20),
-        "https://www.slashgear.com/1016888/"
-        "nvidia-announces-rtx-40-series-gpus-and-dlss-3-with-rtx-4090-leading-the-charge/",
-    ),
-    ListPrice(
-        "RTX 4090",
-        1_599.0,
-        date(2022, 9, 20),
-        "https://www.slashgear.com/1016888/"
-        "nvidia-announces-rtx-40-series-gpus-and-dlss-3-with-rtx-4090-leading-the-charge/",
-    ),
-    ListPrice(
-        "RTX 5090",
-        1_999.0,
-        date(2025, 1, 6),
-        "https://dotesports.com/hardware/news/nvidia-geforce-rtx-blackwell-5090-revealed-release-date-cost-and-specs",
-    ),
-    ListPrice(
-        "RTX A6000",
-        4_649.0,
-        date(2020, 10, 5),
-        "https://sysrqmts.com/es/gpus/compare/nvidia-rtx-a6000-vs-nvidia-tesla-p40",
-    ),
-)
+@lru_cache(maxsize=1)
+def list_prices() -> tuple[ListPrice, ...]:
+    rows = tomllib.loads(PRICES_FILE.read_text(encoding="utf-8"))["list_price"]
+    return tuple(ListPrice(**row) for row in rows)
 
 
 def list_price(gpu_name: str) -> ListPrice | None:
     """The list price of a GPU by its NVML name; None where none is known: a 4080 SUPER or a laptop's GPU is another."""
-    return next((price for price in LIST_PRICES if names_gpu(price.gpu, gpu_name)), None)
+    return next((price for price in list_prices() if names_gpu(price.gpu, gpu_name)), None)

@@ -29,7 +29,7 @@ class Basis(StrEnum):
 
 
 class Interruptions(Frozen):
-    """Interruptions of a spot instance: their rate and the time that each costs. See useful_share."""
+    """Interruptions of a spot instance: their rate and the time that each costs. See useful_shares."""
 
     per_day: float
     checkpoint_every_minutes: float
@@ -39,8 +39,7 @@ class Interruptions(Frozen):
     def useful(self, num_instances: int) -> tuple[float, float]:
         """Useful shares of the paid hours and of the elapsed time. Raises QuantityError."""
         hours = (self.checkpoint_every_minutes / 60, self.restart_minutes / 60)
-        of_all = (self.per_day / 24, *hours, num_instances, self.wait_minutes / 60)
-        return useful_share(*of_all), useful_time_share(*of_all)
+        return useful_shares(self.per_day / 24, *hours, num_instances, self.wait_minutes / 60)
 
 
 class Ownership(Frozen):
@@ -215,50 +214,30 @@ def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
 # Interruptions during a restart or a wait are not counted: they are rare where the share is worth having.
 
 
-def useful_share(
+def useful_shares(
     interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float,
     num_instances: int = 1, wait_hours: float = 0.0,
-) -> float:  # fmt: skip
-    """The share of the paid hours that brings the training on: work / paid. `interruptions_per_hour`: of one instance.
-
-    Raises QuantityError where nothing would be left.
+) -> tuple[float, float]:  # fmt: skip
+    """The shares of the paid hours (work / paid) and of the time that passes, waiting included (work / elapsed), that
+    bring the training on. `interruptions_per_hour`: of one instance. Raises QuantityError, also where nothing is left.
     """
-    work, waited = _hour_of_a_gang(
-        interruptions_per_hour, checkpoint_every_hours, restart_hours, num_instances, wait_hours
+    gang_rate = not_negative(interruptions_per_hour, "interruptions_per_hour") * positive(
+        num_instances, "num_instances"
     )
-    return work / (1 + waited * (num_instances - 1) / num_instances)
-
-
-def useful_time_share(
-    interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float,
-    num_instances: int = 1, wait_hours: float = 0.0,
-) -> float:  # fmt: skip
-    """The share of the time that passes, waiting included: work / elapsed. Raises QuantityError."""
-    work, waited = _hour_of_a_gang(
-        interruptions_per_hour, checkpoint_every_hours, restart_hours, num_instances, wait_hours
-    )
-    return work / (1 + waited)
-
-
-def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> float:
-    """Spot price / useful share: what an hour of work costs. Compare this, not the spot price, with on-demand."""
-    return positive(spot_usd_per_gpu_hour, "spot USD per GPU-hour") / used_share(useful, "useful share")
-
-
-def _hour_of_a_gang(
-    rate: float, checkpoint_every_hours: float, restart_hours: float, num_instances: int, wait_hours: float
-) -> tuple[float, float]:
-    """Work, and hours of waiting, in an hour in which all instances run."""
-    gang_rate = not_negative(rate, "interruptions_per_hour") * positive(num_instances, "num_instances")
     lost = not_negative(checkpoint_every_hours, "checkpoint_every_hours") / 2
     lost += not_negative(restart_hours, "restart_hours")
-    work = 1 - gang_rate * lost
+    work, waited = 1 - gang_rate * lost, gang_rate * not_negative(wait_hours, "wait_hours")
     if work <= 0:
         raise QuantityError(
             f"{gang_rate:g} interruptions per hour that take {lost:g} h each leave nothing of the hour: save "
             "checkpoints more often, or do not use spot"
         )
-    return work, gang_rate * not_negative(wait_hours, "wait_hours")
+    return work / (1 + waited * (num_instances - 1) / num_instances), work / (1 + waited)
+
+
+def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> float:
+    """Spot price / useful share: what an hour of work costs. Compare this, not the spot price, with on-demand."""
+    return positive(spot_usd_per_gpu_hour, "spot USD per GPU-hour") / used_share(useful, "useful share")
 
 
 # Owned GPUs. All money is for one GPU: a server's price / its GPUs.

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, itemgetter
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
-from bench_image.contract.work import Device, Preset
+from bench_image.contract.work import Device
+from trainbench.comparison import entries as compared
 from trainbench.comparison import strategy_standings
-from trainbench.comparison.entries import (
-    DECIDED_BY_PRESET,
-    Entry,
-    WorkGroup,
-    all_entries,
-    by_job,
-    by_placed_work,
-    differences,
-    entries,
-    named_work_groups,
-    nearest_group,
-    tie_sentences,
-    value_text,
-    work_groups,
-    world_sizes,
-)
+from trainbench.comparison.entries import Entry, WorkGroup
 from trainbench.comparison.noise_floor import (
     PAST_CAMPAIGNS,
     ROUNDS,
@@ -37,207 +24,147 @@ from trainbench.comparison.noise_floor import (
     num_nodes,
 )
 from trainbench.comparison.scaling import Scaling, entry_scaling
-from trainbench.comparison.strategy_standings import traits_of
 from trainbench.core.formats import NA, count, figure, listing, plural, share
 from trainbench.core.grouping import grouped
-from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
-from trainbench.figure_catalogue.run_figures import (
-    EXPOSED_COMMUNICATION_PCT,
-    MEDIAN_STEP_TIME_S,
-    MFU_PCT,
-    PEAK_MEMORY_GB,
-    SAMPLES_PER_SECOND,
-    SCALING_EFFICIENCY_PCT,
-    TOKENS_PER_SECOND,
-    USD_PER_1M_TOKENS,
-    share_2,
-)
-from trainbench.figure_catalogue.table_figures import (
-    AGAINST_FIRST,
-    NOISE_BETWEEN_RUNS,
-    NOISE_INTERVAL,
-    NOISE_WITHIN_RUNS,
-    PATTERN,
-    PER_GPU,
-    PLACE,
-    RANGE,
-    SMALLEST_SLOWDOWN,
-)
+from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text, text_row
+from trainbench.figure_catalogue import run_figures, table_figures
 from trainbench.reporting import configuration_tables, recommendations, survey_tables, verdict_text, work_names
+from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
 
 NODES = (3, 4, 8, 16)
+# Over the runs of an entry.
+MEDIANS = (
+    run_figures.MEDIAN_STEP_TIME_S, run_figures.PEAK_MEMORY_GB, run_figures.MFU_PCT,
+    run_figures.EXPOSED_COMMUNICATION_PCT,
+)  # fmt: skip
 
 
-def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
-    """Two tables for each work and kind of GPU; empty where the noise was not measured."""
+def noise_tables(campaign: Campaign) -> Iterator[Table]:
+    """Two tables for each work and kind of GPU; none where the noise was not measured."""
     if not measures_noise(campaign):
-        return ()
+        return
     runs = verdict_text.runs_of_groups(campaign)
-    tables_of_floors = (
-        (_noise(campaign, floor, runs), _smallest_slowdowns(campaign, floor)) for floor in floors(campaign.results)
-    )
-    return tuple(table for tables in tables_of_floors for table in tables if table)
+    for floor in floors(campaign.results):
+        name = work_names.group_name(campaign, floor.group_id)
+        yield _noise(floor, name, runs[floor.group_id], noise_advice(floor, campaign.params))
+        if floor.between is not None:
+            yield _smallest_slowdowns(floor, name)
 
 
-def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
-    """The table of noise. `runs`: group id -> node -> id of the run to show."""
-    pooled = [
-        text_row(
-            "all nodes",
-            *(("all",) if floor.is_per_gpu else ()),
-            str(sum(node.num_runs for node in floor.nodes)),
-            NA,
-            *_spread(floor.between),
-            _spread(floor.within)[0],
-            NA,
-        )
-    ]
+def _noise(floor: Floor, name: str, runs: Mapping[str, str | None], advice: Iterable[str]) -> Table:
+    """`runs`: node -> id of the run to show."""
+
+    def spread(of: Spread | None) -> tuple[str, str]:
+        return (share(of.sd_pct, 2), f"{share(of.low_pct, 2)} to {share(of.high_pct, 2)}") if of else (NA, NA)
+
+    gpu = ("all",) if floor.is_per_gpu else ()
+    num_runs = str(sum(node.num_runs for node in floor.nodes))
+    pooled = text_row("all nodes", *gpu, num_runs, NA, *spread(floor.between), spread(floor.within)[0], NA)
+    one_at_a_time = ", one GPU of each node at a time" if floor.is_per_gpu else ""
     return make_table(
         floor.nodes,
         (
             text("node", lambda node: node.node),
             *((text("GPU", lambda node: node.gpu or "all"),) if floor.is_per_gpu else ()),
             integer("runs", lambda node: node.num_runs),
-            SAMPLES_PER_SECOND.column(lambda node: node.samples_per_second),
-            NOISE_BETWEEN_RUNS.column(lambda node: _spread(node.between)[0]),
-            NOISE_INTERVAL.column(lambda node: _spread(node.between)[1]),
-            NOISE_WITHIN_RUNS.column(lambda node: _spread(node.within)[0]),
-            RANGE.column(lambda node: node.range_pct, write=share_2),
+            run_figures.SAMPLES_PER_SECOND.column(lambda node: node.samples_per_second),
+            table_figures.NOISE_BETWEEN_RUNS.column(lambda node: spread(node.between)[0]),
+            table_figures.NOISE_INTERVAL.column(lambda node: spread(node.between)[1]),
+            table_figures.NOISE_WITHIN_RUNS.column(lambda node: spread(node.within)[0]),
+            table_figures.RANGE.column(lambda node: node.range_pct, write=run_figures.share_2),
         ),
-        run_id=lambda node: runs[floor.group_id][node.node],
-        more=pooled if len(floor.nodes) > 1 else (),
+        run_id=lambda node: runs[node.node],
+        more=[pooled] if len(floor.nodes) > 1 else (),
         notes=(
             "Standard deviations of samples/s. All nodes: pooled, without the common effect of a round"
-            + (", one GPU of each node at a time." if floor.is_per_gpu else "."),
-            *noise_advice(floor, campaign.params),
+            f"{one_at_a_time}.",
+            *advice,
         ),
-        title=work_names.group_name(campaign, floor.group_id),
+        title=name,
     )
 
 
-def _smallest_slowdowns(campaign: Campaign, floor: Floor) -> Table | None:
-    if floor.between is None:
-        return None
-    sizes = sorted({*NODES, num_nodes(floor)})
+def _smallest_slowdowns(floor: Floor, name: str) -> Table:
     unit, own = ("GPU", "the slowest GPU of a node ") if floor.is_per_gpu else ("node", "")
 
-    def slowdown_column(heading: str, peers: int | None) -> Column[int]:
-        return SMALLEST_SLOWDOWN.column(
-            lambda rounds: floor.detectable_pct(rounds, peers, in_19_of_20=True), heading, write=share_2
-        )
+    def slowdown(heading: str, peers: int | None) -> Column[int]:
+        detectable = partial(floor.detectable_pct, peers=peers, in_19_of_20=True)
+        return table_figures.SMALLEST_SLOWDOWN.column(detectable, heading, write=run_figures.share_2)
 
     return make_table(
         ROUNDS,
         (
             integer("rounds", lambda rounds: rounds),
-            *(slowdown_column(f"{size} nodes", size - 1) for size in sizes),
-            slowdown_column("own past", None),
+            *(slowdown(f"{size} nodes", size - 1) for size in sorted({*NODES, num_nodes(floor)})),
+            slowdown("own past", None),
         ),
         notes=(
             f"A {unit} that is slower by this much is detected in 19 of 20 nights, unless the limit is wider. Own "
             f"past: {own}against its last {PAST_CAMPAIGNS} campaigns, without changes between days.",
         ),
-        title=f"Smallest slowdown that is detected: {work_names.group_name(campaign, floor.group_id)}",
+        title=f"Smallest slowdown that is detected: {name}",
     )
 
 
-def _spread(spread: Spread | None) -> tuple[str, str]:
-    if spread is None:
-        return NA, NA
-    return share(spread.sd_pct, 2), f"{share(spread.low_pct, 2)} to {share(spread.high_pct, 2)}"
-
-
-def presets(campaign: Campaign) -> tuple[Table, ...]:
+def presets(campaign: Campaign) -> Iterator[Table]:
     """One table for each training job with several presets; the notes list the settings that differ."""
-    tables = []
-    for group in work_groups(campaign.results, by_job):
+    for group in compared.work_groups(campaign.results, compared.by_job):
         by_preset = grouped((result.spec.work.preset, result) for result in group.results)
         if len(by_preset) > 1:
-            tables.append(_presets(group, by_preset))
-    return tuple(tables)
+            of_presets = (
+                compared.work_groups(by_preset[preset], compared.by_placed_work) for preset in sorted(by_preset)
+            )
+            yield _presets(group, [way for ways in of_presets for way in ways])
 
 
-def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Table:
-    ways = [way for preset in sorted(by_preset) for way in work_groups(by_preset[preset], by_placed_work)]
-    base = _entry(ways[0]).tokens_per_s
+def _presets(group: WorkGroup, ways: Sequence[WorkGroup]) -> Table:
+    """`ways`: the same job as each preset does it."""
+    work, placement = group.spec.work, group.spec.placement
+    rows = [
+        (
+            way,
+            Entry(strategy=way.spec.placement.strategy, world_size=way.spec.placement.world_size, results=way.results),
+        )
+        for way in ways
+    ]
+    base = rows[0][1].tokens_per_s
     return make_table(
-        [(way, _entry(way)) for way in ways],
+        rows,
         (
             text("preset", lambda pair: pair[0].spec.work.preset.value),
             text("optimizer", lambda pair: pair[0].spec.work.optimizer.value),
             text("checkpointing", lambda pair: "on" if pair[0].spec.work.gradient_checkpointing else "off"),
-            TOKENS_PER_SECOND.own(row=itemgetter(1)),
-            AGAINST_FIRST.column(lambda pair: f"{figure(pair[1].tokens_per_s / base, 3)}x" if base else ""),
-            PEAK_MEMORY_GB.own(row=itemgetter(1)),
-            MFU_PCT.own(row=itemgetter(1)),
+            run_figures.TOKENS_PER_SECOND.own(row=itemgetter(1)),
+            table_figures.AGAINST_FIRST.column(
+                lambda pair: f"{figure(pair[1].tokens_per_s / base, 3)}x" if base else ""
+            ),
+            run_figures.PEAK_MEMORY_GB.own(row=itemgetter(1)),
+            run_figures.MFU_PCT.own(row=itemgetter(1)),
             integer("runs", lambda pair: len(pair[0].results)),
         ),
         run_id=lambda pair: median_run(pair[0].results),
         notes=tuple(
-            f"{way.spec.work.preset} instead of {ways[0].spec.work.preset}: "
-            f"{'; '.join(_changed_settings(ways[0], way))}."
+            f"{way.spec.work.preset} instead of {ways[0].spec.work.preset}: {_changed_settings(ways[0], way)}."
             for way in ways[1:]
         ),
-        title=_job_name(group),
+        title=f"{work.model} {work.recipe}, {placement.strategy}, {count(placement.world_size, group.rank_noun)}, "
+        f"batch {work.micro_batch_size} x {work.seq_length} tokens, {group.hardware}",
     )
 
 
-def _job_name(group: WorkGroup) -> str:
-    work, gpus = group.spec.work, count(group.spec.placement.world_size, group.rank_noun)
-    return (
-        f"{work.model} {work.recipe}, {group.spec.placement.strategy}, {gpus}, batch {work.micro_batch_size} x "
-        f"{work.seq_length} tokens, {group.hardware}"
+def _changed_settings(one: WorkGroup, other: WorkGroup) -> str:
+    """ "optimizer adamw_torch, was paged_adamw_8bit; ...": fields of the spec, then what the runs say."""
+    old, new = (
+        {name: compared.value_text(getattr(way.spec.work, name)) for name in sorted(compared.DECIDED_BY_PRESET)}
+        for way in (one, other)
     )
-
-
-def _entry(way: WorkGroup) -> Entry:
-    return Entry(strategy=way.spec.placement.strategy, world_size=way.spec.placement.world_size, results=way.results)
-
-
-def _changed_settings(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
-    """The differences, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
-    fields = {
-        name: (value_text(getattr(one.spec.work, name)), value_text(getattr(other.spec.work, name)))
-        for name in sorted(DECIDED_BY_PRESET)
-    }
-    before, after = (group.results[0].chosen for group in (one, other))
-    if before and after:
-        for name in before.execution | after.execution:
-            fields[name] = (before.execution.get(name, "none"), after.execution.get(name, "none"))
-    return tuple(f"{name} {new}, was {old}" for name, (old, new) in fields.items() if old != new)
-
-
-MEDIANS = (MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, MFU_PCT, EXPOSED_COMMUNICATION_PCT)  # over the runs of an entry
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Comparison:
-    """One campaign's groups of equal work; `usd_per_1m_tokens` is by run id."""
-
-    campaign: Campaign
-    named: Sequence[tuple[str, WorkGroup]]
-    scaling: Callable[[Entry], Scaling | None]
-    usd_per_1m_tokens: Mapping[str, float | None]
-
-    def name(self, group: WorkGroup) -> str:
-        return next(name for name, other in self.named if other is group)
-
-
-def strategies(campaign: Campaign) -> tuple[Table, ...]:
-    """One table for each work; none where a single strategy at a single size was measured."""
-    named = named_work_groups(campaign.results)
-    placements = (run.spec.placement for _, group in named for run in group.results)
-    if len({(placement.strategy, placement.world_size) for placement in placements}) < 2:
-        return ()
-    comparison = _Comparison(
-        campaign=campaign,
-        named=named,
-        scaling=entry_scaling(campaign.results),
-        usd_per_1m_tokens={cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs},
-    )
-    return tuple(_table(comparison, group) for _, group in named)
+    if (before := one.results[0].chosen) and (after := other.results[0].chosen):
+        names = before.execution | after.execution
+        old |= {name: before.execution.get(name, "none") for name in names}
+        new |= {name: after.execution.get(name, "none") for name in names}
+    return "; ".join(f"{name} {value}, was {old[name]}" for name, value in new.items() if value != old[name])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,121 +177,113 @@ class _Placed:
     scaling: Scaling | None
     pattern: str
 
-
-def _table(comparison: _Comparison, group: WorkGroup) -> Table:
-    prices = comparison.usd_per_1m_tokens
-    usd: Column[_Placed] = USD_PER_1M_TOKENS.column(
-        lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))
-    )
-    is_priced = any(prices.get(run.spec.identity.run_id) is not None for run in group.results)
-    has_cost = is_priced or group.spec.work.device is not Device.CPU
-    return make_table(
-        [placed for size in world_sizes(group) for placed in _placed(comparison, entries(group, size))],
-        (
-            integer(plural(group.rank_noun), lambda p: p.entry.world_size),
-            text("strategy", lambda p: p.entry.strategy.value),
-            PLACE.column(lambda p: p.place),
-            TOKENS_PER_SECOND.own(row=attrgetter("entry")),
-            PLACE.column(lambda p: share(_of_fastest_pct(p)), "of the fastest"),
-            PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size, f"per {group.rank_noun}"),
-            *(figure.own(row=attrgetter("entry")) for figure in MEDIANS),
-            SCALING_EFFICIENCY_PCT.column(lambda p: p.scaling.text if p.scaling else NA),
-            *((usd,) if has_cost else ()),
-            PATTERN.column(lambda p: p.pattern, is_number=False),
-        ),
-        run_id=lambda p: median_run(p.entry.results),
-        more=[_failed_row(result) for result in _failed(comparison.campaign, group)],
-        notes=_notes(comparison, group),
-        title=comparison.name(group),
-    )
+    @property
+    def of_fastest_pct(self) -> float | None:
+        fastest = self.first.tokens_per_s
+        return 100 * self.entry.tokens_per_s / fastest if fastest else None
 
 
-def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:
-    scaling = [comparison.scaling(entry) for entry in peers]
-    patterns = [traits.pattern for traits in traits_of(peers, scaling)] or [""] * len(peers)
-    for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, patterns, strict=True), start=1):
-        place = f"{number} of {len(peers)}"
-        yield _Placed(entry=entry, place=place, first=peers[0], scaling=scaled, pattern=pattern)
+def strategies(campaign: Campaign) -> tuple[Table, ...]:
+    """One table for each work; none where a single strategy at a single size was measured."""
+    named = compared.named_work_groups(campaign.results)
+    placements = (run.spec.placement for _, group in named for run in group.results)
+    if len({(placement.strategy, placement.world_size) for placement in placements}) < 2:
+        return ()
+    scaling = entry_scaling(campaign.results)
+    return tuple(_strategies(campaign, named, scaling, name, group) for name, group in named)
 
 
-def _of_fastest_pct(placed: _Placed) -> float | None:
-    fastest = placed.first.tokens_per_s
-    return 100 * placed.entry.tokens_per_s / fastest if fastest else None
+def _strategies(
+    campaign: Campaign,
+    named: Sequence[tuple[str, WorkGroup]],
+    scaling: Callable[[Entry], Scaling | None],
+    name: str,
+    group: WorkGroup,
+) -> Table:
+    """`named`: every work of the campaign."""
+    usd_per_1m_tokens = {cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs}
 
+    def usd(run: RunResult) -> float | None:
+        return usd_per_1m_tokens.get(run.spec.identity.run_id)
 
-def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
-    """Failed runs of this work, such as an OOM; they stand beside the measured ones."""
-    key = fingerprint(group.spec.work)
-    return [
-        result
-        for result in campaign.results
-        if result.error is not None
-        and fingerprint(result.effective_spec.work) == key
-        and gpu_name(result) in (None, group.gpu_name)
+    rows = []
+    for size in compared.world_sizes(group):
+        peers = compared.entries(group, size)
+        scaled = [scaling(entry) for entry in peers]
+        patterns = [traits.pattern for traits in strategy_standings.traits_of(peers, scaled)] or [""] * len(peers)
+        for number, (entry, own, pattern) in enumerate(zip(peers, scaled, patterns, strict=True), start=1):
+            place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
+            rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=own, pattern=pattern))
+    # An OOM, say: it stands beside the measured runs of the work.
+    failed = [
+        run
+        for run in campaign.results
+        if run.error is not None
+        and fingerprint(run.effective_spec.work) == fingerprint(group.spec.work)
+        and gpu_name(run) in (None, group.gpu_name)
     ]
+    has_cost = group.spec.work.device is not Device.CPU or any(usd(run) is not None for run in group.results)
+    cost: Column[_Placed] = run_figures.USD_PER_1M_TOKENS.column(lambda placed: placed.entry.median(usd))
+    return make_table(
+        rows,
+        (
+            integer(plural(group.rank_noun), lambda placed: placed.entry.world_size),
+            text("strategy", lambda placed: placed.entry.strategy.value),
+            table_figures.PLACE.column(lambda placed: placed.place),
+            run_figures.TOKENS_PER_SECOND.own(row=attrgetter("entry")),
+            table_figures.PLACE.column(lambda placed: share(placed.of_fastest_pct), "of the fastest"),
+            table_figures.PER_GPU.column(
+                lambda placed: placed.entry.tokens_per_s / placed.entry.world_size, f"per {group.rank_noun}"
+            ),
+            *(each.own(row=attrgetter("entry")) for each in MEDIANS),
+            run_figures.SCALING_EFFICIENCY_PCT.column(lambda placed: placed.scaling.text if placed.scaling else NA),
+            *((cost,) if has_cost else ()),
+            table_figures.PATTERN.column(lambda placed: placed.pattern, is_number=False),
+        ),
+        run_id=lambda placed: median_run(placed.entry.results),
+        more=[
+            text_row(
+                str(run.spec.placement.world_size),
+                run.spec.placement.strategy.value,
+                run.status.value,
+                tone=Tone.BAD,
+                run_id=run.spec.identity.run_id,
+            )
+            for run in failed
+        ],
+        notes=tuple(_notes(named, scaling, group)),
+        title=name,
+    )
 
 
-def _failed_row(result: RunResult) -> Row:
-    cells = (str(result.spec.placement.world_size), result.spec.placement.strategy.value, result.status.value)
-    return text_row(*cells, tone=Tone.BAD, run_id=result.spec.identity.run_id)
-
-
-def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
+def _notes(
+    named: Sequence[tuple[str, WorkGroup]], scaling: Callable[[Entry], Scaling | None], group: WorkGroup
+) -> Iterator[str]:
     runs, units = count(len(group.results), "run"), plural(group.rank_noun)
-    notes = [f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."]
-    for size in world_sizes(group):
-        notes += tie_sentences(entries(group, size))
-    known = [scaled.efficiency for entry in all_entries(group) if (scaled := comparison.scaling(entry))]
+    yield f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."
+    for size in compared.world_sizes(group):
+        yield from compared.tie_sentences(compared.entries(group, size))
+    known = [scaled.efficiency for entry in compared.all_entries(group) if (scaled := scaling(entry))]
     if bases := sorted({(each.base_world_size, each.base_strategy.value, each.base_size) for each in known}):
         smallest = listing(f"{size} ({strategy})" for _, strategy, size in bases)
-        notes.append(
-            f"Scaling: throughput per {group.rank_noun} against that at {smallest}, the smallest size measured."
-        )
+        yield f"Scaling: throughput per {group.rank_noun} against that at {smallest}, the smallest size measured."
     if strange := sorted({f"{e.base} on {e.elsewhere}" for e in known if e.elsewhere}):
-        notes.append(
-            f"Base elsewhere: {listing(strange)}. That scaling compares machines, too, so no advice rests on it."
-        )
-    if not known and (other := _base_on_other_gpu(comparison, group)):
-        notes.append(other)
-    if near := nearest_group(group, [other for _, other in comparison.named]):
-        fields = listing(differences(group, near), most=8)
-        notes.append(f"Other work is not ranked here. Nearest is {comparison.name(near)}; it differs in: {fields}.")
-    return tuple(notes)
-
-
-def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
-    """A note where fewer GPUs did the same work but are of another kind, so that there is no scaling efficiency."""
-    key, smallest = fingerprint(group.spec.work), min(world_sizes(group))
-    for _, other in comparison.named:
-        if (
-            fingerprint(other.spec.work) == key
-            and other.hardware != group.hardware
-            and min(world_sizes(other)) < smallest
-        ):
-            size = count(min(world_sizes(other)), other.rank_noun)
-            return (
-                f"No scaling: {size} did this work only as {other.hardware}, which does not apply to {group.hardware}."
-            )
-    return None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """A section of a report. Other pages link to its `anchor`; each table's title names the work that it compares."""
-
-    anchor: str
-    name: str  # in the page's navigation
-    title: str
-    tables: tuple[Table, ...]
-
-
-def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
-    """The sections that have tables for this campaign."""
-    made = (
-        Section(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
-        for anchor, name, title, make in _ALL
-    )
-    return tuple(section for section in made if section.tables)
+        yield f"Base elsewhere: {listing(strange)}. That scaling compares machines, too, so no advice rests on it."
+    if not known:
+        smallest_here = min(compared.world_sizes(group))
+        for _, other in named:
+            size = min(compared.world_sizes(other))
+            is_same_work = fingerprint(other.spec.work) == fingerprint(group.spec.work)
+            if is_same_work and other.hardware != group.hardware and size < smallest_here:
+                yield (
+                    f"No scaling: {count(size, other.rank_noun)} did this work only as {other.hardware}, which does "
+                    f"not apply to {group.hardware}."
+                )
+                break
+    if near := compared.nearest_group(group, [other for _, other in named]):
+        name = next(name for name, other in named if other is near)
+        fields = listing(compared.differences(group, near), most=8)
+        yield f"Other work is not ranked here. Nearest is {name}; it differs in: {fields}."
 
 
 # Anchor, name in the page's navigation, title, and the tables of a campaign.
@@ -380,3 +299,9 @@ _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = 
     ("presets", "Presets", "Presets, on the same training job", presets),
     ("noise", "Noise", "How much equal runs differ here", noise_tables),
 )
+
+
+def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
+    """The sections that have tables for this campaign."""
+    made = (Section(title, tuple(make(campaign)), anchor, name) for anchor, name, title, make in _ALL)
+    return tuple(section for section in made if section.parts)

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterator
 
 from trainbench.comparison.configurations import (
     TELLING_PCT,
     WORTH_PCT,
     GpuKindComparison,
-    SpeedUp,
     Standing,
     Verdict,
     compare_by_gpu_kind,
 )
 from trainbench.core.formats import NA, count, listing, one_line, percent
 from trainbench.core.tables import Table, Tone, make_table, median_run, text
-from trainbench.figure_catalogue.run_figures import (
-    PEAK_MEMORY_GB,
-    SAMPLES_PER_SECOND,
-    TOKENS_PER_SECOND,
-    USD_PER_1M_TOKENS,
-    USD_PER_1000_SAMPLES,
-)
+from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import SAVING, SPEED_UP
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.results.campaign import Campaign
 
 TONES = {Verdict.HELPED: Tone.GOOD, Verdict.SLOWER: Tone.WARN, Verdict.FAILED: Tone.BAD}
+ORDER = tuple(Verdict)
 
 
 def configurations(campaign: Campaign) -> tuple[Table, ...]:
     """Tables for each kind of GPU: the verdicts, the figures, and the gain of each further step."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
-    tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in compare_by_gpu_kind(campaign))
-    return tuple(made for made in chain.from_iterable(tables) if made.rows)
+    tables = (make(kind) for kind in compare_by_gpu_kind(campaign) for make in (_verdicts, _figures, _steps))
+    return tuple(made for made in tables if made.rows)
 
 
 def verdicts(campaign: Campaign) -> tuple[Table, ...]:
@@ -47,22 +41,23 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     """Sentences on the best configuration, and on the best per sample where it is another, one for each kind of GPU."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
-    return tuple(_headline(kind) for kind in compare_by_gpu_kind(campaign) if kind.baseline.results)
+    sentences = []
+    for kind in compare_by_gpu_kind(campaign):
+        if not kind.baseline.results:
+            continue
+        best = max((one for one in kind.standings if one.verdict is Verdict.HELPED), key=_ratio, default=None)
+        told = f"No configuration is faster than the baseline beyond noise on {kind.gpu}"
+        if best and best.per_token:
+            told = f"{best.name} helped most on {kind.gpu}: {best.per_token.text()}"
+        other = max((one for one in kind.standings if one.verdict is Verdict.OTHER_WORK), key=_ratio, default=None)
+        if other and other.per_token:
+            told += f"; {other.name}, whose samples have another length: {_apart(other)}"
+        sentences.append(f"{told}.")
+    return tuple(sentences)
 
 
-def _headline(kind: GpuKindComparison) -> str:
-    of = f" on {kind.gpu}"
-    helped = [one for one in kind.standings if one.verdict is Verdict.HELPED]
-    other = [one for one in kind.standings if one.verdict is Verdict.OTHER_WORK and one.per_token]
-    headline = f"No configuration is faster than the baseline beyond noise{of}"
-    if helped:
-        best = max(helped, key=_ratio)
-        assert best.per_token is not None, "it helped"
-        headline = f"{best.name} helped most{of}: {best.per_token.text()}"
-    if not other:
-        return f"{headline}."
-    best = max(other, key=_ratio)
-    return f"{headline}; {best.name}, whose samples have another length: {_apart(best)}."
+def _ratio(one: Standing) -> float:
+    return one.per_token.ratio if one.per_token else 0.0
 
 
 def _apart(one: Standing) -> str:
@@ -72,10 +67,20 @@ def _apart(one: Standing) -> str:
 
 
 def _verdicts(kind: GpuKindComparison) -> Table:
-    order = tuple(Verdict)
     judged = [one for one in kind.standings if one.verdict is not Verdict.BASELINE]
+    noise = (
+        "The noise is that of the two configurations compared. Few rounds measure it badly, so the others' noise "
+        "between runs counts a little, without any configuration that stands out."
+    )
+    if not kind.has_noise:
+        noise = "The noise is unknown: no run was repeated. Choose two rounds or more."
+    elif kind.num_rounds < 2:
+        noise = (
+            "One round: the noise is that between the windows of a pod, without differences between pods. "
+            "Two rounds or more include them."
+        )
     return make_table(
-        sorted(judged, key=lambda one: (order.index(one.verdict), -_ratio(one))),
+        sorted(judged, key=lambda one: (ORDER.index(one.verdict), -_ratio(one))),
         (
             text("verdict", lambda one: one.verdict.value),
             text("configuration", lambda one: one.name),
@@ -85,7 +90,13 @@ def _verdicts(kind: GpuKindComparison) -> Table:
         tone=_tone,
         run_id=_run,
         title=f"What helped, what did not, what failed, {kind.gpu}",
-        notes=_verdict_notes(kind),
+        notes=(
+            "Only equal sample lengths are judged. A difference counts beyond the noise (99 % interval of the rounds' "
+            f"ratios) and from {WORTH_PCT:g} % on; noise above {TELLING_PCT:g} % allows no verdict. The effect on the "
+            "model's quality is not measured.",
+            *kind.drift,
+            noise,
+        ),
     )
 
 
@@ -93,107 +104,79 @@ def _tone(one: Standing) -> Tone:
     return TONES.get(one.verdict, Tone.PLAIN)
 
 
+def _run(one: Standing) -> str | None:
+    return median_run(one.results or one.failed)
+
+
 def _summary(one: Standing) -> str:
     if one.why_not:
         return one_line(one.why_not)
     assert one.per_token is not None, "it was compared"
-    apart = f"samples of another length: {_apart(one)}"
-    rate = apart if one.verdict is Verdict.OTHER_WORK else f"{one.per_token.text()} the baseline's samples/s"
-    memory = [] if one.memory_pct is None or abs(one.memory_pct) < 1 else [f"memory {percent(one.memory_pct)}"]
-    parts = [rate, *memory, *_cost_parts(one)]
+    parts = [f"{one.per_token.text()} the baseline's samples/s"]
+    if one.verdict is Verdict.OTHER_WORK:
+        parts = [f"samples of another length: {_apart(one)}"]
+    if one.memory_pct is not None and abs(one.memory_pct) >= 1:
+        parts.append(f"memory {percent(one.memory_pct)}")
+    if costs := ", ".join(_costs(one)):
+        parts.append(costs)
     if one.failed:
         parts.append(f"{len(one.failed)} of {count(len(one.failed) + len(one.results), 'run')} failed")
     return "; ".join(parts)
 
 
-def _cost_parts(one: Standing) -> list[str]:
+def _costs(one: Standing) -> Iterator[str]:
     """Changes of cost, only where the speed changed beyond noise: cost is its inverse."""
     is_noise = one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
     if one.saving_pct is None or one.token_saving_pct is None or is_noise:
-        return []
-    if one.verdict is not Verdict.OTHER_WORK:
-        return [_costs("sample", one.saving_pct)]
-    both = (("sample", one.saving_pct, one.per_sample), ("token", one.token_saving_pct, one.per_token))
-    if parts := [_costs(what, pct) for what, pct, rate in both if rate and rate.is_beyond_noise]:
-        return [", ".join(parts)]
-    return []
-
-
-def _costs(what: str, saving_pct: float) -> str:
-    return f"a {what} costs {abs(saving_pct):.1f} % {'less' if saving_pct >= 0 else 'more'}"
-
-
-def _verdict_notes(kind: GpuKindComparison) -> tuple[str, ...]:
-    notes = [
-        "Only equal sample lengths are judged. A difference counts beyond the noise (99 % interval of the rounds' "
-        f"ratios) and from {WORTH_PCT:g} % on; noise above {TELLING_PCT:g} % allows no verdict. The effect on the "
-        "model's quality is not measured.",
-        *kind.drift,
-    ]
-    if not kind.has_noise:
-        notes.append("The noise is unknown: no run was repeated. Choose two rounds or more.")
-    elif kind.num_rounds < 2:
-        notes.append(
-            "One round: the noise is that between the windows of a pod, without differences between pods. "
-            "Two rounds or more include them."
-        )
-    else:
-        notes.append(
-            "The noise is that of the two configurations compared. Few rounds measure it badly, so the others' noise "
-            "between runs counts a little, without any configuration that stands out."
-        )
-    return tuple(notes)
+        return
+    both = [("sample", one.saving_pct, one.per_sample), ("token", one.token_saving_pct, one.per_token)]
+    is_other_work = one.verdict is Verdict.OTHER_WORK
+    for what, saving_pct, rate in both if is_other_work else both[:1]:
+        if not is_other_work or (rate and rate.is_beyond_noise):
+            yield f"a {what} costs {abs(saving_pct):.1f} % {'less' if saving_pct >= 0 else 'more'}"
 
 
 def _figures(kind: GpuKindComparison) -> Table:
+    notes = [
+        "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
+        "Savings are on the baseline's price of a sample and of a token; − is more expensive.",
+    ]
+    lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
+    if len(lengths) > 1:
+        notes.append(
+            f"Unequal work: samples of {listing(f'{length:,}' for length in lengths)} tokens. A shorter sample is less "
+            "work, so samples/s of different lengths are not ranked; tokens/s stand beside them. Attention over a "
+            "longer sample costs more per token."
+        )
+    if kind.over_nodes:
+        notes.append(f"Speed-up by node: {'; '.join(kind.over_nodes)}.")
+
+    def runs(one: Standing) -> str:
+        done, planned = len(one.results), len(one.results) + len(one.failed)
+        return str(done) if done == planned else f"{done} of {planned}"
+
     return make_table(
         kind.standings,
         (
             text("configuration", lambda one: one.name),
             text("changes", lambda one: "; ".join(one.changes) or ("" if one.name == BASELINE else NA)),
-            SAMPLES_PER_SECOND.own(),
-            SPEED_UP.column(lambda one: _text(one.per_sample)),
-            TOKENS_PER_SECOND.own(),
-            SPEED_UP.column(lambda one: _text(one.per_token), "per token"),
-            PEAK_MEMORY_GB.own(),
-            USD_PER_1000_SAMPLES.own(),
+            run_figures.SAMPLES_PER_SECOND.own(),
+            SPEED_UP.column(lambda one: one.per_sample.text() if one.per_sample else NA),
+            run_figures.TOKENS_PER_SECOND.own(),
+            SPEED_UP.column(lambda one: one.per_token.text() if one.per_token else NA, "per token"),
+            run_figures.PEAK_MEMORY_GB.own(),
+            run_figures.USD_PER_1000_SAMPLES.own(),
             SAVING.column(lambda one: one.saving_pct),
-            USD_PER_1M_TOKENS.own(),
+            run_figures.USD_PER_1M_TOKENS.own(),
             SAVING.column(lambda one: one.token_saving_pct, "saving per token"),
-            text("runs", _runs, is_number=True),
+            text("runs", runs, is_number=True),
             text("verdict", lambda one: one.verdict.value),
         ),
         tone=_tone,
         run_id=_run,
         title=f"The figures, {kind.gpu}",
-        notes=_figures_notes(kind),
+        notes=tuple(notes),
     )
-
-
-def _runs(one: Standing) -> str:
-    done, planned = len(one.results), len(one.results) + len(one.failed)
-    return str(done) if done == planned else f"{done} of {planned}"
-
-
-def _run(one: Standing) -> str | None:
-    return median_run(one.results or one.failed)
-
-
-def _figures_notes(kind: GpuKindComparison) -> tuple[str, ...]:
-    lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
-    notes = [
-        "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
-        "Savings are on the baseline's price of a sample and of a token; − is more expensive.",
-    ]
-    if len(lengths) > 1:
-        sizes = listing(f"{length:,}" for length in lengths)
-        notes.append(
-            f"Unequal work: samples of {sizes} tokens. A shorter sample is less work, so samples/s of different "
-            "lengths are not ranked; tokens/s stand beside them. Attention over a longer sample costs more per token."
-        )
-    if kind.over_nodes:
-        notes.append(f"Speed-up by node: {'; '.join(kind.over_nodes)}.")
-    return tuple(notes)
 
 
 def _steps(kind: GpuKindComparison) -> Table:
@@ -209,11 +192,3 @@ def _steps(kind: GpuKindComparison) -> Table:
         ),
         title=f"Step by step, {kind.gpu}",
     )
-
-
-def _text(value: SpeedUp | None) -> str:
-    return value.text() if value else NA
-
-
-def _ratio(one: Standing) -> float:
-    return one.per_token.ratio if one.per_token else 0.0

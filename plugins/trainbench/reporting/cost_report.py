@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.comparison.configurations import GpuKindComparison, Standing, compare_by_gpu_kind
-from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median, sum_of_all
+from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
@@ -24,6 +24,7 @@ from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TI
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import recommendations
+from trainbench.reporting.document import Lines, Section, Text, markdown
 from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
@@ -37,39 +38,28 @@ Priced = tuple[RunResult, RunCost]
 
 
 def cost_report(campaign: Campaign) -> str:
+    """The report as Markdown. Without prices it is a sentence, instead of tables whose cells are all empty."""
+    title, told = f"# Cost report: {escape(campaign.title)}", escape(summary(campaign))
+    foot = f"Campaign {campaign.campaign_id}, finished {moment(campaign.finished_at)}."
     if _is_cpu_trial(campaign):
-        return _not_priced(campaign)
-    tables = (
-        prices_table(campaign),
-        *savings_tables(campaign),
-        nodes_table(campaign),
-        example_table(campaign),
-        runs_table(campaign),
-    )
-    head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
+        why = "A CPU has no price, unless usd_per_gpu_hour gives one: it counts per process and hour."
+        return f"{title}\n\n{told} {why}\n\n{escape(foot)}\n"
+    head = [title, told]
     if slowed := drill_sentence(campaign):
-        head.append(
-            f"**{markdown.escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless."
-        )
+        head.append(f"**{escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless.")
+    tables = (
+        prices_table(campaign), *savings_tables(campaign), nodes_table(campaign), example_table(campaign),
+        runs_table(campaign),
+    )  # fmt: skip
+    sections = [Section(table.title, [table]) for table in tables]
+    if larger := recommendations.tables(campaign):
+        sections.append(Section("When more GPUs pay", larger))
+    if missing := missing_prices(campaign):
+        sections.append(Section("Missing prices", [Lines(missing)]))
+    sections.append(Section("How it is computed", [Lines(FORMULAS), Text(foot)]))
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     links = {run_id: RESULT_LINK.format(run_id=run_id) for run_id in run_ids}
-    body = [markdown.section(content, links).rstrip("\n") for content in tables]
-    if larger := recommendations.tables(campaign):
-        parts = (markdown.section(content, level=3) for content in larger)
-        body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
-    if missing := missing_prices(campaign):
-        body.append(f"## Missing prices\n\n{markdown.bullets(missing)}".rstrip("\n"))
-    foot = f"\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}."
-    return "\n\n".join([*head, *body, f"## How it is computed\n\n{markdown.bullets(FORMULAS)}{foot}"]) + "\n"
-
-
-def _not_priced(campaign: Campaign) -> str:
-    """The report without prices: a sentence instead of tables whose cells are all empty."""
-    return (
-        f"# Cost report: {markdown.escape(campaign.title)}\n\n{markdown.escape(summary(campaign))} "
-        "A CPU has no price, unless usd_per_gpu_hour gives one: it counts per process and hour."
-        f"\n\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}.\n"
-    )
+    return "\n\n".join([*head, *markdown(sections, links)]) + "\n"
 
 
 FORMULAS = (

@@ -32,33 +32,22 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import CampaignKind
+from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.reporting import cost_report, verdict_text
-from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.comparison_sections import comparison_sections
+from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 
 # The columns that scripts of existing users read, in their order; ours follow.
 FLAT_ROW = (
-    "strategy",
-    "world_size",
-    "rank",
-    "seq_len",
-    "tier",
-    "steps",
-    "per_device_batch",
-    "grad_accum",
-    "tokens_per_sec",
-    "mean_step_time_sec",
-    "mean_loss",
-    "peak_vram_gb",
-    "h2d_gbps_per_gpu",
-    "scaling_efficiency_pct",
-)
+    "strategy", "world_size", "rank", "seq_len", "tier", "steps", "per_device_batch", "grad_accum", "tokens_per_sec",
+    "mean_step_time_sec", "mean_loss", "peak_vram_gb", "h2d_gbps_per_gpu", "scaling_efficiency_pct",
+)  # fmt: skip
 ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
@@ -77,77 +66,73 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
     """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
     has none; `parts` takes the finding.
     """
+
+    def label(of: str | None) -> dict[str, Cell]:
+        """The work's name in the form, in campaigns that name works."""
+        return {"label": of} if campaign.labels else {}
+
     parts = parts or FaultIsolation()
     scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
     for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=False):
         run_id = result.spec.identity.run_id
         made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))
         if made is not None:
-            yield made | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
+            yield made | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
-            yield _skipped_row(campaign, skipped, node)
+            yield label(skipped.label) | _skipped_row(campaign, skipped, node)
 
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
-    """One row: the flat columns first, then identity, figures, prices, versions and work of the run."""
-    figures = {each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()}
-    scaling: dict[str, Cell] = {
+    """One row: the flat columns first, then identity, figures, prices, versions, work and choices of the run. Rows with
+    one `work_fingerprint` did equal work.
+    """
+    identity, placement, context = result.spec.identity, result.spec.placement, result.context
+    asked, work, chosen = result.spec.work, result.effective_spec.work, result.chosen
+    tier = _TIER.fullmatch(work.model)
+    setting: dict[str, Cell] = {
+        "strategy": placement.strategy,
+        "world_size": placement.world_size,
+        "rank": 0,
+        "seq_len": work.seq_length,
+        "tier": tier[1].upper() if tier else work.model,
+        "steps": result.performance.measured_steps,
+        "per_device_batch": None if work.micro_batch_size == AUTO else work.micro_batch_size,
+        "grad_accum": work.gradient_accumulation_steps,
+        "peak_vram_gb": result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None,
+    }
+    figures: dict[str, Cell] = {
+        **{each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()},
         "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
         "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
         "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
     }
-    flat = _setting(result) | figures | scaling
+    flat = setting | figures
     return {
         **{name: flat[name] for name in FLAT_ROW},
-        **_identity(result),
+        **{name: getattr(identity, name) for name in ("campaign_id", "run_id", "group_id", "node", "round")},
+        "status": result.status,
+        "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
+        **{name: getattr(asked, name) for name in ("model", "recipe", "precision", "optimizer", "preset", "device")},
+        "gpu_name": gpu_name(result),
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "is_drill": result.spec.drill is not None,
+        "num_gpus": len(context.gpus) if context else None,
         **figures,
-        **scaling,
         "memory_kind": result.memory.kind,
         "price_source": cost.price_source,
         "price_as_of": cost.price_as_of,
-        **_versions(result),
-        **_work(result),
-    }
-
-
-def _setting(result: RunResult) -> dict[str, Cell]:
-    """The flat columns that are not figures of the catalogue."""
-    spec, memory = result.effective_spec, result.memory
-    tier = _TIER.fullmatch(spec.work.model)
-    return {
-        "strategy": spec.placement.strategy,
-        "world_size": spec.placement.world_size,
-        "rank": 0,
-        "seq_len": spec.work.seq_length,
-        "tier": tier[1].upper() if tier else spec.work.model,
-        "steps": result.performance.measured_steps,
-        "per_device_batch": None if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size,
-        "grad_accum": spec.work.gradient_accumulation_steps,
-        "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
-    }
-
-
-def _versions(result: RunResult) -> dict[str, Cell]:
-    context = result.context
-    return {
         "driver": context.driver if context else None,
         "cuda": context.cuda if context else None,
         "torch": context.libraries.get("torch") if context else None,
         "image": context.image if context else None,
         "pod_template": context.pod_template if context else None,
-    }
-
-
-def _work(result: RunResult) -> dict[str, Cell]:
-    """Columns of the work and of the program's choices; rows with one `work_fingerprint` did equal work."""
-    work, chosen = result.effective_spec.work, result.chosen
-    return {
         "work_fingerprint": fingerprint(work),
         "weights": work.weights,
         "data": "memory" if work.data == "memory" else "disk",
-        "micro_batch_size_asked": result.spec.work.micro_batch_size,
-        "gradient_checkpointing_asked": value_text(result.spec.work.gradient_checkpointing),
+        "micro_batch_size_asked": asked.micro_batch_size,
+        "gradient_checkpointing_asked": value_text(asked.gradient_checkpointing),
         "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
         "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
         "chosen_why": chosen.why if chosen else None,
@@ -159,14 +144,14 @@ def _work(result: RunResult) -> dict[str, Cell]:
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
     """The row of a planned run that did not run: the campaign's parameters, except those that the run names itself."""
-    names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
+    names = ["model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length"]
+    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes the others
+        names = ["model", "device"]
     params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
-    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes one of these
-        params = {name: params.get(name) for name in ("model", "device")}
     if skipped.model and skipped.recipe:  # a survey's parameters name several
         params |= {"model": skipped.model, "recipe": skipped.recipe.value}
     batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
-    return _label(campaign, skipped.label) | {
+    return {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
         "world_size": skipped.gpus_per_node,
         "seq_len": tokens if isinstance(tokens, int) else None,
@@ -177,35 +162,6 @@ def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict
         "status": skipped.state,
         "error": skipped.reason,
         **{name: str(value) for name, value in params.items() if value is not None},
-    }
-
-
-def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
-    """The work's name in the form, in campaigns that name works."""
-    return {"label": label} if campaign.labels else {}
-
-
-def _identity(result: RunResult) -> dict[str, Cell]:
-    spec = result.spec
-    return {
-        "campaign_id": spec.identity.campaign_id,
-        "run_id": spec.identity.run_id,
-        "group_id": spec.identity.group_id,
-        "node": spec.identity.node,
-        "round": spec.identity.round,
-        "status": result.status,
-        "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
-        "model": spec.work.model,
-        "recipe": spec.work.recipe,
-        "precision": spec.work.precision,
-        "optimizer": spec.work.optimizer,
-        "preset": spec.work.preset,
-        "device": spec.work.device,
-        "gpu_name": gpu_name(result),
-        "started_at": result.started_at.isoformat(),
-        "finished_at": result.finished_at.isoformat(),
-        "is_drill": spec.drill is not None,
-        "num_gpus": len(result.context.gpus) if result.context else None,
     }
 
 
@@ -220,24 +176,19 @@ def report_json(
     """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
-    head = campaign.model_dump(
-        mode="json", include={"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
-    )
-    verdict = {
-        "sentence": verdict_text.verdict(campaign),
-        "tone": verdict_text.tone(campaign),
-        "drill": verdict_text.drill_sentence(campaign),
-        "recommended": verdict_text.recommended(campaign),
-    }
-    nodes = [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)]
-    judged = campaign.model_dump(mode="json", include={"groups", "findings"})
+    about = {"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
     before = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        **head,
-        "verdict": verdict,
-        "nodes": nodes,
-        **judged,
+        **campaign.model_dump(mode="json", include=about),
+        "verdict": {
+            "sentence": verdict_text.verdict(campaign),
+            "tone": verdict_text.tone(campaign),
+            "drill": verdict_text.drill_sentence(campaign),
+            "recommended": verdict_text.recommended(campaign),
+        },
+        "nodes": [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)],
+        **campaign.model_dump(mode="json", include={"groups", "findings"}),
         "runs": [],
     }
     after = {
@@ -248,14 +199,11 @@ def report_json(
         "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
         "parameters": campaign.params,
     }
-    yield _text(before).removesuffix("]}")
+    written = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=str)
+    yield written(before).removesuffix("]}")
     for place, row in enumerate(rows):
-        yield (", " if place else "") + _text({**row, "result": _link(row.get("run_id"))})
-    yield "], " + _text(after).removeprefix("{") + "\n"
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str)
+        yield (", " if place else "") + written({**row, "result": _link(row.get("run_id"))})
+    yield "], " + written(after).removeprefix("{") + "\n"
 
 
 def _link(run_id: object) -> str | None:
@@ -267,8 +215,7 @@ def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "columns": [
-            {"name": column.name, "is_number": column.is_number, "unit": column.unit, "field": column.field}
-            for column in table.columns
+            {name: getattr(column, name) for name in ("name", "is_number", "unit", "field")} for column in table.columns
         ],
         "rows": [{"cells": list(row.texts), "tone": row.tone.value, "result": _link(row.run_id)} for row in table.rows],
         "notes": list(table.notes),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
@@ -20,7 +19,7 @@ from trainbench.core.verdicts import GroupVerdict, Metric, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, STARTUP_FIGURES, TOKENS_PER_SECOND
 from trainbench.reporting.pictures import BAD, BAND, CARD, GOOD, INK, PALETTE, SOFT, WARN, add_legend, drawing
 from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
-from trainbench.reporting.verdict_text import badness, expected_rate, rates_by_node, shown_groups
+from trainbench.reporting.verdict_text import expected_rate, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured, rank_noun
@@ -43,46 +42,24 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.ZERO2: ("^", "-.", WARN, True),
     Strategy.ZERO3: ("D", ":", GOOD, False),
 }
+# Strategy -> number of GPUs -> median of the runs, and half the width of its bar: the noise.
+Points = dict[str, dict[int, tuple[float, float]]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CurvePoint:
-    """A point of a curve. `noise_pct`: its half-width by chance; None: unknown."""
-
-    value: float
-    noise_pct: float | None = None
-
-    @property
-    def half(self) -> float:
-        return self.value * (self.noise_pct or 0.0) / 100
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facet:
-    """One work's curves: strategy -> number of GPUs -> median of its runs."""
+class Facet(NamedTuple):
+    """The curves of one work. `ideal`: number of GPUs -> value of linear scaling."""
 
     title: str
-    points: Mapping[str, Mapping[int, CurvePoint]]
+    points: Points
     units: str = "GPUs"  # "processes" on a CPU
-    ideal: Mapping[int, float] = field(default_factory=dict)  # number of GPUs -> value of linear scaling
+    ideal: Mapping[int, float] = {}
 
     @property
     def sizes(self) -> set[int]:
         return {size for by_size in self.points.values() for size in by_size}
 
-    def place(self, strategy: str, size: int) -> float:
-        """The place of a strategy's point among those of its size: -1, 0 and 1 for three of them."""
-        there = [name for name in STYLES if size in self.points.get(name, ())]
-        return there.index(strategy) - (len(there) - 1) / 2
 
-    @property
-    def top(self) -> float:
-        measured = [point.value + point.half for by_size in self.points.values() for point in by_size.values()]
-        return max(*measured, *self.ideal.values(), 0.0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
+class Curve(NamedTuple):
     """One figure of a run over the number of GPUs."""
 
     title: str
@@ -93,13 +70,9 @@ class Curve:
 
 
 CURVES = {
-    "tokens_per_sec_vs_gpu": Curve(
-        title="Throughput", label="tokens/s, all {units}", value=TOKENS_PER_SECOND.value, grows=True
-    ),
-    "step_time_vs_gpu": Curve(title="Step time", label="median step time (s)", value=MEDIAN_STEP_TIME_S.value),
-    "gbps_vs_gpu": Curve(
-        title="Host-to-device copy", label="GB/s per GPU, slowest GPU", value=H2D_GB_PER_S.value, depends_on_work=False
-    ),
+    "tokens_per_sec_vs_gpu": Curve("Throughput", "tokens/s, all {units}", TOKENS_PER_SECOND.value, grows=True),
+    "step_time_vs_gpu": Curve("Step time", "median step time (s)", MEDIAN_STEP_TIME_S.value),
+    "gbps_vs_gpu": Curve("Host-to-device copy", "GB/s per GPU, slowest GPU", H2D_GB_PER_S.value, depends_on_work=False),
 }
 
 
@@ -108,15 +81,15 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
     scaling = entry_scaling(measured)
     facets, bases, is_elsewhere = [], set[int](), False
     for name, group in named_work_groups(measured):
-        points: dict[str, dict[int, CurvePoint]] = {}
+        points: Points = {}
         for entry in all_entries(group):
             if scaled := scaling(entry):
                 base = scaled.efficiency
                 bases.add(base.base_world_size)
                 is_elsewhere = is_elsewhere or base.elsewhere is not None
-                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: CurvePoint(value=100.0)})
-                by_size[entry.world_size] = CurvePoint(value=scaled.pct, noise_pct=scaled.noise_pct)
-        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun)))
+                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: (100.0, 0.0)})
+                by_size[entry.world_size] = (scaled.pct, scaled.pct * (scaled.noise_pct or 0.0) / 100)
+        facets.append(Facet(name, points, plural(group.rank_noun)))
     noun = rank_noun(measured)
     base_sizes = f"{listing(map(str, sorted(bases)))} {noun if bases == {1} else plural(noun)}"
     if is_elsewhere:
@@ -135,26 +108,24 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
     if not curve.depends_on_work:
         groups = [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
     for name, group in groups:
-        points: dict[str, dict[int, CurvePoint]] = {}
+        points: Points = {}
         for entry in all_entries(group):
             if (number := entry.median(curve.value)) is not None:
                 # the noise of the throughput does not apply to a probe
                 noise_pct = entry.noise_pct if curve.depends_on_work else None
-                points.setdefault(entry.strategy.value, {})[entry.world_size] = CurvePoint(
-                    value=number, noise_pct=noise_pct
-                )
-        ideal = linear(points) if curve.grows else {}
-        facets.append(Facet(title=name, points=points, units=plural(group.rank_noun), ideal=ideal))
+                of_strategy = points.setdefault(entry.strategy.value, {})
+                of_strategy[entry.world_size] = (number, number * (noise_pct or 0.0) / 100)
+        facets.append(Facet(name, points, plural(group.rank_noun), linear(points) if curve.grows else {}))
     return _facets(facets, curve.title, curve.label.format(units=plural(rank_noun(measured))))
 
 
-def linear(points: Mapping[str, Mapping[int, CurvePoint]]) -> dict[int, float]:
+def linear(points: Points) -> dict[int, float]:
     """Linear scaling: number of GPUs -> GPUs x the best value per GPU at the smallest size. Empty for one size."""
     sizes = sorted({size for by_size in points.values() for size in by_size})
     if len(sizes) < 2:
         return {}
     smallest = sizes[0]
-    per_gpu = max(by_size[smallest].value for by_size in points.values() if smallest in by_size) / smallest
+    per_gpu = max(by_size[smallest][0] for by_size in points.values() if smallest in by_size) / smallest
     return {size: per_gpu * size for size in sizes}
 
 
@@ -173,7 +144,7 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    sizes = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    sizes = sorted({size for facet in shown for size in facet.sizes})
     margin = 0.08 * (sizes[-1] - sizes[0]) or 0.5
     for axes, facet in zip(all_axes, shown, strict=False):
         _draw_facet(axes, facet, label, apart=APART * (sizes[-1] - sizes[0]))
@@ -182,11 +153,9 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     for axes in all_axes[len(shown) :]:
         axes.remove()
     left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
-    has_noise = any(point.half for facet in shown for by_size in facet.points.values() for point in by_size.values())
-    bars = ", bars: noise" if has_noise else ""
-    figure.suptitle(
-        f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
-    )
+    has_noise = any(half for facet in shown for by_size in facet.points.values() for _, half in by_size.values())
+    about = f"median of the runs{', bars: noise' if has_noise else ''}{left_out}"
+    figure.suptitle(f"{title} ({about})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     add_legend(figure, (*STYLES, IDEAL), ncols=5, handlelength=3.5)
     return figure
 
@@ -194,14 +163,15 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
 def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
     if facet.ideal:
         axes.plot(list(facet.ideal), list(facet.ideal.values()), color=SOFT, linestyle=":", linewidth=1, label=IDEAL)
+    there = {size: [name for name in STYLES if size in facet.points.get(name, ())] for size in facet.sizes}
     for strategy in sorted(facet.points, key=list(STYLES).index):
-        by_size = facet.points[strategy]
-        measured = sorted(by_size)
+        points = sorted(facet.points[strategy].items())
         marker, line, shade, is_filled = STYLES[strategy]
         axes.errorbar(
-            [size + apart * facet.place(strategy, size) for size in measured],
-            [by_size[size].value for size in measured],
-            yerr=[by_size[size].half for size in measured],
+            # Of the three strategies of a size the first stands left of it, the last right.
+            [size + apart * (there[size].index(strategy) - (len(there[size]) - 1) / 2) for size, _ in points],
+            [value for _, (value, _) in points],
+            yerr=[half for _, (_, half) in points],
             marker=marker,
             linestyle=line,
             color=shade,
@@ -211,10 +181,12 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
             capsize=3,
             label=strategy,
         )
+    bars = (value + half for by_size in facet.points.values() for value, half in by_size.values())
+    top = max(*bars, *facet.ideal.values(), 0.0)
     axes.set_xlabel(facet.units)
     axes.set_ylabel(label, fontsize=9)
-    axes.set_ylim(0, 1.15 * facet.top or 1.0)
-    if facet.top >= 1000:
+    axes.set_ylim(0, 1.15 * top or 1.0)
+    if top >= 1000:
         axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     axes.set_title(textwrap.fill(facet.title, 46), fontsize=9)
@@ -242,10 +214,8 @@ def draw(campaign: Campaign) -> dict[str, Figure]:
         if "node_variance" not in absent:
             made["node_variance"] = _node_variance(campaign)
         for name in NAMES[1:]:
-            if name == "scaling_efficiency" and name not in absent:
-                made[name] = scaling_efficiency(measured)
-            elif name not in absent:
-                made[name] = curves(measured, CURVES[name])
+            if name not in absent:
+                made[name] = curves(measured, CURVES[name]) if name in CURVES else scaling_efficiency(measured)
         if seconds := startup_chart(campaign):
             made[SECONDS] = seconds
     return made
@@ -253,20 +223,19 @@ def draw(campaign: Campaign) -> dict[str, Figure]:
 
 def not_drawn(campaign: Campaign) -> dict[str, str]:
     """Name of each plot that this data cannot fill -> the reason."""
-    # Drills would distort the curves.
-    measured = tuple(filter(is_measured, campaign.results))
+    measured = tuple(filter(is_measured, campaign.results))  # drills would distort the curves
     sizes = sorted({result.spec.placement.world_size for result in measured})
-    noun = rank_noun(measured)
-    each = count(sizes[0], noun) if sizes else ""
-    one_size = f"only {each} per run was measured, a curve needs two sizes" if sizes else "no run was measured"
+    noun, with_rates = rank_noun(measured), rates_by_node(campaign)
     absent = {}
-    with_rates = rates_by_node(campaign)
     if not with_rates or not campaign.nodes:
         absent["node_variance"] = "no node has a measured throughput"
     elif not _compared(campaign, with_rates):
         absent["node_variance"] = "each work ran on one node only"
-    if len(sizes) < 2:
-        absent |= dict.fromkeys(NAMES[1:], one_size)
+    if not sizes:
+        absent |= dict.fromkeys(NAMES[1:], "no run was measured")
+    elif len(sizes) < 2:
+        one = f"only {count(sizes[0], noun)} per run was measured, a curve needs two sizes"
+        absent |= dict.fromkeys(NAMES[1:], one)
     elif not any(efficiencies(measured)):
         absent["scaling_efficiency"] = f"no smaller number of {plural(noun)} was measured for the same work"
     if not any(result.probes.h2d_gb_per_s for result in measured):
@@ -337,9 +306,7 @@ def _node_variance(campaign: Campaign) -> Figure:
     return figure
 
 
-def _compared(
-    campaign: Campaign, measured: Mapping[tuple[str, str], object] | Collection[tuple[str, str]]
-) -> tuple[GroupVerdict, ...]:
+def _compared(campaign: Campaign, measured: Mapping[tuple[str, str], object]) -> tuple[GroupVerdict, ...]:
     """The groups to draw: with measurements and, among several groups, with more than one node."""
     of_groups = {group_id for group_id, _ in measured}
     return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in of_groups)
@@ -391,7 +358,7 @@ def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
     """At most `most` nodes in the group's order; the worst and large deviations are kept first."""
 
     def unimportance(node: NodeVerdict) -> tuple[tuple[int, int], float]:
-        return badness(node), -abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
+        return node.urgency(), -abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
 
     kept = {node.node for node in sorted(group.nodes, key=unimportance)[:most]}
     return [node for node in group.nodes if node.node in kept]

@@ -21,7 +21,6 @@ from trainbench.comparison.entries import (
 from trainbench.comparison.scaling import (
     Scaling,
     ScalingPoint,
-    ScalingStep,
     base_size,
     comparable_points,
     crossover_cost_samples,
@@ -34,19 +33,34 @@ from trainbench.comparison.scaling import (
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, integer, make_table, median_run, text
-from trainbench.figure_catalogue.run_figures import (
-    EXPOSED_COMMUNICATION_PCT,
-    SAMPLES_PER_SECOND,
-    SCALING_EFFICIENCY_PCT,
-    USD_PER_1000_SAMPLES,
-)
+from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE
 from trainbench.prices.quote import usd_per_1m_tokens
 from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000
-TAKE = f"{SAMPLES:,} samples take"
 MAX_CHOICES_SHOWN = 4
+MAX_LINES = 10
+
+
+def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
+    """Points of all strategies at all sizes of one work, smallest size first."""
+    prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
+    return comparable_points(
+        [scaling_point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)]
+    )
+
+
+def _price(point: ScalingPoint) -> str:
+    cost = point.usd(SAMPLES)
+    return f"{figure(point.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
+
+
+def _time(point: ScalingPoint) -> str:
+    return duration(point.hours(SAMPLES) * 3600)
+
+
+# The tables, and the advice below them.
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -61,134 +75,103 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     )
 
 
-def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
-    """Points of all strategies at all sizes of one work, smallest size first."""
-    prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
-    return comparable_points(
-        [scaling_point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)]
-    )
-
-
-def base_of(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> ScalingPoint | None:
-    """The point that is the base of a point's scaling efficiency; None without one."""
-    by_size = {(p.entry.strategy, p.gpus): p for p in among}
-    size = base_size((larger.entry.strategy, larger.gpus), by_size)
-    return by_size[size] if size else None
-
-
 def _table(name: str, of_work: Sequence[ScalingPoint], scaling: Callable[[Entry], Scaling | None]) -> Table:
-    scaled = [(p, scaling(p.entry)) for p in of_work]
+    scaled = [(point, scaling(point.entry)) for point in of_work]
+    # No advice on points whose base ran on another machine: its own speed would be part of the difference.
+    elsewhere = [point for point, of in scaled if of and of.efficiency.elsewhere]
+    rest = [point for point in of_work if point not in elsewhere]
+    notes = list(advice(rest)) if not elsewhere or len({point.gpus for point in rest}) > 1 else []
+    if elsewhere:
+        names = listing(point.entry.name for point in elsewhere)
+        notes.append(
+            f"No advice on {names}: the base ran on another machine, whose own speed is part of the difference."
+        )
+    prices = sorted({point.usd_per_gpu_hour for point in of_work if point.usd_per_gpu_hour is not None})
+    paid = listing(f"{usd(price)} per GPU-hour" for price in prices)
+    unpriced = "No price is known for all of these runs: cost is shown in GPU-hours, all GPUs counted."
     return make_table(
         scaled,
         (
             integer("GPUs", lambda row: row[0].gpus),
             text("strategy", lambda row: row[0].entry.strategy.value),
             integer("nodes", lambda row: row[0].entry.num_nodes),
-            SAMPLES_PER_SECOND.own(row=lambda row: row[0].entry),
-            SCALING_EFFICIENCY_PCT.column(lambda row: row[1].text if row[1] else NA),
-            EXPOSED_COMMUNICATION_PCT.own(row=lambda row: row[0].entry),
-            EXAMPLE.column(lambda row: _time(row[0]), TAKE),
+            run_figures.SAMPLES_PER_SECOND.own(row=lambda row: row[0].entry),
+            run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row[1].text if row[1] else NA),
+            run_figures.EXPOSED_COMMUNICATION_PCT.own(row=lambda row: row[0].entry),
+            EXAMPLE.column(lambda row: _time(row[0]), f"{SAMPLES:,} samples take"),
             EXAMPLE.column(lambda row: _price(row[0]), "they cost"),
-            USD_PER_1000_SAMPLES.column(lambda row: row[0].usd(1000)),
-            AGAINST_SMALLEST.column(lambda row: _against(row[0], base_of(row[0], of_work)), is_number=False),
+            run_figures.USD_PER_1000_SAMPLES.column(lambda row: row[0].usd(1000)),
+            AGAINST_SMALLEST.column(lambda row: _against_base(row[0], of_work), is_number=False),
         ),
         run_id=lambda row: median_run(row[0].entry.results),
-        notes=(*_advice_on_one_machine(scaled), *_price_notes(of_work)),
+        notes=(*notes, f"All GPUs are paid for, at {paid}." if prices else unpriced),
         title=name,
     )
 
 
-def _advice_on_one_machine(scaled: Sequence[tuple[ScalingPoint, Scaling | None]]) -> tuple[str, ...]:
-    """Advice without points whose base ran on another machine, whose own speed would be part of the difference."""
-    elsewhere = [p for p, scaled_point in scaled if scaled_point and scaled_point.efficiency.elsewhere]
-    rest = [p for p, scaled_point in scaled if not (scaled_point and scaled_point.efficiency.elsewhere)]
-    if not elsewhere:
-        return advice(rest)
-    names = listing(p.entry.name for p in elsewhere)
-    left_out = f"No advice on {names}: the base ran on another machine, whose own speed is part of the difference."
-    return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
-
-
-def _against(larger: ScalingPoint, base: ScalingPoint | None) -> str:
-    """ "54 min 43 s sooner, +4.3 % cost"."""
-    if base is None:
+def _against_base(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> str:
+    """ "54 min 43 s sooner, +4.3 % cost", against the base of its scaling efficiency; "" without one."""
+    by_size = {(point.entry.strategy, point.gpus): point for point in among}
+    size = base_size((larger.entry.strategy, larger.gpus), by_size)
+    if size is None:
         return ""
-    step_up = scaling_step(base, larger, SAMPLES)
-    apart_s = (step_up.base_hours - step_up.hours) * 3600
-    noise = " (within the noise)" if step_up.is_within_noise else ""
+    step = scaling_step(by_size[size], larger, SAMPLES)
+    apart_s = (step.base_hours - step.hours) * 3600
+    noise = " (within the noise)" if step.is_within_noise else ""
     when = f"{duration(abs(apart_s))} {'sooner' if apart_s >= 0 else 'later'}"
-    return f"{when}, {percent(step_up.extra_pct)} cost{noise}"
+    return f"{when}, {percent(step.extra_pct)} cost{noise}"
 
 
-def _price_notes(of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
-    prices = sorted({p.usd_per_gpu_hour for p in of_work if p.usd_per_gpu_hour is not None})
-    if not prices:
-        return ("No price is known for all of these runs: cost is shown in GPU-hours, all GPUs counted.",)
-    prices_text = listing(f"{usd(price)} per GPU-hour" for price in prices)
-    return (f"All GPUs are paid for, at {prices_text}.",)
+def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
+    """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
+    chosen = worth_choosing(of_work, SAMPLES)
+    fastest, cheapest = chosen[0], chosen[-1]
+    yield f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."
+    if len(chosen) == 1:
+        yield "It is also the fastest: no measured size beats it in time or in cost."
+    else:
+        for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:]):
+            yield _what_more_pays(cheapest, faster)
+        # Fastest first: each is the cheapest that meets deadlines up to the next one's time.
+        shown = (*chosen[:MAX_CHOICES_SHOWN], *chosen[MAX_CHOICES_SHOWN:][-1:])
+        deadlines = "; ".join(f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in shown)
+        yield f"By deadline: {deadlines}. Nothing measured is faster than {_time(fastest)}."
+    for one in chosen:
+        if level := level_with(one.entry, [point.entry for point in of_work if point.gpus == one.gpus]):
+            names = listing(entry.strategy.value for entry in level)
+            yield f"{names} would do as well as {one.entry.name}: the difference lies within the noise."
+    if len(chosen) == 1:
+        return
+    for larger in chosen[:-1][:MAX_CHOICES_SHOWN]:  # with start-up, the choice depends on the number of samples
+        small, large = sorted((cheapest, larger), key=lambda point: point.gpus)
+        if small.startup_s is not None and large.startup_s is not None and small.gpus != large.gpus:
+            sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
+            cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
+            yield f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}."
+    known = sorted((point.gpus, point.startup_s, point.entry.size) for point in chosen if point.startup_s is not None)
+    times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
+    here = f"here it takes {times}" if known else "it is not known here"
+    yield f"Times and costs leave out checkpoints and start-up (launch, import, build, compile); {here}."
 
 
-def step_sentence(step_up: ScalingStep) -> str:
+def _what_more_pays(base: ScalingPoint, larger: ScalingPoint) -> str:
     """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
     $0.0600 more (+5.3 %): $0.0667 for each hour saved."
     """
-    if step_up.hours >= step_up.base_hours:
-        return f"{step_up.larger.entry.name} is not faster than {step_up.base.entry.name}: it does not pay."
-    saved = step_up.usd_per_hour_saved
+    step = scaling_step(base, larger, SAMPLES)
+    if step.hours >= step.base_hours:
+        return f"{larger.entry.name} is not faster than {base.entry.name}: it does not pay."
+    noise = ", within the noise" if step.is_within_noise else ""
+    extra = f"{percent(step.extra_pct)} GPU-hours{noise}"
+    if step.extra_usd is not None:
+        more = "less" if step.extra_pct < 0 else "more"
+        extra = f"{usd(abs(step.extra_usd))} {more} ({percent(step.extra_pct)}{noise})"
+    saved = step.usd_per_hour_saved
     per_hour = f": {usd(saved)} for each hour saved" if saved is not None else ""
     return (
-        f"{step_up.larger.entry.name} finishes {SAMPLES:,} samples in {duration(step_up.hours * 3600)} instead of "
-        f"{duration(step_up.base_hours * 3600)} ({step_up.base.entry.name}) for {_extra(step_up)}{per_hour}."
+        f"{larger.entry.name} finishes {SAMPLES:,} samples in {_time(larger)} instead of {_time(base)} "
+        f"({base.entry.name}) for {extra}{per_hour}."
     )
-
-
-def advice(of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
-    """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
-    chosen = worth_choosing(of_work, SAMPLES)
-    cheapest, fastest = chosen[-1], chosen[0]
-    lines = [f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."]
-    if len(chosen) == 1:
-        return (
-            *lines,
-            "It is also the fastest: no measured size beats it in time or in cost.",
-            *_ties(chosen, of_work),
-        )
-    lines += [
-        step_sentence(scaling_step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:])
-    ]
-    lines.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
-    return (*lines, *_ties(chosen, of_work), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
-
-
-def _deadlines(chosen: Sequence[ScalingPoint]) -> str:
-    """The choice by deadline, fastest first: each is the cheapest that meets deadlines up to the next one's time."""
-    parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_SHOWN]]
-    if len(chosen) > MAX_CHOICES_SHOWN:
-        parts.append(f"from {_time(chosen[-1])} on {chosen[-1].entry.name} ({_price(chosen[-1])})")
-    return f"{'; '.join(parts)}."
-
-
-def _ties(chosen: Sequence[ScalingPoint], of_work: Sequence[ScalingPoint]) -> tuple[str, ...]:
-    lines = []
-    for one in chosen:
-        beside = [p.entry for p in of_work if p.gpus == one.gpus]
-        if level := level_with(one.entry, beside):
-            names = listing(entry.strategy.value for entry in level)
-            lines.append(f"{names} would do as well as {one.entry.name}: the difference lies within the noise.")
-    return tuple(lines)
-
-
-def _crossovers(cheapest: ScalingPoint, larger: Sequence[ScalingPoint]) -> tuple[str, ...]:
-    """Sentences on the number of samples from which a larger size is sooner or cheaper, start-up included."""
-    lines = []
-    for larger_point in larger[:MAX_CHOICES_SHOWN]:
-        small, large = sorted((cheapest, larger_point), key=lambda p: p.gpus)
-        if small.startup_s is None or large.startup_s is None or small.gpus == large.gpus:
-            continue
-        sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
-        cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
-        lines.append(f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}.")
-    return tuple(lines)
 
 
 def _from(samples: float | None, other_from: float | None, word: str) -> str:
@@ -199,31 +182,7 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
     return f"{word} from {count(math.ceil(samples), 'sample')} on" if samples else f"always {word}"
 
 
-def _startup(chosen: Sequence[ScalingPoint]) -> str:
-    known = sorted((p.gpus, p.startup_s, p.entry.size) for p in chosen if p.startup_s is not None)
-    times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
-    more = f"; here it takes {times}" if known else "; it is not known here"
-    return f"Times and costs leave out checkpoints and start-up (launch, import, build, compile){more}."
-
-
-def _extra(step_up: ScalingStep) -> str:
-    noise = ", within the noise" if step_up.is_within_noise else ""
-    if step_up.extra_usd is None:
-        return f"{percent(step_up.extra_pct)} GPU-hours{noise}"
-    word = "less" if step_up.extra_pct < 0 else "more"
-    return f"{usd(abs(step_up.extra_usd))} {word} ({percent(step_up.extra_pct)}{noise})"
-
-
-def _price(point: ScalingPoint) -> str:
-    cost = point.usd(SAMPLES)
-    return f"{figure(point.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
-
-
-def _time(point: ScalingPoint) -> str:
-    return duration(point.hours(SAMPLES) * 3600)
-
-
-MAX_LINES = 10
+# The choice of each work, in the headline and in a line of its own.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,7 +194,7 @@ class Recommendation:
     work: str
     cheapest: ScalingPoint
     fastest: ScalingPoint
-    peers: tuple[ScalingPoint, ...]  # all that were compared
+    peers: Sequence[ScalingPoint]  # all that were compared
     compares_sizes: bool
     ran_elsewhere: bool  # fewer GPUs did this work on other machines
 
@@ -251,72 +210,34 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     choices = []
     for name, group in named:
-        of_work = [point for point in points_of_work(campaign, group) if point.entry.tokens_per_s > 0]
-        if len(of_work) > 1 and (choice := _recommendation(name, of_work, scaling)):
-            choices.append(choice)
+        peers = [point for point in points_of_work(campaign, group) if point.entry.tokens_per_s > 0]
+        ran_elsewhere = any((of := scaling(point.entry)) and of.efficiency.elsewhere for point in peers)
+        if ran_elsewhere:  # machines differ in speed: only the largest size is compared
+            largest = max(point.gpus for point in peers)
+            peers = [point for point in peers if point.gpus == largest]
+        if len(peers) > 1:
+            cheapest, fastest = _cheapest_and_fastest(peers)
+            sizes = {point.gpus for point in peers}
+            choices.append(
+                Recommendation(
+                    work=name,
+                    cheapest=cheapest,
+                    fastest=fastest,
+                    peers=peers,
+                    compares_sizes=len(sizes) > 1,
+                    ran_elsewhere=ran_elsewhere,
+                )
+            )
     return tuple(choices)
 
 
-def headline(campaign: Campaign) -> str | None:
-    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice."""
-    chosen = recommendations(campaign)
-    if not chosen:
-        return None
-    if len(chosen) == 1:
-        choice = chosen[0]
-        if choice.is_one:
-            return f"Choose {choice.fastest.entry.name}: {_cost(choice.fastest)}."
-        return (
-            f"Choose {choice.cheapest.entry.name} for the least cost ({_cost(choice.cheapest)}) or "
-            f"{choice.fastest.entry.name} for the least time ({_cost(choice.fastest)})."
-        )
-    names = _short_names([choice.work for choice in chosen])
-    one = [(choice.fastest, name) for choice, name in zip(chosen, names, strict=True) if choice.is_one]
-    cheap = [(choice.cheapest, name) for choice, name in zip(chosen, names, strict=True) if not choice.is_one]
-    fast = [(choice.fastest, name) for choice, name in zip(chosen, names, strict=True) if not choice.is_one]
-    sentences = [f"Choose {_by_choice(one)}."] if one else []
-    if cheap:
-        sentences.append(f"For the least cost choose {_by_choice(cheap)}; for the least time {_by_choice(fast)}.")
-    return " ".join(sentences)
-
-
-def lines(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence or two for each work: throughput and cost of the choice, the next best, and what is not known."""
-    chosen = recommendations(campaign)
-    names = _short_names([choice.work for choice in chosen])
-    several = len(chosen) > 1
-    all_lines = [
-        f"{f'{name}: ' if several else ''}{' '.join(_details(choice))}"
-        for name, choice in zip(names, chosen, strict=True)
-    ]
-    more = [f"And {len(all_lines) - MAX_LINES} more works: see the strategies."] if len(all_lines) > MAX_LINES else []
-    return (*all_lines[:MAX_LINES], *more)
-
-
-def _recommendation(
-    name: str, of_work: Sequence[ScalingPoint], scaling: Callable[[Entry], Scaling | None]
-) -> Recommendation | None:
-    scaled = [scaling(point.entry) for point in of_work]
-    ran_elsewhere = any(each and each.efficiency.elsewhere for each in scaled)
-    # Machines differ in speed: where fewer GPUs ran on another one, only the largest size is compared.
-    largest = max(point.gpus for point in of_work)
-    peers = [point for point in of_work if point.gpus == largest] if ran_elsewhere else list(of_work)
-    if len(peers) < 2:
-        return None
-    has_cost = all(point.has_cost for point in peers)
-    cheapest, fastest = _by_cost_and_time(peers) if has_cost else (_fastest(peers),) * 2
-    return Recommendation(
-        work=name,
-        cheapest=cheapest,
-        fastest=fastest,
-        peers=tuple(peers),
-        compares_sizes=len({point.gpus for point in peers}) > 1,
-        ran_elsewhere=ran_elsewhere,
-    )
-
-
-def _by_cost_and_time(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ScalingPoint]:
-    """The cheapest and the fastest; often both are one."""
+def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ScalingPoint]:
+    """Often both are one. Without a cost: of those that are as fast as the fastest within the noise, the smallest."""
+    if not all(point.has_cost for point in peers):
+        first = max(peers, key=lambda point: point.entry.tokens_per_s)
+        level = (point for point in peers if is_tie(point.entry, first.entry))
+        smallest = min(level, key=lambda point: (point.gpus, -point.entry.tokens_per_s))
+        return smallest, smallest
     fastest, *others = worth_choosing(peers, SAMPLES)
     cheapest = others[-1] if others else fastest
     # A cheaper one that is as fast within the noise is the fastest; a faster one that costs no more is the cheapest.
@@ -326,40 +247,73 @@ def _by_cost_and_time(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, Scal
     return cheapest, fastest
 
 
-def _fastest(peers: Sequence[ScalingPoint]) -> ScalingPoint:
-    """The fastest; of those that are as fast within the noise, the smallest."""
-    first = max(peers, key=lambda point: point.entry.tokens_per_s)
-    level = [point for point in peers if is_tie(point.entry, first.entry)]
-    return min(level, key=lambda point: (point.gpus, -point.entry.tokens_per_s))
+def headline(campaign: Campaign) -> str | None:
+    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice."""
+    chosen = recommendations(campaign)
+    if not chosen:
+        return None
+    if len(chosen) == 1:
+        (choice,) = chosen
+        fastest = choice.fastest.entry.name
+        if choice.is_one:
+            return f"Choose {fastest}: {_cost(choice.fastest)}."
+        return (
+            f"Choose {choice.cheapest.entry.name} for the least cost ({_cost(choice.cheapest)}) or {fastest} for the "
+            f"least time ({_cost(choice.fastest)})."
+        )
+    named = list(zip(_short_names([choice.work for choice in chosen]), chosen, strict=True))
+    sentences = []
+    if one := [(choice.fastest, name) for name, choice in named if choice.is_one]:
+        sentences.append(f"Choose {_by_choice(one)}.")
+    if cheap := [(choice.cheapest, name) for name, choice in named if not choice.is_one]:
+        fast = [(choice.fastest, name) for name, choice in named if not choice.is_one]
+        sentences.append(f"For the least cost choose {_by_choice(cheap)}; for the least time {_by_choice(fast)}.")
+    return " ".join(sentences)
+
+
+def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
+    """ "ddp on 4 GPUs for tier-a full and mistral-7b lora ($0.0343 to $0.119 per 1M tokens); fsdp on ..."."""
+    told = []
+    for name, pairs in grouped((point.entry.name, (point, work)) for point, work in of).items():
+        costs = sorted(cost for point, _ in pairs if (cost := _usd_per_1m_tokens(point)) is not None)
+        price = f"{usd(costs[0])} to {usd(costs[-1])} per 1M tokens" if len(costs) > 1 else ""
+        if len(costs) < len(pairs) or not price:
+            price = listing(_cost(point) for point, _ in pairs)
+        told.append(f"{name} for {listing(work for _, work in pairs)} ({price})")
+    return "; ".join(told)
+
+
+def lines(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence or two for each work: throughput and cost of the choice, the next best, and what is not known."""
+    chosen = recommendations(campaign)
+    named = zip(_short_names([choice.work for choice in chosen]), chosen, strict=True)
+    told = [f"{f'{name}: ' if len(chosen) > 1 else ''}{' '.join(_details(choice))}" for name, choice in named]
+    more = [f"And {len(told) - MAX_LINES} more works: see the strategies."] if len(told) > MAX_LINES else []
+    return (*told[:MAX_LINES], *more)
 
 
 def _details(choice: Recommendation) -> Iterator[str]:
+    first = choice.fastest.entry
     if choice.is_one:
         has_cost = choice.compares_sizes and choice.fastest.has_cost
         best = "the fastest, and nothing measured costs less" if has_cost else "the fastest"
-        on = "" if choice.compares_sizes else f" on {choice.fastest.entry.size}"
-        yield f"{_figures(choice.fastest)}, {best}{on}."
+        yield f"{_figures(choice.fastest)}, {best}{'' if choice.compares_sizes else f' on {first.size}'}."
     else:
         yield f"{_figures(choice.cheapest)}, the cheapest."
-        step_up = scaling_step(choice.cheapest, choice.fastest, SAMPLES)
-        times = choice.fastest.entry.tokens_per_s / choice.cheapest.entry.tokens_per_s
+        extra_pct = scaling_step(choice.cheapest, choice.fastest, SAMPLES).extra_pct
+        times = first.tokens_per_s / choice.cheapest.entry.tokens_per_s
         yield (
-            f"{_figures(choice.fastest)}, the fastest: {times:.2f} times the throughput at "
-            f"{percent(step_up.extra_pct)} cost."
+            f"{_figures(choice.fastest)}, the fastest: {times:.2f} times the throughput at {percent(extra_pct)} cost."
         )
     beside = [point.entry for point in choice.peers if point.gpus == choice.fastest.gpus]
-    if level := level_with(choice.fastest.entry, beside):
-        yield f"{listing(entry.strategy.value for entry in level)} would do as well, within the noise."
-    elif after := _next(choice.fastest.entry, beside):
-        yield f"Next is {after.strategy}, {percent(-apart_pct(choice.fastest.entry, after))} tokens/s."
-    if choice.ran_elsewhere:
-        units = plural(choice.fastest.entry.rank_noun)
-        yield f"Fewer {units} ran on other machines, so whether they are enough is unknown."
-
-
-def _next(first: Entry, beside: Sequence[Entry]) -> Entry | None:
     slower = [entry for entry in beside if entry.tokens_per_s < first.tokens_per_s]
-    return max(slower, key=lambda entry: entry.tokens_per_s, default=None)
+    if level := level_with(first, beside):
+        yield f"{listing(entry.strategy.value for entry in level)} would do as well, within the noise."
+    elif slower:
+        after = max(slower, key=lambda entry: entry.tokens_per_s)
+        yield f"Next is {after.strategy}, {percent(-apart_pct(first, after))} tokens/s."
+    if choice.ran_elsewhere:
+        yield f"Fewer {plural(first.rank_noun)} ran on other machines, so whether they are enough is unknown."
 
 
 def _figures(point: ScalingPoint) -> str:
@@ -371,22 +325,6 @@ def _rate(point: ScalingPoint) -> str:
     """ "5,120 tokens/s"; on a CPU "of CPU time", which is not the time on the wall."""
     by_cpu_time = point.entry.results[0].performance.clock is Clock.PROCESS_CPU
     return f"{figure(point.entry.tokens_per_s)} tokens/s{' of CPU time' if by_cpu_time else ''}"
-
-
-def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
-    """ "ddp on 4 GPUs for tier-a full and mistral-7b lora ($0.0343 to $0.119 per 1M tokens); fsdp on ..."."""
-    by_name = grouped((point.entry.name, (point, work)) for point, work in of)
-    return "; ".join(
-        f"{name} for {listing(work for _, work in pairs)} ({_cost_range([point for point, _ in pairs])})"
-        for name, pairs in by_name.items()
-    )
-
-
-def _cost_range(of: Sequence[ScalingPoint]) -> str:
-    costs = sorted(cost for point in of if (cost := _usd_per_1m_tokens(point)) is not None)
-    if len(costs) < 2 or len(costs) < len(of):
-        return listing(map(_cost, of))
-    return f"{usd(costs[0])} to {usd(costs[-1])} per 1M tokens"
 
 
 def _cost(point: ScalingPoint) -> str:

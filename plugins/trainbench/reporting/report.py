@@ -1,17 +1,20 @@
-"""BENCHMARK_REPORT.md: the verdict first, then the evidence, then how to read it."""
+"""A campaign's report: the verdict first, then the evidence, then how to read it. As BENCHMARK_REPORT.md here, as
+report.html in `html`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from trainbench.core.formats import count, duration, moment, sentence
-from trainbench.core.markdown import bullets, escape, folded, section, table
-from trainbench.core.states import TRAITS
-from trainbench.core.tables import Table, Tone
-from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
+from trainbench.core.markdown import bullets, escape
+from trainbench.core.tables import LOG_LINK, Table
+from trainbench.core.verdicts import Finding, State
+from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
-from trainbench.reporting.comparison_sections import Section, comparison_sections
+from trainbench.reporting.comparison_sections import comparison_sections
+from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Terms, Text, markdown
 from trainbench.results.campaign import Campaign
 
 OTHER_FILES = {
@@ -21,119 +24,107 @@ OTHER_FILES = {
     "report.json": "verdicts, findings, runs and tables for programs",
 }
 
-MAX_OPEN_ROWS = 12  # of evidence, which few readers look up; the answer stands open above it
-_OF_RUNS = (
-    run_tables.performance, run_tables.scaling, run_tables.startup, run_tables.probes, run_tables.telemetry,
-    run_tables.failures, run_tables.skipped,
-)  # fmt: skip
 
-
-def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Sequence[Section] | None = None) -> str:
-    """The report as Markdown. `files`: paths beside the report, relative to it; only these are linked. `sections`: the
+def benchmark_report(campaign: Campaign, files: Sequence[str] = (), compared: Sequence[Section] | None = None) -> str:
+    """The report as Markdown. `files`: paths beside the report, relative to it; only these are linked. `compared`: the
     result of `comparison_sections` where the caller has it: for a large fleet it takes seconds.
     """
-    sections = comparison_sections(campaign) if sections is None else sections
     wanted = {f"runs/{r.spec.identity.run_id}/result.json": r.spec.identity.run_id for r in campaign.results}
     run_ids = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
     links = {run_id: path for run_id, path in run_ids if run_id}
-    images = [f"![{name}](plots/{name}.png)" for name in plots.NAMES if f"plots/{name}.png" in files]
-    absent = plots.reasons_not_drawn(campaign)
-    lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
-    parts = [
-        _head(campaign),
-        *_verdicts(campaign, links),
-        *_red_nodes(campaign),
-        *(part for each in sections for part in (f"## {each.title}", *_titled(each.tables, links, level=3))),
-        *_findings(campaign),
-        *["## Plots", *images, *([bullets(absent)] if absent else [])],
-        *_titled([make(campaign) for make in _OF_RUNS], links, most=MAX_OPEN_ROWS),
-        f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}",
-        *_configuration(campaign),
-        _reading(),
-        *_other_files(files),
-    ]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-
-
-def _head(campaign: Campaign) -> str:
-    lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
+    pictures = {name for name in plots.NAMES if f"plots/{name}.png" in files}
+    suite, *facts = facts_of(campaign)
+    head = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
     if more := verdict_text.recommended(campaign):
-        lines.append(bullets(more).rstrip("\n"))
-    if drill_text := verdict_text.drill_sentence(campaign):
-        lines.append(f"> **{escape(drill_text)}**")
+        head.append(bullets(more).rstrip("\n"))
+    if drill := verdict_text.drill_sentence(campaign):
+        head.append(f"> **{escape(drill)}**")
+    head.append(f"{escape(suite)}, {escape(', '.join(facts))}.")
+    others = [f"- [{name}]({name}): {text}" for name, text in OTHER_FILES.items() if name in files]
+    tail = ["## Files", "\n".join(others)] if others else []
+    return "\n\n".join([*head, *markdown(report_sections(campaign, pictures, compared), links), *tail]) + "\n"
+
+
+def facts_of(campaign: Campaign) -> tuple[str, ...]:
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())
-    lines.append(
-        f"{escape(campaign.suite)}, campaign {escape(campaign.campaign_id)}: {count(len(campaign.results), 'run')}, "
-        f"{moment(campaign.started_at)}, took {took}."
+    runs = count(len(campaign.results), "run")
+    return campaign.suite, f"campaign {campaign.campaign_id}", runs, moment(campaign.started_at), f"took {took}"
+
+
+def report_sections(
+    campaign: Campaign,
+    pictures: Collection[str],
+    compared: Sequence[Section] | None = None,
+    log_link: str = LOG_LINK,
+) -> Iterator[Section]:
+    """All sections of the report. `pictures`: names of those that can be shown; `compared`: as above."""
+    if campaign.judges_nodes:
+        yield Section("Verdict", list(_verdict(campaign, pictures)), "verdict")
+    yield from comparison_sections(campaign) if compared is None else compared
+    if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
+        yield Section("Over the number of GPUs", curves, "plots", "Plots")
+    yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
+
+    rates, *others = (
+        make(campaign) for make in (run_tables.performance, run_tables.scaling, run_tables.probes, run_tables.telemetry)
     )
-    return "\n\n".join(lines)
+    measured = rates if rates.rows else Text("No run measured a throughput.")
+    not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[1:]))
+    yield Section("Runs", [measured, *_filled(*others), not_drawn], "runs", is_evidence=True)
+
+    picture = Picture(plots.SECONDS, "Seconds of each run by phase; the table below has the figures")
+    seconds = replace(run_tables.startup(campaign), title="The seconds as a table")
+    table = Closed(seconds) if seconds.rows else Text("No run reported the seconds of its phases.")
+    shown = [picture, table] if plots.SECONDS in pictures else [table]
+    yield Section("Where the seconds go", shown, "seconds", "Seconds")
+
+    lines = Lines((cost_report.summary(campaign), *cost_report.sample_prices(campaign)))
+    makes = (cost_report.prices_table, cost_report.example_table, cost_report.nodes_table)
+    gaps = Lines(cost_report.missing_prices(campaign))
+    costs = _filled(*(make(campaign) for make in makes))
+    yield Section("Cost", [lines, *costs, gaps], "cost", is_evidence=True)
+
+    setup = _filled(run_tables.software(campaign), run_tables.chosen(campaign))
+    settings = map(Closed, (*run_tables.work(campaign), run_tables.parameters(campaign)))
+    yield Section("Configuration", [*setup, *settings], "configuration", is_evidence=True)
+    terms = Terms("Figures and states", (*glossary.FIGURES, *glossary.STATES), glossary.MORE)
+    yield Section("How to read this", [terms], "reading", "How to read")
 
 
-def _verdicts(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
-    if not campaign.judges_nodes:
-        return []
-    if not campaign.groups:
-        return ["## Verdict\n\nNo node gave a result that could be compared."]
-    alone, accepted = verdict_text.lone_line(campaign), verdict_text.accepted_baselines(campaign)
-    groups = (_group(campaign, group, links) for group in verdict_text.shown_groups(campaign))
-    lines = (*((alone,) if alone else ()), *accepted)
-    return ["## Verdict", *groups, *([bullets(lines)] if lines else [])]
+def _filled(*tables: Table) -> Iterator[Table]:
+    return (table for table in tables if table.rows)
 
 
-def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) -> str:
-    content = verdict_text.verdict_table(campaign, group)
-    lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group), verdict_text.limits_line(group))
-    return f"### {escape(content.title)}\n\n{table(content, links)}\n{bullets(lines)}"
+def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
+    groups, alone = verdict_text.shown_groups(campaign), verdict_text.lone_line(campaign)
+    for group in groups:
+        yield verdict_text.verdict_table(campaign, group)
+        reasons = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
+        yield Lines((*reasons, verdict_text.limits_line(group)))
+    if not groups and not alone:
+        yield Text("No node gave a result that could be compared.")
+    if "node_variance" in pictures:
+        yield Picture("node_variance", "Samples per second of each node; the tables above have the figures")
+    if alone:
+        yield Text(alone)
+    yield from map(Text, verdict_text.accepted_baselines(campaign))
 
 
-def _bad(campaign: Campaign) -> Sequence[NodeVerdict]:
-    return [node for node in campaign.nodes if verdict_text.TONES.get(node.state) is Tone.BAD]
+def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
+    explained = verdict_text.findings_by_node(campaign)
+    red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
+    for finding in (finding_of(campaign, node) for node in red):
+        yield Card(finding.level, finding.headline, [("Next step", sentence(finding.resolution))])
+    for kind in verdict_text.finding_kinds(campaign.findings):
+        yield from map(_card, kind.shown)
+        if kind.more:
+            yield Closed(kind.more)
+    if not red and not campaign.findings:
+        yield Text("Nothing beyond the verdict.")
+    yield from _filled(run_tables.failures(campaign, log_link), run_tables.skipped(campaign))
 
 
-def _red_nodes(campaign: Campaign) -> list[str]:
-    nodes, findings = _bad(campaign), verdict_text.findings_by_node(campaign)
-    parts = [_bad_node(node, findings.get(node.node, ())) for node in nodes]
-    return ["## Red nodes", *parts] if parts else []
-
-
-def _bad_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
-    lines = [
-        f"{sentence(f.explanation)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
-        f"Next step: {sentence(f.resolution)}"
-        for f in findings
-    ] or [f"Next step: {sentence(TRAITS[node.why].next_step)}"]
-    reason = escape(f"{verdict_text.state_text(node)}. {sentence(node.reason)}")
-    return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(lines)}"
-
-
-def _findings(campaign: Campaign) -> list[str]:
-    by_node = verdict_text.findings_by_node(campaign)
-    shown = {id(finding) for node in _bad(campaign) for finding in by_node.get(node.node, ())}
-    kinds = verdict_text.finding_kinds(finding for finding in campaign.findings if id(finding) not in shown)
-    others = verdict_text.findings_table([finding for kind in kinds for finding in kind.shown])
-    more = [folded(replace(kind.more, title=f"{kind.name}: {kind.more.title}")) for kind in kinds if kind.more]
-    return [*_titled([replace(others, title="Other findings")]), *more]
-
-
-def _configuration(campaign: Campaign) -> list[str]:
-    made = (run_tables.chosen(campaign), run_tables.software(campaign), run_tables.parameters(campaign))
-    parts = _titled((*run_tables.work(campaign), *made), level=3, most=MAX_OPEN_ROWS)
-    return ["## Configuration", *parts] if parts else []
-
-
-def _reading() -> str:
-    figures = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.FIGURES)
-    states = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.STATES)
-    return f"## How to read this\n\n{figures}\n{glossary.MORE}\n\nStates:\n\n{states}"
-
-
-def _other_files(files: Sequence[str]) -> list[str]:
-    links = [f"- [{name}]({name}): {text}\n" for name, text in OTHER_FILES.items() if name in files]
-    return ["## Files\n\n" + "".join(links)] if links else []
-
-
-def _titled(
-    tables: Iterable[Table], links: Mapping[str, str] | None = None, level: int = 2, most: int | None = None
-) -> list[str]:
-    """The tables with rows, each under its title. `most`: longer ones are closed."""
-    return [section(content, links, level, most) for content in tables if content.rows]
+def _card(finding: Finding) -> Card:
+    cause = [("Likely cause", sentence(finding.cause))] if finding.cause else []
+    measured = [("Measured", finding.measured), ("Expected", finding.expected)]
+    return Card(finding.level, finding.headline, [*cause, *measured, ("Next step", sentence(finding.resolution))])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
-from bench_image.contract.spec import RunSpec
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.formats import NA, listing, one_line, plural
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import (
     LOG_LINK,
     MAX_ROWS,
@@ -24,7 +24,7 @@ from trainbench.core.tables import (
     text_cell,
     text_columns,
 )
-from trainbench.figure_catalogue.figure import Figure, reason
+from trainbench.figure_catalogue.figure import reason
 from trainbench.figure_catalogue.run_figures import (
     PERFORMANCE,
     PROBES,
@@ -34,7 +34,7 @@ from trainbench.figure_catalogue.run_figures import (
     TELEMETRY,
     of_section,
 )
-from trainbench.params.applies_to import applies_to
+from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import WithoutResult
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
@@ -65,6 +65,12 @@ def runs_table(campaign: Campaign, section: str) -> Table:
     results, figures = ended_well(campaign), of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
+    absent = grouped(
+        (reason(result, figure.field), figure.label)
+        for figure in figures
+        for result in results
+        if figure.value(result) is None
+    )
     more = len(results) - MAX_ROWS
     return make_table(
         results[:MAX_ROWS] if filled else (),
@@ -73,18 +79,9 @@ def runs_table(campaign: Campaign, section: str) -> Table:
         title=TITLES[section],
         notes=(
             *((f"And {more:,} more runs: metrics.csv has all of them.",) if more > 0 else ()),
-            *_absences(results, figures),
+            *(f"{NA} – {', '.join(dict.fromkeys(labels))}: {why}." for why, labels in absent.items()),
         ),
     )
-
-
-def _absences(results: Sequence[RunResult], figures: Sequence[Figure]) -> tuple[str, ...]:
-    labels_by_reason: dict[str, dict[str, None]] = {}
-    for figure in figures:
-        for result in results:
-            if figure.value(result) is None:
-                labels_by_reason.setdefault(reason(result, figure.field), {})[figure.label] = None
-    return tuple(f"{NA} – {', '.join(labels)}: {why}." for why, labels in labels_by_reason.items())
 
 
 performance, probes, startup, telemetry = (
@@ -96,12 +93,17 @@ def scaling(campaign: Campaign) -> Table:
     """The table of runs for which a smaller world size of the same work was measured."""
     names = short_names(campaign.results, campaign.labels)
     pairs = zip(campaign.results, efficiencies(campaign.results), strict=True)
+
+    def base(pair: tuple[RunResult, Efficiency]) -> str:
+        place = f", on {pair[1].elsewhere}" if pair[1].elsewhere else ""
+        return f"{pair[1].base_size} ({pair[1].base_strategy}){place}"
+
     return make_table(
         [(result, efficiency) for result, efficiency in pairs if efficiency],
         (
             text("run", lambda pair: names[pair[0].spec.identity.run_id]),
             integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
-            text("compared with", lambda pair: _base_text(pair[1]), is_number=True),
+            text("compared with", base, is_number=True),
             SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
@@ -109,13 +111,12 @@ def scaling(campaign: Campaign) -> Table:
     )
 
 
-def _base_text(efficiency: Efficiency) -> str:
-    place = f", on {efficiency.elsewhere}" if efficiency.elsewhere else ""
-    return f"{efficiency.base_size} ({efficiency.base_strategy}){place}"
-
-
 def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
     """The table of runs whose status is not ok, with the reported error. `log_link`: address of a kept log."""
+    names = short_names(campaign.results, campaign.labels)
+
+    def run(pair: tuple[RunResult, RunError]) -> str:
+        return names[pair[0].spec.identity.run_id] + (" (re-run)" if is_rerun(campaign, pair[0]) else "")
 
     def log(pair: tuple[RunResult, RunError]) -> Content:
         run_id = pair[0].spec.identity.run_id
@@ -123,14 +124,10 @@ def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
         is_log = LOG_FILE.fullmatch(name)  # the name is of a file that others may have written
         return text_cell(name, href=log_link.format(run_id=run_id, name=name)) if is_log else text_cell("not kept")
 
-    names = short_names(campaign.results, campaign.labels)
     return make_table(
         [(result, result.error) for result in campaign.results if result.error],
         (
-            text(
-                "run",
-                lambda pair: names[pair[0].spec.identity.run_id] + (" (re-run)" if is_rerun(campaign, pair[0]) else ""),
-            ),
+            text("run", run),
             text("status", lambda pair: pair[0].status.value),
             text("phase", lambda pair: pair[1].phase.value),
             text("error", lambda pair: one_line(f"{pair[1].kind}: {pair[1].message}")),
@@ -150,9 +147,18 @@ def skipped(campaign: Campaign) -> Table:
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
-    """The table of settings: of several groups, the shared ones first, then the differences of each group."""
-    groups = {result.spec.identity.group_id: result.spec for result in campaign.results}
-    settings = {group_id: _settings_of(spec) for group_id, spec in groups.items()}
+    """The table of every setting that changes a measurement: of several groups, the shared ones first, then the
+    differences of each group.
+    """
+    specs = {result.spec.identity.group_id: result.spec for result in campaign.results}
+    settings = {
+        group_id: {
+            name: value
+            for part in (spec.work, spec.placement, spec.measurement)
+            for name, value in part.model_dump(mode="json").items()
+        }
+        for group_id, spec in specs.items()
+    }
     if len(settings) < 2:
         return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
     first = next(iter(settings.values()))
@@ -167,15 +173,19 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
     )
 
 
-def _settings_of(spec: RunSpec) -> dict[str, object]:
-    """Every setting that changes a measurement."""
-    parts = (spec.work, spec.placement, spec.measurement)
-    return {name: value for part in parts for name, value in part.model_dump(mode="json").items()}
+def parameters(campaign: Campaign) -> Table:
+    """The table of given parameters, without those of other kinds of campaign."""
+    params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
+    return _settings(params, "Parameters of the campaign", "parameter")
 
 
-def _settings(values: Mapping[str, object], title: str = "", names: str = "setting") -> Table:
+def _settings(values: Mapping[str, object], title: str, names: str = "setting") -> Table:
     rows = [(name, _setting(value)) for name, value in values.items()]
     return make_table(rows, text_columns(names, "value"), title=title)
+
+
+def _setting(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def chosen(campaign: Campaign) -> Table:
@@ -183,48 +193,49 @@ def chosen(campaign: Campaign) -> Table:
     names = {
         group_id: group_name(campaign, group_id) for group_id in {r.spec.identity.group_id for r in campaign.results}
     }
-    runs: dict[tuple[str, ...], dict[str, None]] = {}
-    for result in campaign.results:
-        if result.chosen:
-            execution = "; ".join(f"{name} {value}" for name, value in result.chosen.execution.items())
-            cells = (
-                f"{names[result.spec.identity.group_id]}, {result.spec.work.preset}",
-                str(result.chosen.micro_batch_size),
-                result.chosen.checkpointing,
-                result.chosen.why,
-                execution or NA,
-            )
-            runs.setdefault(cells, {})[result.spec.identity.node] = None
+    nodes = grouped(
+        (
+            (
+                f"{names[run.spec.identity.group_id]}, {run.spec.work.preset}",
+                str(run.chosen.micro_batch_size),
+                run.chosen.checkpointing,
+                run.chosen.why,
+                "; ".join(f"{name} {value}" for name, value in run.chosen.execution.items()) or NA,
+            ),
+            run.spec.identity.node,
+        )
+        for run in campaign.results
+        if run.chosen
+    )
     columns = text_columns(
         "work", "nodes", "micro-batch", "checkpointing", "how chosen", "execution", numbers=("micro-batch",)
     )
-    rows = [(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()]
+    rows = [(cells[0], listing(dict.fromkeys(on)), *cells[1:]) for cells, on in nodes.items()]
     return make_table(rows, columns, title="Automatic choices and execution")
 
 
 def software(campaign: Campaign) -> Table:
     """The table of versions and hardware; where nodes differ, each value with its nodes."""
-    nodes_by_value: dict[str, dict[str, dict[str, None]]] = {}
-    for result in campaign.results:
-        for name, value in _facts(result.context):
-            nodes_by_value.setdefault(name, {}).setdefault(value, {})[result.spec.identity.node] = None
+    by_name = grouped(
+        (name, (value, run.spec.identity.node)) for run in campaign.results for name, value in _facts(run.context)
+    )
+    rows = [(name, grouped(of_nodes)) for name, of_nodes in by_name.items()]
+
+    def version(row: tuple[str, Mapping[str, Sequence[str]]]) -> str:
+        told = (f"{value} on {listing(dict.fromkeys(nodes))}" for value, nodes in row[1].items())
+        return next(iter(row[1])) if len(row[1]) == 1 else f"differs: {'; '.join(told)}"
+
     return make_table(
-        nodes_by_value.items(),
-        (text("what", lambda item: item[0]), text("version", lambda item: _by_node(item[1]))),
-        tone=lambda item: Tone.PLAIN if len(item[1]) == 1 else Tone.WARN,
+        rows,
+        (text("what", lambda row: row[0]), text("version", version)),
+        tone=lambda row: Tone.PLAIN if len(row[1]) == 1 else Tone.WARN,
         title="Software and hardware",
     )
 
 
-def parameters(campaign: Campaign) -> Table:
-    """The table of given parameters, without those of other kinds of campaign."""
-    params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
-    return _settings(params, "Parameters of the campaign", "parameter")
-
-
-def _facts(context: Context | None) -> Iterator[tuple[str, str]]:
+def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
     if context is None:
-        return
+        return ()
     known = {
         "GPU": listing({f"{gpu.name}": None for gpu in context.gpus}) if context.gpus else None,
         "VBIOS": listing({gpu.vbios or NA: None for gpu in context.gpus}) if context.gpus else None,
@@ -237,17 +248,7 @@ def _facts(context: Context | None) -> Iterator[tuple[str, str]]:
         "image": context.image,
         "pod template": context.pod_template,
     }
-    yield from ((name, value) for name, value in known.items() if value)
-
-
-def _by_node(values: dict[str, dict[str, None]]) -> str:
-    if len(values) == 1:
-        return next(iter(values))
-    return "differs: " + "; ".join(f"{value} on {listing(nodes)}" for value, nodes in values.items())
-
-
-def _setting(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return [(name, value) for name, value in known.items() if value]
 
 
 def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:

@@ -106,8 +106,7 @@ def drill_badge(campaign: Campaign) -> str | None:
 
 def drill_sentence(campaign: Campaign) -> str | None:
     """A sentence on the nodes that a drill slowed, or None without a drill."""
-    drills = _drilled(campaign)
-    if not drills:
+    if not (drills := _drilled(campaign)):
         return None
     slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
     return f"Drill: trainbench slowed {slowed} on purpose, to see whether the checks detect it."
@@ -139,13 +138,8 @@ def recommended(campaign: Campaign) -> tuple[str, ...]:
 def _answered(campaign: Campaign) -> list[str]:
     """The verdict of a campaign that compares runs, not nodes."""
     noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
-    choice = recommendations.headline(campaign)
-    return [
-        *([choice] if choice else []),
-        *configuration_tables.headline(campaign),
-        *survey_tables.headline(campaign),
-        *([noise] if noise else []),
-    ]
+    of_runs = (*configuration_tables.headline(campaign), *survey_tables.headline(campaign))
+    return [text for text in (recommendations.headline(campaign), *of_runs, noise) if text]
 
 
 def _measured(campaign: Campaign) -> str:
@@ -161,8 +155,7 @@ def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
 
 def lone_line(campaign: Campaign) -> str | None:
     """A sentence on groups without a peer, or None where each had one."""
-    lone = campaign.lone_groups
-    if not lone:
+    if not (lone := campaign.lone_groups):
         return None
     nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
     return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
@@ -172,7 +165,7 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
     """One row for each node, the worst first; it links to the run with the node's median samples/s."""
     shown = runs_of_groups(campaign).get(group.group_id, {})
     return make_table(
-        sorted(group.nodes, key=badness),
+        sorted(group.nodes, key=Verdict.urgency),
         (text("node", lambda node: node.node), *judged_columns(group.nodes, lambda node: node)),
         tone=lambda node: TONES.get(node.state, Tone.WARN),
         run_id=lambda node: shown.get(node.node),
@@ -192,15 +185,10 @@ def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
             *judged_columns([gpu for _, gpu in gpus], lambda pair: pair[1]),
         )
         if gpus:
-            rows = sorted(gpus, key=lambda pair: badness(pair[1]))
+            rows = sorted(gpus, key=lambda pair: pair[1].urgency())
             name = group_name(campaign, group.group_id)
             tables.append(make_table(rows, columns, tone=lambda pair: TONES.get(pair[1].state, Tone.WARN), title=name))
     return tuple(tables)
-
-
-def badness(of: Verdict) -> tuple[int, int]:
-    """Sort key, the worst first."""
-    return list(State).index(of.state), list(Why).index(of.why)
 
 
 def judged_columns(verdicts: Sequence[Verdict], of: Callable[[Any], Verdict]) -> tuple[Column[Any], ...]:
@@ -209,17 +197,14 @@ def judged_columns(verdicts: Sequence[Verdict], of: Callable[[Any], Verdict]) ->
     columns: list[Column[Any]] = [SAMPLES_PER_SECOND.column(lambda row: of(row).samples_per_second)]
     for against, name in AGAINST.items():
         if any(v.comparison(rate, against) for v in verdicts):
-            columns.append(_deviations(of, against, name))
+            deviation = lambda row, against=against: of(row).deviation(rate, against)  # noqa: E731
+            columns.append(DEVIATION.column(deviation, f"against {name}"))
     if any(v.memory_gb is not None for v in verdicts):
         columns.append(PEAK_MEMORY_GB.column(lambda row: of(row).memory_gb))
     if any(v.temperature_c is not None for v in verdicts):
         heat: Callable[[Any], str] = lambda row: degrees(of(row).temperature_c)  # noqa: E731
         columns.append(TEMPERATURE_MEAN_C.column(heat, "temperature", is_number=False))
     return (*columns, text("state", lambda row: state_text(of(row))))
-
-
-def _deviations(of: Callable[[Any], Verdict], against: Against, name: str) -> Column[Any]:
-    return DEVIATION.column(lambda row: of(row).deviation(Metric.SAMPLES_PER_SECOND, against), f"against {name}")
 
 
 def state_text(of: Verdict) -> str:
@@ -233,7 +218,7 @@ def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:
     node's reason always, and each remark.
     """
     told = [node for node in group.nodes if node.state is not State.WELL or len(group.nodes) == 1]
-    reasons = grouped(((word(node), node.reason), node.node) for node in sorted(told, key=badness))
+    reasons = grouped(((word(node), node.reason), node.node) for node in sorted(told, key=Verdict.urgency))
     remarks = grouped((remark, node.node) for node in group.nodes for remark in node.remarks)
     return (
         *(sentence(f"{listing(nodes)} ({state}): {one_line(why)}") for (state, why), nodes in reasons.items()),
@@ -243,20 +228,16 @@ def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:
 
 def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
     """Sentences on a group's spread, noise and smallest deviation beyond chance, where they are known."""
-    unit = "GPU" if (is_per_gpu := any(node.gpus for node in group.nodes)) else "node"
-    lines = {
-        "A node's figures are those of its worst GPU, not of all together.": is_per_gpu,
-        f"Spread: {share(group.spread_pct)} between the fastest and the slowest {unit}, of their median.": (
-            group.spread_pct is not None
-        ),
-        f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s.": (
-            group.noise_pct is not None
-        ),
-        f"Smallest deviation that differs from chance here: {noise_share(group.detectable_pct, 2)}.": (
-            group.detectable_pct is not None
-        ),
-    }
-    return tuple(line for line, is_known in lines.items() if is_known)
+    is_per_gpu = any(node.gpus for node in group.nodes)
+    of = f"between the fastest and the slowest {'GPU' if is_per_gpu else 'node'}, of their median"
+    noise, least = noise_share(group.noise_pct, 2), noise_share(group.detectable_pct, 2)
+    lines = (
+        ("A node's figures are those of its worst GPU, not of all together.", is_per_gpu or None),
+        (f"Spread: {share(group.spread_pct)} {of}.", group.spread_pct),
+        (f"Noise: {noise} standard deviation of one run's samples/s.", group.noise_pct),
+        (f"Smallest deviation that differs from chance here: {least}.", group.detectable_pct),
+    )
+    return tuple(line for line, known in lines if known is not None)
 
 
 def limits_line(group: GroupVerdict) -> str:
@@ -308,18 +289,15 @@ def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    return make_table(
-        findings,
-        (
-            text("level", lambda f: f"{f.level} ({f.category})"),
-            text("subject", lambda f: f.subject),
-            text("what", lambda f: f.explanation),
-            text("measured", lambda f: f.measured),
-            text("expected", lambda f: f.expected),
-            text("next step", lambda f: f.resolution),
-        ),
-        tone=lambda f: _LEVEL_TONES[f.level],
+    columns: tuple[Column[Finding], ...] = (
+        text("level", lambda f: f"{f.level} ({f.category})"),
+        text("subject", lambda f: f.subject),
+        text("what", lambda f: f.explanation),
+        text("measured", lambda f: f.measured),
+        text("expected", lambda f: f.expected),
+        text("next step", lambda f: f.resolution),
     )
+    return make_table(findings, columns, tone=lambda f: _LEVEL_TONES[f.level])
 
 
 class FindingKind(NamedTuple):

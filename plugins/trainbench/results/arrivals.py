@@ -11,7 +11,7 @@ Names come from the run: a repeated task writes the same file again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -48,22 +48,18 @@ def address_in(handed_over: object) -> str | None:
 
 
 class Arrival(Frozen):
-    """A pod's result in the store. `num_bytes`: of the text that the pod printed."""
+    """A pod's result in the store. `num_bytes`: of the text that the pod printed; `failure`: kind and message of a
+    failed run's error.
+    """
 
     address: str
     num_bytes: int
-    result: RunResult
+    failure: str | None
 
     @property
     def for_xcom(self) -> dict[str, Any]:
         """What Airflow's database holds of a result."""
         return {ADDRESS: self.address, "bytes": self.num_bytes}
-
-    @property
-    def failure(self) -> str | None:
-        """Kind and message of a failed run's error."""
-        error = self.result.error
-        return f"{error.kind}: {error.message}" if error else None
 
 
 class PlannedCampaign(Frozen):
@@ -83,7 +79,7 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], text: str, at: date
         return None
     spec, rank = run
     (result,) = collect([spec], [text], at)
-    return Arrival(address=write_run(store, result, rank), num_bytes=len(text), result=result)
+    return _arrival(write_run(store, result, rank), text, result)
 
 
 def write_run(store: Store, result: RunResult, rank: int) -> str:
@@ -100,6 +96,14 @@ def store_log(store: Store, manifest: Mapping[str, Any], text: str) -> str | Non
     spec, rank = run
     name = log_file(rank if spec.placement.nodes > 1 else None)
     return store.write_log(spec.identity.campaign_id, spec.identity.run_id, name, text)
+
+
+def keep_log(store: Store, manifest: Mapping[str, Any], text: str, warn: Callable[[str], None]) -> None:
+    """`store_log` of a task. Errors are only logged: a run never fails by its log."""
+    try:
+        store_log(store, manifest, text)
+    except Exception as error:  # whatever the store's library raises
+        warn(f"The pod's log is not kept beside its result: {error}")
 
 
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
@@ -136,7 +140,7 @@ def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> 
     if not _is_of_pod(result, pod_name):
         return None
     address = store.run_file_address(*_file(spec, rank))
-    return Arrival(address=address, num_bytes=len(text), result=result)
+    return _arrival(address, text, result)
 
 
 def stored_payloads(
@@ -166,6 +170,11 @@ def stored_payloads(
         return payloads
     of_try = latest_try({index: result for index, text in enumerate(payloads) if (result := _read(text))})
     return [None if index in late and index not in of_try else text for index, text in enumerate(payloads)]
+
+
+def _arrival(address: str, text: str, result: RunResult) -> Arrival:
+    error = result.error
+    return Arrival(address=address, num_bytes=len(text), failure=f"{error.kind}: {error.message}" if error else None)
 
 
 def _is_of_pod(result: RunResult, pod_name: str) -> bool:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from bench_image.contract.parse import explain
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import explain, refuse_dense
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
@@ -333,7 +334,11 @@ class Store:
 def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
     """The campaign of a file. `root`: of the store. Raises StoreError when it is missing, too large or no campaign."""
     try:
-        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
+        text = read_bounded(path, MAX_CAMPAIGN_BYTES, root)
+        refuse_dense(text)
+        return Campaign.model_validate_json(text)
+    except ContractError as error:
+        raise StoreError(f"{address(path)} has {error}") from None
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
 

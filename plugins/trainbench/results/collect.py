@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice, zip_longest
 
 from bench_image.contract.frozen import ContractError
@@ -38,26 +39,22 @@ def collect(
 
 
 def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
+    failed = partial(failed_result, spec, at=at)
     if end and (payload is None or (end.is_infrastructure and end.kind not in BESIDES_THE_PROGRAM)):
-        return failed_result(spec, status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH, at=at)
+        return failed(status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH)
     if payload is None:
-        return failed_result(
-            spec, status=Status.INCOMPLETE, kind="no_result", message=_no_result(spec, state), phase=Phase.LAUNCH, at=at
-        )
+        ended = f"its task ended as '{state}'" if state else "the state of its task is not known"
+        message = f"the run on node '{spec.identity.node}' gave no result; {ended}: read the pod's log"
+        return failed(status=Status.INCOMPLETE, kind="no_result", message=message, phase=Phase.LAUNCH)
     try:
         result = parse_payload(payload)
     except ContractError as error:
-        return failed_result(
-            spec, status=Status.ERROR, kind="invalid_result", message=str(error), phase=Phase.REPORT, at=at
-        )
+        return failed(status=Status.ERROR, kind="invalid_result", message=str(error), phase=Phase.REPORT)
     if foreign := mismatch(spec, result):
-        return failed_result(
-            spec, status=Status.ERROR, kind="foreign_result", message=foreign, phase=Phase.REPORT, at=at
-        )
+        return failed(status=Status.ERROR, kind="foreign_result", message=foreign, phase=Phase.REPORT)
     if end and end.kind is EndKind.OUT_OF_MEMORY and result.error:  # the program saw only a SIGKILL
-        return result.model_copy(
-            update={"error": result.error.model_copy(update={"kind": end.kind.value, "message": end.message})}
-        )
+        told = result.error.model_copy(update={"kind": end.kind.value, "message": end.message})
+        return result.model_copy(update={"error": told})
     return result
 
 
@@ -74,20 +71,17 @@ def parse_payload(payload: object) -> RunResult:
 
 def mismatch(spec: RunSpec, result: RunResult) -> str | None:
     """Why `result` is not the result of `spec`; None when it is. The result's own spec must be equal."""
-    if result.spec.identity.run_id != spec.identity.run_id:
-        run_id, planned_id = result.spec.identity.run_id, spec.identity.run_id
-        return f"this is the result of run '{run_id}', not of '{planned_id}': it is not counted"
-    if result.spec.identity.node != spec.identity.node:
-        node, planned_node = result.spec.identity.node, spec.identity.node
-        return (
-            f"the result of run '{spec.identity.run_id}' names node '{node}', not '{planned_node}': it is not counted"
-        )
+    own, asked = result.spec.identity, spec.identity
+    if own.run_id != asked.run_id:
+        return f"this is the result of run '{own.run_id}', not of '{asked.run_id}': it is not counted"
+    if own.node != asked.node:
+        return f"the result of run '{asked.run_id}' names node '{own.node}', not '{asked.node}': it is not counted"
     planned, echoed = _settings(spec), _settings(result.spec)
     differing = [name for name in planned if echoed[name] != planned[name]]
     if not differing:
         return None
     values = ", ".join(f"{name} is {echoed[name]!r:.80}, planned {planned[name]!r:.80}" for name in differing[:5])
-    return f"the result of run '{spec.identity.run_id}' is of other work than planned: {values}: it is not counted"
+    return f"the result of run '{asked.run_id}' is of other work than planned: {values}: it is not counted"
 
 
 def _settings(spec: RunSpec) -> dict[str, object]:
@@ -95,8 +89,3 @@ def _settings(spec: RunSpec) -> dict[str, object]:
     fields = dict(spec)
     parts = [fields.pop(name) for name in ("identity", "work", "placement", "measurement")]
     return {name: value for part in (fields.items(), *parts) for name, value in part}
-
-
-def _no_result(spec: RunSpec, state: str | None) -> str:
-    ended = f"its task ended as '{state}'" if state else "the state of its task is not known"
-    return f"the run on node '{spec.identity.node}' gave no result; {ended}: read the pod's log"

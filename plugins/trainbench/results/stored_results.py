@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,24 +47,34 @@ class StoredResults:
 
 
 def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | None = None) -> StoredResults:
-    """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
-    are there; `progress` is called after each. `root`: of the store that `folder` belongs to; below it, or below
-    `folder`, no link is followed.
+    """All `result.json` files at any depth below `folder`, ordered by path, then one result for each gang of which only
+    the ranks' files are there: a rank without a result makes its run a failed one. `progress` is called after each.
+    `root`: of the store that `folder` belongs to; below it, or below `folder`, no link is followed.
     """
-    root = root if root is not None else folder
-    with as_store_errors(folder, "read"):
-        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
-    paths = [path for path in files if path.name == RESULT_FILE]
-    results: list[RunResult] = []
     broken: list[BrokenFile] = []
-    for number, path in enumerate(paths, 1):
+
+    def read(path: UPath) -> RunResult | None:
         try:
-            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
+            return parse_payload(read_bounded(path, MAX_RESULT_BYTES, folder if root is None else root))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
+            return None
+
+    with as_store_errors(folder, "read"):
+        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
+    results: list[RunResult] = []
+    paths = [path for path in files if path.name == RESULT_FILE]
+    for number, path in enumerate(paths, 1):
+        if result := read(path):
+            results.append(result)
         progress(number, len(paths))
-    gangs, broken_ranks = join_gangs([path for path in files if RANK_FILE.fullmatch(path.name)], root)
-    return StoredResults((*results, *gangs), (*broken, *broken_ranks))
+    done = {str(path.parent) for path in paths}
+    ranks: dict[str, dict[int, RunResult]] = {}
+    for path in files:
+        is_alone = RANK_FILE.fullmatch(path.name) and str(path.parent) not in done
+        if is_alone and (result := read(path)):
+            ranks.setdefault(str(path.parent), {})[int(path.stem.removeprefix("rank-"))] = result
+    return StoredResults((*results, *(_joined(of_run) for _, of_run in sorted(ranks.items()))), tuple(broken))
 
 
 def rank_file(rank: int) -> str:
@@ -75,24 +85,6 @@ def latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
     """The ranks of the latest try: those that still ran when the last one began."""
     began = max(result.started_at for result in by_rank.values())
     return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
-
-
-def join_gangs(files: Sequence[UPath], root: UPath) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
-    """One result for each gang with unjoined rank files. A rank without a result makes its run a failed one. `root`:
-    the folder below which no link is followed.
-    """
-    broken: list[BrokenFile] = []
-    ranks: dict[str, dict[int, RunResult]] = {}
-    for path in files:
-        if (path.parent / RESULT_FILE).is_file():
-            continue
-        try:
-            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
-        except (ContractError, StoreError) as error:
-            broken.append(BrokenFile(address(path), str(error)))
-            continue
-        ranks.setdefault(str(path.parent), {})[int(path.stem.removeprefix("rank-"))] = result
-    return tuple(_joined(of_run) for _, of_run in sorted(ranks.items())), tuple(broken)
 
 
 def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:

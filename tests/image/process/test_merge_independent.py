@@ -19,7 +19,7 @@ from bench_image.contract.work import Device
 from bench_image.parallel.file_barrier import arrive, wait_for_all
 from bench_image.process.children import run_all
 from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
-from bench_image.process.merge_independent import _part, _reasons, merge_independent
+from bench_image.process.merge import _each_alone, _reasons, merge
 from bench_image.process.rank_report import RankReport, WindowRecord, read_reports
 from bench_image.process.supervisor import children_of
 from tests.builders.image_processes import ENDLESS, descendants, environment, finish, make_spec, start, wait_for
@@ -49,7 +49,7 @@ def merged(*reports: RankReport, **ending: Any) -> RunResult:
     """All ended by themselves unless `ending` says else; read again, as whoever gets it would."""
     spec = SPEC.changed(placement={"gpus_per_node": max(2, len(reports))})
     exits = {one.rank: 0 for one in reports}
-    result = merge_independent(spec, reports, ProcessExits(**{"codes": exits} | ending), BEGIN, END)
+    result = merge(spec, reports, ProcessExits(**{"codes": exits} | ending), BEGIN, END)
     return parse_result(result.model_dump_json())
 
 
@@ -221,8 +221,7 @@ def test_the_reason_of_a_gap_in_a_summary_stands_at_its_rank() -> None:
     spec = SPEC.changed(work={"device": Device.CPU}, placement={"gpus_per_node": 2})
     reports = [report(rank, window(4, 4.0)).model_copy(update={"gpu_uuid": None}) for rank in (0, 1)]
     ending = ProcessExits({0: 0, 1: 0})
-    parts = [_part(spec, rank, one, ending, BEGIN, END) for rank, one in enumerate(reports)]
-    missing = dict(_reasons(parts))
+    missing = dict(_reasons(_each_alone(spec, reports, ending, BEGIN, END)))
 
     assert missing["ranks.0.gpu_uuid"] == missing["ranks.1.gpu_uuid"] == "the run uses no GPU"
     assert not [path for path in missing if path.startswith("ranks.") and path.endswith((".performance", ".probes"))]
@@ -304,7 +303,7 @@ def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float, **env: s
         for child in children_of(spec, folder, environment(**env), time.time())
     ]
     ending = run_all(children, spec.timeout_s, ended=lambda rank: arrive(folder, rank), later_s=later_s)
-    return merge_independent(spec, read_reports(folder, skip_broken=True), ending, BEGIN, END)
+    return merge(spec, read_reports(folder, skip_broken=True), ending, BEGIN, END)
 
 
 def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:

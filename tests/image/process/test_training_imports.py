@@ -61,7 +61,7 @@ def test_compilers_start_right_after_torch_and_only_where_something_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(imports, "_import", lambda module, _spec: seen.append(module))
+    monkeypatch.setattr(imports.importlib, "import_module", seen.append)
     monkeypatch.setattr(imports, "start_compilers", lambda: seen.append("compilers"))
     tuned = make_spec(recipe=Recipe.FULL, model="mistral-7b", device="cuda", preset=Preset.TUNED)
 

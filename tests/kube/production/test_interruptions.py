@@ -15,10 +15,9 @@ import pytest
 from tests.kube.after_fault import after_fault, after_night
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.production.conftest import DAG_ID, SLOW, Installation, Night, mark, marks_on, use_image
-from trainbench.core.verdicts import State
+from trainbench.core.verdicts import FREED, State
 from trainbench.history.database import connect
 from trainbench.history.tables import runs
-from trainbench.judging.mark_findings import FREED
 from trainbench.planning.plan import campaign_id
 from trainbench.results.campaign import Campaign
 

@@ -9,10 +9,9 @@ import json
 import pytest
 
 from tests.kube.production.conftest import DAG_ID, HEALTHY, SLOW, Installation, Night
-from trainbench.core.verdicts import Why
+from trainbench.core.verdicts import MARKED, Why
 from trainbench.history.database import connect
 from trainbench.history.tables import notices, runs
-from trainbench.judging.mark_findings import MARKED
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Requests to the API server: refusals, selectors, logs, exec, rights, lost replies."""
+"""Requests to the API server: refusals, selectors, logs, rights, lost replies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from kubernetes import client, config, watch  # type: ignore[import-untyped]
 from kubernetes.client import ApiException
-from kubernetes.stream import stream  # type: ignore[import-untyped]
 
 from tests.kube.clusters import SHELL, start_standin
-from tests.kube.shell_pods import container, pod
-from tests.kube.standin.seen import NS, has_phase, processes, wait_for_log
+from tests.kube.shell_pods import pod
+from tests.kube.standin.seen import NS, has_phase, processes
 from tests.standin import StandinCluster
 
 pytestmark = pytest.mark.slow
@@ -114,31 +113,6 @@ def test_a_long_line_is_cut_by_the_container_runtime_and_the_tail_counts_its_pie
     assert log() == f"{'x' * 40_000}\nend\n"
     assert log(tail_lines=2) == f"{'x' * 7_232}\nend\n"
     assert log(timestamps=True).count("Z ") == 2
-
-
-def test_exec_runs_in_the_container_and_a_kill_stays_in_it(cluster: StandinCluster, api: Any) -> None:
-    """The operator ends its XCom sidecar so; in the host's namespace the same command would end the tests."""
-    cluster.add_node("gpu-0")
-    sidecar = container('trap "exit 0" INT; echo ready; while true; do sleep 0.1; done', "side")
-    api.create_namespaced_pod(NS, pod("p", containers=[container("sleep 2"), sidecar]))
-    cluster.wait_for_pods(has_phase("Running"))
-    wait_for_log(api, "p", "side", b"ready")
-
-    def execute(*command: str, **options: Any) -> Any:
-        call = api.connect_get_namespaced_pod_exec
-        return stream(
-            call, "p", NS, container="side", command=list(command), stdout=True, stderr=True, tty=False, **options
-        )
-
-    failing = execute("sh", "-c", "echo out; echo err >&2; exit 7", stdin=False, _preload_content=False)
-    failing.run_forever(timeout=600)
-    assert (failing.read_stdout(), failing.read_stderr(), failing.returncode) == ("out\n", "err\n", 7)
-    shell = execute("/bin/sh", stdin=True, _preload_content=False)
-    shell.write_stdin("kill -2 $(pgrep -u $(id -u) -f sh)\n")
-    shell.run_forever(timeout=600)
-
-    (ended,) = cluster.wait_for_pods(has_phase("Succeeded"))
-    assert [own["state"]["terminated"]["exitCode"] for own in ended["status"]["containerStatuses"]] == [0, 0]
 
 
 def test_a_service_account_may_do_what_its_roles_say(cluster: StandinCluster, api: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +89,15 @@ def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:
 
 def test_a_note_by_people_is_not_cut_for_ours() -> None:
     assert joined("**Benchmark.** red", "x" * MAX_CHARS) is None
+
+
+@pytest.mark.parametrize("end", [run_notes.on_dag_run_success, run_notes.on_dag_run_failed])
+def test_what_the_task_left_is_written_when_the_run_ends(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SimpleNamespace(run_id=RUN, note="ask Ada")
+    for left, note in ((None, "ask Ada"), ("**Benchmark.** red", f"**Benchmark.** red{RULE}ask Ada")):
+        monkeypatch.setattr(run_notes, "_left_by_the_task", lambda _, left=left: left)
+        end(run, "")
+        assert run.note == note
 
 
 def test_whatever_goes_wrong_the_scheduler_goes_on() -> None:

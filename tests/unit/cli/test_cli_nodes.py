@@ -15,12 +15,11 @@ from sqlalchemy import select
 from tests.builders.commands import document, trainbench
 from tests.builders.nights import night
 from tests.unit.cluster.test_doctor_facts import NODE, FakeCluster
-from trainbench.cluster import kubernetes_api
+from trainbench.cluster import kubernetes_api, mark_findings
 from trainbench.cluster.kubernetes_api import Refused
+from trainbench.cluster.node_marks import Mark
 from trainbench.history.history import open_history
 from trainbench.history.tables import marks
-from trainbench.judging import mark_findings
-from trainbench.judging.node_marks import Mark
 from trainbench.results.artefacts import open_store
 
 KEY = "trainbench.io/breach"

@@ -18,7 +18,7 @@ from typer.testing import Result
 from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
-from trainbench.cli.interrupts import Kept
+from trainbench.cli.planned import Kept
 from trainbench.core.verdicts import State, Why
 from trainbench.results.artefacts import open_store
 

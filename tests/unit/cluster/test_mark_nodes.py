@@ -12,10 +12,10 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from trainbench import pipeline
+from trainbench.cluster import mark_findings
 from trainbench.cluster.mark_nodes import acts_before, is_due, store_acts
+from trainbench.cluster.node_marks import MarkRefusal
 from trainbench.core.verdicts import PART_FAILED, Finding, Level
-from trainbench.judging import mark_findings
-from trainbench.judging.node_marks import MarkRefusal
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import MARKS_FILE, Shelf, open_store
 from trainbench.results.campaign import Campaign

@@ -25,7 +25,7 @@ from trainbench.comparison.hardware_survey import (
     survey_cells,
 )
 from trainbench.core.tables import Table
-from trainbench.params.comparison_params import ComparisonParams
+from trainbench.params.campaign_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.price_tables import Price, price_spread

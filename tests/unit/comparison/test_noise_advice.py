@@ -29,26 +29,21 @@ def spread(sd_pct: float) -> Spread:
     return Spread(sd_pct=sd_pct, low_pct=sd_pct / 2, high_pct=sd_pct * 2, degrees_of_freedom=9)
 
 
-def throughput(floor: Floor, limit: float) -> str:
-    (advice_text,) = noise_floor._throughput(floor, limit)
-    return advice_text
-
-
 def test_a_limit_that_chance_just_reaches_is_sensible() -> None:
-    assert "is sensible" in throughput(fixed({1: 5.0}), 5.0)
-    assert "is too tight" in throughput(fixed({1: 5.1, 2: 5.0, 3: 4.0, 5: 3.0}), 5.0)
+    assert "is sensible" in noise_floor._throughput(fixed({1: 5.0}), 5.0)
+    assert "is too tight" in noise_floor._throughput(fixed({1: 5.1, 2: 5.0, 3: 4.0, 5: 3.0}), 5.0)
 
 
 def test_the_fewest_rounds_that_just_do_are_advised() -> None:
     """With two rounds chance reaches the limit of 5 % exactly, which is enough."""
-    assert "take 2 rounds, or raise it" in throughput(fixed({1: 5.1, 2: 5.0, 3: 4.0, 5: 3.0}), 5.0)
+    assert "take 2 rounds, or raise it" in noise_floor._throughput(fixed({1: 5.1, 2: 5.0, 3: 4.0, 5: 3.0}), 5.0)
 
 
 @pytest.mark.parametrize(("chance", "is_roomy"), [(1.6, True), (1.5, False), (1.7, False)])
 def test_a_lower_limit_is_offered_where_chance_reaches_less_than_a_third_of_it(chance: float, is_roomy: bool) -> None:
     """3 x 1.6 = 4.8 is below 4.9; 3 x 1.5 = 4.5 is not below 4.5; 3 x 1.7 = 5.1 is above 5."""
     limit = {1.6: 4.9, 1.5: 4.5, 1.7: 5.0}[chance]
-    assert ("would do as well" in throughput(fixed({1: chance}), limit)) is is_roomy
+    assert ("would do as well" in noise_floor._throughput(fixed({1: chance}), limit)) is is_roomy
 
 
 def test_a_spread_exactly_at_the_limit_is_tight_and_not_too_tight() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _job, _measured_memory, _on
+from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _measured_memory, rated
 
 
 def row(samples_per_s: float, **fields: Any) -> Any:
@@ -16,12 +16,12 @@ def row(samples_per_s: float, **fields: Any) -> Any:
 
 
 def rates(params: EstimateRequest, *rows: Any) -> list[tuple[float, int]]:
-    return [(rate.samples_per_s, rate.num_gpus) for _, rate in _on(params, rows)]
+    return [(rate.samples_per_s, rate.num_gpus) for _, rate in rated(params, rows)]
 
 
 def test_every_sample_is_read_once_by_default() -> None:
     params = EstimateRequest(num_samples=10_000, changes={})
-    assert _job(params, "a job", None, 1).epochs == 1.0
+    assert params.job("a job", None, 1).epochs == 1.0
 
 
 def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
@@ -37,7 +37,7 @@ def test_another_number_of_gpus_is_scaled_from_the_largest_that_was_measured() -
     params = EstimateRequest(num_samples=1, changes={}, num_gpus=4, efficiency=0.8)
     assert rates(params, row(10.0), row(18.0, num_gpus=2)) == [(pytest.approx(28.8), 4)]
     with pytest.raises(EstimateError, match="nothing was measured on 4 GPUs, only on 1 and 2: "):
-        _on(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [row(10.0), row(18.0, num_gpus=2)])
+        rated(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [row(10.0), row(18.0, num_gpus=2)])
 
 
 def test_memory_is_that_which_was_measured_beside_that_of_the_gpu() -> None:

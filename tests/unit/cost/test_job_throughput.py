@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+from datetime import date
+from functools import partial
+
 import pytest
 
 from tests.builders import make_result, make_spec
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.job_estimates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.cost.job_estimates import (
+    EstimateRequest,
+    Rate,
+    by_formula,
+    measured_rate,
+    rate_by_mfu,
+    scaled_rate,
+)
 from trainbench.exchange.result_files import Collector
+from trainbench.prices.quote import Pricing
 
 
 def test_a_rate_by_mfu_by_hand() -> None:
@@ -46,9 +57,10 @@ def test_a_rate_on_more_gpus() -> None:
 
 
 def test_a_given_rate_must_be_one() -> None:
-    assert given_rate(5.5, 4).samples_per_s == 5.5
+    given = partial(EstimateRequest, num_samples=1, changes={}, gpu="NVIDIA A10")
+    assert by_formula(given(samples_per_s=5.5), (), Pricing(), date(2026, 11, 21)).samples_per_s == 5.5
     with pytest.raises(QuantityError, match="samples/s is 0"):
-        given_rate(0.0, 4)
+        by_formula(given(samples_per_s=0.0), (), Pricing(), date(2026, 11, 21))
 
 
 def test_a_measured_rate_is_the_median_of_its_runs() -> None:

@@ -12,22 +12,21 @@ from typing import Any
 import pytest
 
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
-from tests.unit.cost.test_other_prices import TABLE
+from tests.unit.cost.test_other_prices import TABLE, price
 from tests.unit.reporting.parsed_page import Page
-from trainbench.cost.monthly_cost import OtherPrice, run_table
+from trainbench.cost.monthly_cost import run_table
 from trainbench.cost.monthly_report import (
     MAX_NODES,
     MAX_ON_SCREEN,
     MAX_WORKS,
     SpendReport,
-    _first_prices,
     make_report,
     publish,
     report_files,
     screen_table,
     spend_tables,
 )
-from trainbench.params.cost_params import PriceBasis, parse_spend_params
+from trainbench.params.cost_params import parse_spend_params
 from trainbench.prices.price_tables import load_prices
 from trainbench.results.artefacts import open_store
 
@@ -193,16 +192,20 @@ def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> 
 
 
 def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_always() -> None:
-    def tried(number: int, gpu: str = "NVIDIA A10", basis: PriceBasis | None = PriceBasis.SPOT) -> OtherPrice:
-        return OtherPrice(
-            gpu_name=gpu, label=f"offer {number}", basis=basis, as_of=None, usd_per_gpu_hour=number + 1.0,
-            against_paid_pct=None, month_usd=None,
-        )  # fmt: skip
-
-    prices = [*(tried(n) for n in range(14)), tried(99, basis=None), tried(20, gpu="NVIDIA H100")]
-    assert [price.label for price in _first_prices(prices)] == [
-        *(f"offer {n}" for n in range(12)), "offer 99", "offer 20",
+    """14 prices of an A10 from $1 to $14, one of an H100, and $99 by hand."""
+    table = [price(f"P{n:02}", n + 1.0) for n in range(14)] + [price("Q", 20.0, gpu="H100")]
+    params = parse_spend_params({"usd_per_gpu_hour": 99})
+    made = make_report(
+        run_table([paid_run(), paid_run(9.6, 10.0, **H100)]), params, "2026-11", report_id="x", made_at=MADE_AT,
+        table=table,
+    )  # fmt: skip
+    (shown,) = [table for table in spend_tables(made) if table.title == "What if: other prices"]
+    assert [row.texts[1] for row in shown.rows] == [
+        *(f"P{n:02} x, here" for n in range(12)), "your own price", "Q x, here", "your own price",
     ]  # fmt: skip
+    assert shown.notes[-1] == "The 12 cheapest of each kind of GPU. costs.csv and costs.json have all of them."
+    (few,) = [table for table in spend_tables(report([paid_run()])) if table.title == "What if: other prices"]
+    assert len(few.notes) == 1
 
 
 def test_of_many_works_those_with_the_most_runs_fit_a_screen() -> None:

@@ -33,7 +33,7 @@ def tried(**params: Any) -> tuple[OtherPrice, ...]:
 
 def test_each_price_of_the_same_gpu_cheapest_first() -> None:
     """0.2 GPU-hours at $0.90, $1.20 and $8 / 2 GPUs; $0.60 was paid. The H100's price says nothing of an A10."""
-    actual = [(p.label, p.usd_per_gpu_hour, p.month_usd, p.against_paid_pct) for p in tried(usd_per_gpu_hour=0.90)]
+    actual = [(p.label, p.usd_per_gpu_hour, p.usd, p.against_paid_pct) for p in tried(usd_per_gpu_hour=0.90)]
 
     assert actual == [
         ("your own price", 0.90, pytest.approx(0.18), pytest.approx(50.0)),

@@ -69,6 +69,12 @@ def test_without_an_accepted_level_the_slow_nights_do_not_count(history: History
     assert trail(history, "node-1") == [10.0] * 3 + [9.0] * 3
 
 
+def test_a_slow_run_that_began_when_its_level_was_accepted_counts(history: History) -> None:
+    """The run of night 6 began 29 minutes before the night's end."""
+    history.accept_baseline("node-1", WHO, WHY, on(6, minutes=-29))
+    assert past(history) == [9.0, 9.0]
+
+
 def test_an_accepted_level_begins_with_the_night_that_was_told_of_and_its_nights_count(
     history: History,
 ) -> None:

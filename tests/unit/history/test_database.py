@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 
 from tests.builders import make_result
 from tests.builders.recorded_nights import make_night, stored
@@ -51,11 +51,6 @@ def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(
         assert process.returncode == 0, output
     recorded = stored(open_history(fresh_url), runs)
     assert sorted(row["campaign_id"] for row in recorded) == ["night-1", "night-2", "night-3"]
-
-
-def test_queries_of_the_dashboard_have_an_index(history: History) -> None:
-    names = {index["name"] for index in inspect(history.engine).get_indexes("runs")}
-    assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work", "runs_by_work_id"}
 
 
 def test_the_database_lies_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

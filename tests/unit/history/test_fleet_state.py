@@ -10,12 +10,12 @@ from tests.builders import make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import three_nights
 from tests.builders.verdicts import make_finding
+from trainbench.cluster.mark_findings import marked
+from trainbench.cluster.node_marks import Mark
 from trainbench.core.states import FRESH
 from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import FLEET_DAYS, SPEND_DAYS, FleetState
 from trainbench.history.history import History
-from trainbench.judging.mark_findings import marked
-from trainbench.judging.node_marks import Mark
 
 DAY = timedelta(days=1)
 NIGHT_3 = ENDED_AT + 2 * DAY

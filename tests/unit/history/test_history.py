@@ -161,8 +161,6 @@ def test_when_each_node_was_last_measured(history: History) -> None:
         make_night(2, make_result("node-1"), make_failed("node-2"), make_result("node-3", drill=Drill(slowdown_pct=50)))
     )
 
-    assert {node: at.date() for node, at in history.last_measured(DAY_1 - timedelta(days=1)).items()} == {
-        "node-1": (DAY_1 + timedelta(days=1)).date(),
-        "node-2": DAY_1.date(),
-    }
-    assert set(history.last_measured(DAY_1 + timedelta(hours=12))) == {"node-1"}
+    began = DAY_1 + timedelta(minutes=31)
+    assert history.last_measured(began) == {"node-1": began + timedelta(days=1), "node-2": began}
+    assert set(history.last_measured(began + timedelta(minutes=1))) == {"node-1"}

@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from bench_image.contract.result import Status
 from tests.builders import make_cpu_result, make_failed, make_independent, make_result
 from tests.builders.recorded_nights import DAY_1, make_night, past, stored
 from trainbench.history.history import History
@@ -47,11 +46,6 @@ def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: Histor
     twice = (campaign.results[0].model_copy(update={"finished_at": late}), campaign.results[1])
     history.record(campaign.model_copy(update={"results": twice}))
     assert [row["samples_per_second"] for row in stored(history, runs)] == [2.0]
-
-
-def test_statuses_are_those_of_the_contract(history: History) -> None:
-    history.record(make_night(1, *(make_failed(f"node-{s}", status=s) for s in (Status.OOM, Status.TIMEOUT))))
-    assert [row["status"] for row in stored(history, runs)] == ["oom", "timeout"]
 
 
 def test_a_run_keeps_what_it_was_paid_for(history: History) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 
@@ -62,15 +63,28 @@ def test_one_peer_or_none() -> None:
 
 def test_re_runs_vary_by_their_own_error_and_the_controls() -> None:
     """One planned run: 1. A re-run with two controls: 1 + 2 * 1/2 = 2, mean of 1, 2, 2 = 5/3. Median of three: pi/6."""
-    own = measured([0.0], [0.1, 0.2], 2)
+    own = measured([0.0], [0.1, 0.2], 2, Noise(0.05, 10**7), 4)
+    assert own.rounds == (0.0, 0.1, 0.2)
     assert own.variance == pytest.approx(5 / 3 * math.pi / 6)
     assert own.value == pytest.approx(math.exp(0.1))
-    assert measured([0.0, 0.4], [], 0) == Measured(0.2, (), 0.5)
+    assert measured([0.0, 0.4], [], 0, None, 4) == Measured((0.2,), 0.2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mean"),
+    [((0.0, 0.01, 0.047), 0.019), ((0.0, 0.01, 0.05), 0.005), ((-0.02, 0.01, 0.01), 0.01), ((-0.1, 0.0, 0.2), 0.0)],
+)
+def test_a_round_that_chance_does_not_explain_was_disturbed(rounds: tuple[float, ...], mean: float) -> None:
+    """Noise 1 % and four units: chance is 2.806 %, with two controls 2.806 * sqrt(2) = 3.97 % for a re-run."""
+    first, *again = rounds
+    assert measured([first], again, 2, Noise(0.01, 10**7), 4).mean == pytest.approx(mean)
+    assert measured([first], again, 2, None, 4).mean == statistics.median(rounds)
 
 
 def test_a_rate_is_off_beyond_the_limit_and_chance_in_each_round() -> None:
     def off(*rounds: float, chance: float | None = None) -> bool:
-        own = Measured(math.log(rounds[0]), tuple(map(math.log, rounds[1:])), 1.0)
+        logs = tuple(map(math.log, rounds))
+        own = Measured(logs, statistics.median(logs), 1.0)
         return compare_rate(own, Expected(10.0, "x"), Against.PEERS, 5.0, chance).is_off
 
     assert off(9.4)
@@ -84,7 +98,7 @@ def test_a_rate_is_off_beyond_the_limit_and_chance_in_each_round() -> None:
 
 def test_chance_by_hand() -> None:
     """1 % noise, variances 1 and 0.44: quantile * 1 % * 1.2. With own noise of 3 %: hypot of 3 % and 0.6633 %."""
-    own, peers, pool = Measured(0.0, (), 1.0), Expected(10.0, "x", 0.44), Noise(0.01, 10**7)
+    own, peers, pool = Measured((0.0,), 0.0, 1.0), Expected(10.0, "x", 0.44), Noise(0.01, 10**7)
     quantile = chance_quantile(10**7, 4)
     assert chance_of(own, peers, pool, pool, 4) == pytest.approx(quantile * 0.012)
     wide = chance_of(own, peers, pool, Noise(0.03, 10**7), 4)

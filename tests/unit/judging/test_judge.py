@@ -11,7 +11,7 @@ from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_result
 from tests.builders.judged_fleets import judge_fleet
-from trainbench.core.verdicts import Against, Metric
+from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.judging.past import records_of
 
 
@@ -54,3 +54,34 @@ def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: 
 
     pasts = [node for node in group.nodes if node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)]
     assert len(pasts) == num
+
+
+def against_past(*rates: float) -> list[tuple[float, str, Why]]:
+    """(deviation, source of the expectation, reason) of nodes that made 10 samples/s in each of ten nights."""
+    runs = [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
+    usual = [make_result(run.spec.identity.node, 10.0) for run in runs]
+    nights = [STARTED_AT - timedelta(days=days) for days in range(1, 11)]
+    earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(usual, at)]
+    (group,) = judge_fleet(runs, earlier=earlier).groups
+    found = [(c, node.why) for node in group.nodes if (c := node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST))]
+    return [(round(c.deviation, 2), c.source, why) for c, why in found]
+
+
+def test_what_the_round_did_to_all_nodes_is_no_change_of_one() -> None:
+    """All lie at -0.5 %, node-5 at -2.5 %: 9.75 / (10 * 0.995) is -2.01 %."""
+    *others, slow = against_past(9.95, 9.95, 9.95, 9.95, 9.75)
+    source = "its own past of 10 nights from 11 Nov 2026 and the −0.5 % of its peers tonight"
+    assert slow == (-2.01, source, Why.BEHIND)
+    assert others == [(0.0, source, Why.WELL)] * 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "deviation", "why"),
+    [
+        ((9.9, 9.9, 9.9, 9.9), -1.0, Why.BEHIND),  # beyond half of the limit: the fleet changed a little
+        ((9.8, 9.8, 10.0, 10.0), -2.0, Why.CHANGED),  # half of the fleet changed
+        ((9.95, 9.95, 9.95), -0.5, Why.WELL),  # of two others nobody knows which one is typical
+    ],
+)
+def test_a_change_of_the_fleet_is_no_chance_and_stays_in(rates: tuple[float, ...], deviation: float, why: Why) -> None:
+    assert against_past(*rates)[0] == (deviation, "its own past of 10 nights from 11 Nov 2026", why)

@@ -11,7 +11,6 @@ from trainbench.judging.noise import (
     Run,
     chance_quantile,
     estimate,
-    from_pct,
     median_noise,
     median_variance,
     pooled,
@@ -98,10 +97,8 @@ class TestHalfWidth:
     def test_the_quantiles_of_student_t_are_those_of_the_tables(self, df: int, quantile: float) -> None:
         assert t_995(df) == pytest.approx(quantile, abs=5e-4)
 
-    def test_percent_on_either_side(self) -> None:
-        """ln 2: half the rate, or twice."""
-        assert (to_pct(math.log(2), slow=True), to_pct(math.log(2), slow=False)) == pytest.approx((50.0, 100.0))
-        assert from_pct(50.0, slow=True) == from_pct(100.0, slow=False) == pytest.approx(math.log(2))
+    def test_ln_2_is_half_the_rate(self) -> None:
+        assert to_pct(math.log(2)) == pytest.approx(50.0)
 
 
 class TestPool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -119,3 +120,11 @@ def test_a_past_of_one_night_is_as_wide_as_the_prior_or_the_runs() -> None:
     assert night_noise(pasts((10.0,)), None) == Noise(0.005, 2)
     assert night_noise(pasts((10.0,)), Noise(0.02, 9)) == Noise(0.02, 2)
     assert night_noise(pasts((10.0,)), Noise(0.001, 9)) == Noise(0.005, 2)
+
+
+def test_what_a_night_did_to_all_units_is_no_noise_of_one() -> None:
+    """Logs +-0.010 and +-0.012: the nights' common +-0.011 leaves +-0.001. Half of the variance went with it, so it is
+    2 * 2e-6; the prior is 0.5 %, two degrees of freedom each: (2 * 25e-6 + 2 * 4e-6) / 4.
+    """
+    of = pasts(*([10 * math.exp(sign * log) for sign in (1, -1)] for log in (0.010, 0.012)))
+    assert night_noise(of, None, without_common=True).sd == pytest.approx((14.5e-6) ** 0.5)

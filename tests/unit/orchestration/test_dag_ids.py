@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.sdk import Asset
 
 from trainbench.orchestration import dag_ids
-from trainbench.orchestration.dag_ids import DagIdTaken, free_dag_id
+from trainbench.orchestration.dag_ids import DagIdTaken, free_dag_id, our_dag
 from trainbench.settings.environment import SettingsError, read_settings
 
 OTHERS = {
@@ -82,3 +84,22 @@ def test_a_schedule_is_set_by_the_id_without_the_prefix() -> None:
 def test_a_prefix_that_airflow_would_refuse_is_refused() -> None:
     with pytest.raises(SettingsError, match="TRAINBENCH_DAG_PREFIX is 'my dags/': give at most 50 letters"):
         read_settings({"TRAINBENCH_DAG_PREFIX": "my dags/"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "cron"),
+    [
+        ({"TRAINBENCH_LAUNCHER": "kubernetes"}, "20 * * * *"),
+        ({"TRAINBENCH_LAUNCHER": "kubernetes", "TRAINBENCH_SCHEDULE_METRICS": "0 1 * * *"}, "0 1 * * *"),
+        ({"TRAINBENCH_LAUNCHER": "kubernetes", "TRAINBENCH_SCHEDULE_METRICS": "none"}, None),
+        ({"TRAINBENCH_LAUNCHER": "local"}, None),
+    ],
+)
+def test_a_dag_starts_by_its_time_or_its_asset_or_by_hand_only(
+    environ: dict[str, str], cron: str | None, folder: Path
+) -> None:
+    asset = Asset(name="trainbench_breaches")
+    schedule: Any = our_dag("metrics", read_settings(environ), "Metrics", "20 * * * *", asset=asset).schedule
+
+    assert (schedule and schedule.timetable.expression) == cron
+    assert cron is None or [each.name for each in schedule.asset_condition.objects] == [asset.name]

@@ -20,8 +20,7 @@ from tests.builders.three_nights import three_nights
 from trainbench.alerting.gauges import Client, Gauge
 from trainbench.history.history import open_history
 from trainbench.orchestration import metrics_dag
-from trainbench.orchestration.metrics_dag import BURST, HOURLY, _schedule, client, metrics_are_on, send
-from trainbench.settings.environment import read_settings
+from trainbench.orchestration.metrics_dag import BURST, client, metrics_are_on, send
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
 NODE = Gauge("trainbench.node.condition", 20, {"node": "node-3"})
@@ -200,20 +199,6 @@ def test_it_knows_what_airflows_client_takes(
 
     assert metrics_are_on()
     assert client() == expected
-
-
-def test_on_a_cluster_it_runs_every_hour_and_when_nodes_were_judged() -> None:
-    schedule = _schedule(read_settings(KUBERNETES), "metrics")
-
-    assert schedule.timetable.expression == HOURLY
-    assert [asset.name for asset in schedule.asset_condition.objects] == ["trainbench_breaches"]
-
-
-@pytest.mark.parametrize(
-    "environ", [{"TRAINBENCH_LAUNCHER": "local"}, KUBERNETES | {"TRAINBENCH_SCHEDULE_METRICS": "none"}]
-)
-def test_else_it_is_started_by_hand(environ: dict[str, str]) -> None:
-    assert _schedule(read_settings(environ), "metrics") is None
 
 
 @pytest.mark.parametrize("is_on", [True, False])

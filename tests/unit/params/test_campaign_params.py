@@ -13,8 +13,10 @@ from pydantic import BaseModel
 from bench_image.contract.spec import Measurement
 from bench_image.contract.work import WorkSettings
 from trainbench.core.verdicts import LevelSource, Metric
-from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, form, parse_params
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, ONLY, applies_to, form, parse_params
 from trainbench.params.refusals import ParamsError
+from trainbench.planning.planners import PLANNERS
 
 
 @pytest.mark.parametrize(
@@ -256,3 +258,31 @@ def test_a_gpu_chosen_in_a_trial_s_form_is_held_to_the_gpu_s_limit() -> None:
 
     assert parse_params(sent).tolerances.samples_per_second_pct == 15.0
     assert parse_params(sent | {"device": "cuda"}).tolerances.samples_per_second_pct == 5.0
+
+
+@pytest.mark.parametrize("campaign_kind", PLANNERS)
+@pytest.mark.parametrize("locally", [False, True])
+def test_the_defaults_of_each_kind_are_valid(campaign_kind: CampaignKind, locally: bool) -> None:
+    planner = PLANNERS[campaign_kind]
+
+    planner.params({}, locally=locally)
+    # what LOCAL_DEFAULTS sets for all questions may not concern this one
+    assert [name for name in planner.defaults if not applies_to(name, campaign_kind)] == []
+    assert [name for name in planner.local_defaults if not applies_to(name, campaign_kind)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("nodes", "nodes strategies configurations hardware noise"),
+        ("variants", "configurations"),
+        ("models", "hardware"),
+        ("drill_node", "nodes noise"),
+        ("min_gpu_use_pct", "nodes strategies configurations hardware noise"),
+        ("rounds", "nodes configurations hardware noise"),
+        ("reference", "nodes strategies configurations hardware noise"),  # of 0.1.0
+    ],
+)
+def test_a_parameter_belongs_to_the_kinds_of_its_section_or_to_its_own(name: str, kinds: str) -> None:
+    assert [kind for kind in CampaignKind if applies_to(name, kind)] == kinds.split()
+    assert ONLY.keys() <= FIELDS.keys()

@@ -12,10 +12,9 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS
 from trainbench.params.refusals import ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS
-from trainbench.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
 from trainbench.planning.nodes import Fleet, GpuNode, named_nodes
 from trainbench.planning.plan import Plan, PlanError
-from trainbench.planning.planners import PLANNERS
+from trainbench.planning.planners import CONFIGURATIONS, LOCAL_CONFIGURATIONS, PLANNERS
 from trainbench.pods.manifests import PodSettings, manifest, pod_name, pod_title
 
 PLANNER = PLANNERS[CampaignKind.CONFIGURATIONS]
@@ -133,7 +132,7 @@ def test_a_trial_on_a_cpu_plans_short_runs_of_the_tiny_model() -> None:
     planned = plan(locally=True)
 
     assert {(s.work.model, s.work.device) for s in planned.specs} == {("tiny", "cpu")}
-    assert len(planned.specs) == 2 * (1 + len(LOCAL_DEFAULTS["variants"]))
+    assert len(planned.specs) == 2 * (1 + len(LOCAL_CONFIGURATIONS["variants"]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
@@ -145,7 +144,7 @@ def test_a_variant_changes_parameters_that_there_are_and_says_what_it_tests(vari
 
 
 def test_the_defaults_are_parameters() -> None:
-    assert {*DEFAULTS, *LOCAL_DEFAULTS} <= FIELDS.keys()
+    assert {*CONFIGURATIONS, *LOCAL_CONFIGURATIONS} <= FIELDS.keys()
 
 
 def test_precision_compile_and_attention_are_configurations() -> None:

@@ -134,11 +134,13 @@ def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> N
     assert "fewer rounds, strategies or nodes" in text
 
 
-def test_impossible_strategies_are_skipped_with_the_reason() -> None:
-    (skipped,) = plan(strategies=["single", "ddp"]).skipped
+def test_impossible_strategies_are_skipped_with_the_reason_on_every_node() -> None:
+    """Two GPUs are unknown here; fp16 and zero2 do not go together anywhere."""
+    ddp, zero2 = plan(strategies=["single", "ddp", "zero2"], precision="fp16").skipped
 
-    assert skipped.what == "strategy ddp"
-    assert "at least 2 GPUs" in skipped.reason
+    assert (ddp.what, ddp.nodes, zero2.what, zero2.nodes) == ("strategy ddp", NODES, "strategy zero2", NODES)
+    assert "at least 2 GPUs" in ddp.reason
+    assert "fp16" in zero2.reason
 
 
 def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_they_are_set() -> None:

@@ -11,10 +11,11 @@ from bench_image.contract.options import Strategy
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
-from trainbench.planning.plan import Plan, PlanError
-from trainbench.planning.scaling_plan import (
+from trainbench.planning.plan import (
+    Plan,
+    PlanError,
     ScalingCell,
-    make_scaling_plan,
+    make_plan,
     refuse_sizes_without_tasks,
     scaling_cells,
 )
@@ -29,7 +30,7 @@ def node(name: str, gpus: int = 1, product: str = "A10") -> GpuNode:
 
 def plan(*nodes: GpuNode, **params: Any) -> Plan:
     data = WORK | {"strategies": ALL, "gpus_per_node": 8} | params
-    return make_scaling_plan(parse_params(data), Fleet(nodes=nodes), "campaign-1")
+    return make_plan(parse_params(data), Fleet(nodes=nodes), "campaign-1", CampaignKind.STRATEGIES)
 
 
 FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))
@@ -68,6 +69,13 @@ def test_all_do_equal_work() -> None:
 
     assert len({fingerprint(spec.work, spec.measurement) for spec in planned.specs}) == 1
     assert len({spec.identity.run_id for spec in planned.specs}) == len(planned.specs)
+
+
+def test_a_node_that_no_gang_uses_is_not_in_the_plan() -> None:
+    planned = plan(*FOUR, world_sizes=[1, 2])
+
+    assert planned.nodes == ("gpu-1", "gpu-2")
+    assert [node.name for node in planned.known] == ["gpu-1", "gpu-2"]
 
 
 def test_nodes_of_one_gpu_only() -> None:

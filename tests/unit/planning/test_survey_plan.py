@@ -10,9 +10,8 @@ from bench_image.contract.options import Recipe
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
-from trainbench.planning.plan import Plan, PlanError
+from trainbench.planning.plan import Plan, PlanError, recipes_of
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.survey_plan import recipes_of
 
 PLANNER = PLANNERS[CampaignKind.HARDWARE]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.pods.time_limits import due_of, has_ended, is_late, task_limit_s
+from trainbench.pods.time_limits import due_of, has_ended, is_late
 
 START = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 
@@ -19,13 +19,6 @@ def pod(**metadata: str) -> dict[str, Any]:
         "spec": {"activeDeadlineSeconds": 1920, "terminationGracePeriodSeconds": 20},
         "status": {"phase": "Running", "startTime": "2026-11-22T02:00:00Z"},
     }
-
-
-def test_airflow_ends_a_try_after_queue_start_deadline_the_night_s_own_pods_and_two_outages() -> None:
-    """An hour for a place, 15 min to start, 32 min of work, and 20 + 40 + 30 + 90 s: 3600 + 900 + 1920 + 180 = 6600;
-    6 h behind the night's own pods; twice 30 min without an API server: 6600 + 21600 + 3600.
-    """
-    assert task_limit_s(3600, 900, 1920) == 31_800
 
 
 def test_a_pod_is_late_forty_seconds_after_its_deadline_and_grace() -> None:

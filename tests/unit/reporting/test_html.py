@@ -12,36 +12,20 @@ from trainbench.reporting import plots
 from trainbench.reporting.html import report_html
 from trainbench.results.campaign import Campaign
 
-# The others share their templates and sections: an outline shows what each of them has.
-WHOLE = (campaigns.slow_node, campaigns.strategies)
-OTHERS = (
-    campaigns.healthy,
-    campaigns.cpu_drill,
-    campaigns.all_failed,
-    campaigns.two_nodes,
-    campaigns.one_box,
-    campaigns.configurations,
-    campaigns.survey,
-)  # fmt: skip
 
-
-def name_of(make: Callable[[], Campaign]) -> str:
-    return f"report-{make.__name__.replace('_', '-')}"
-
-
-@pytest.mark.parametrize("make", WHOLE)
-def test_a_whole_page(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
-    """But for its style sheet, which is the one that we ship."""
-    text = report_html(make(), {})
+def test_a_whole_page(golden: Callable[[str, str], None]) -> None:
+    """But for its style sheet, which is the one that we ship. Of the other campaigns the report in Markdown, which is
+    made from the same sections, is compared.
+    """
+    text = report_html(campaigns.slow_node(), {})
     style = (files("trainbench.reporting") / "templates" / "report.css").read_text(encoding="utf-8")
     assert style in text
-    Page(text)
-    golden(f"{name_of(make)}.html", text.replace(style, ""))
+    golden("report-slow-node.html", text.replace(style, ""))
 
 
-@pytest.mark.parametrize("make", OTHERS)
-def test_the_outline_of_a_page(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
-    golden(f"{name_of(make)}.outline.txt", Page(report_html(make(), {})).outline)
+@pytest.mark.parametrize("make", campaigns.REPORTED)
+def test_every_page_is_valid(make: Callable[[], Campaign]) -> None:
+    Page(report_html(make(), {}))
 
 
 def test_nothing_comes_from_the_network_and_nothing_runs() -> None:

@@ -159,9 +159,7 @@ def test_works_of_one_node_each_have_no_node_plot() -> None:
 
 def test_the_throughput_plot_shows_linear_scaling() -> None:
     """The best on 1 GPU does 10 tokens/s: 40 on 4 GPUs. On 2 GPUs the best per GPU is 18 / 2: 36 on 4 GPUs."""
-    point = plots.CurvePoint
-    single, ddp = {1: point(value=10.0)}, {2: point(value=18.0), 4: point(value=30.0)}
-    fsdp = {2: point(value=16.0)}
+    single, ddp, fsdp = {1: (10.0, 0.0)}, {2: (18.0, 0.0), 4: (30.0, 0.0)}, {2: (16.0, 0.0)}
     assert plots.linear({"single": single, "ddp": ddp}) == {1: 10.0, 2: 20.0, 4: 40.0}
     assert plots.linear({"ddp": ddp, "fsdp": fsdp}) == {2: 18.0, 4: 36.0}
     assert plots.linear({"fsdp": fsdp}) == {}

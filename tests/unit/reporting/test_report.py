@@ -32,7 +32,8 @@ def test_only_files_that_exist_are_linked() -> None:
     run_id = campaign.results[0].spec.identity.run_id
     linked = benchmark_report(campaign, [f"../runs/{run_id}/result.json"])
     assert f"[node-1-r1](../runs/{run_id}/result.json)" in linked
-    assert linked.count("](") == 5  # verdict, throughput, seconds, probes and telemetry: of this run
+    # verdict, throughput, seconds, probes, telemetry and the cost of its node: of this run
+    assert linked.count("](") == 6
 
 
 def test_hostile_text_stays_text() -> None:
@@ -47,10 +48,9 @@ def test_findings_of_one_kind_are_folded_as_on_the_page() -> None:
     of_run = campaign.findings[0].model_copy(update={"nodes": (), "item": "run-0"})
     alike = [of_run.model_copy(update={"item": f"run-{number}"}) for number in range(5)]
     text = benchmark_report(campaign.model_copy(update={"findings": tuple(alike)}))
-    kind = f"{of_run.level} ({of_run.category})"
-    shown, folded = text.split(f"<details><summary>{kind}: 4 more like this one</summary>\n\n")
-    assert "| run-0 |" in shown
-    assert "| run-1 |" not in shown
+    shown, folded = text.split("<details><summary>4 more like this one</summary>\n\n")
+    assert "### error: run-0" in shown
+    assert "### error: run-1" not in shown
     rows = folded.split("\n</details>")[0]
     assert [number for number in range(5) if f"| run-{number} |" in rows] == [1, 2, 3, 4]
     page = MarkdownIt("gfm-like", {"linkify": False}).render(text)

@@ -26,7 +26,7 @@ def test_equal_work_is_ranked_within_one_number_of_gpus() -> None:
     table = table_of(single=(10.0, 1), fsdp=(15.0, 4), ddp=(30.0, 4))
 
     assert cells(table, "GPUs", "strategy", "place", "tokens/s", "of the fastest", "per GPU", "scaling") == [
-        ("1", "single", "1 of 1", "5,120", "100.0 %", "5,120", "n/a"),
+        ("1", "single", "alone", "5,120", "100.0 %", "5,120", "n/a"),
         ("4", "ddp", "1 of 2", "15,360", "100.0 %", "3,840", "75.0 %"),
         ("4", "fsdp", "2 of 2", "7,680", "50.0 %", "1,920", "37.5 %"),
     ]
@@ -47,8 +47,8 @@ def test_the_reference_comparison_is_refused_with_the_field_that_differs() -> No
     zero2 = make_result("node-1", 29.6, strategy="zero2", gpus_per_node=4, gradient_accumulation_steps=4)
     of_ddp, of_zero2 = strategies(campaigns.make_campaign([ddp, zero2]))
 
-    assert cells(of_ddp, "strategy", "place") == [("ddp", "1 of 1")]
-    assert cells(of_zero2, "strategy", "place") == [("zero2", "1 of 1")]
+    assert cells(of_ddp, "strategy", "place") == [("ddp", "alone")]
+    assert cells(of_zero2, "strategy", "place") == [("zero2", "alone")]
     assert "gradient_accumulation_steps 1 vs 4" in of_ddp.notes[-1]
     assert "gradient_accumulation_steps 4 vs 1" in of_zero2.notes[-1]
 

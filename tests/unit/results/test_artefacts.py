@@ -141,6 +141,14 @@ def test_a_campaign_of_another_version_is_refused_by_name(tmp_path: Path) -> Non
         store.read_campaign("campaign-1")
 
 
+def test_a_verdict_with_more_values_than_its_bytes_hold_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """pydantic takes 90 times the bytes of `[],[],[],`."""
+    store = open_store(str(tmp_path))
+    Path(store.write_campaign(make_campaign())).write_text('{"params": [' + "[]," * 20_000)
+    with pytest.raises(StoreError, match=r"verdict\.json has too many values for its 60012 bytes"):
+        store.read_campaign("campaign-1")
+
+
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_an_id_that_is_no_plain_name_is_refused(store: Store, name: str) -> None:
     with pytest.raises(StoreError, match="cannot name a folder"):
@@ -159,7 +167,7 @@ def test_a_summary_name_outside_of_the_summary_is_refused_before_anything_is_wri
 def test_the_result_of_1000_nodes_with_8_gpus_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Each GPU as a pod reports it; 460 nodes, indented, were once more than what is read."""
     store = open_store(str(tmp_path))
-    one = make_result(strategy=Strategy.DDP, nodes=1000, gpus_per_node=8, micro_batch_size=1)
+    one = make_result(samples_per_s=76_000.0, strategy=Strategy.DDP, nodes=1000, gpus_per_node=8, micro_batch_size=1)
     assert one.context is not None
     gpus = {name: section.gpus * 1000 for name, section in (("context", one.context), ("telemetry", one.telemetry))}
     result = one.model_copy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from trainbench.core.verdicts import Finding, GroupVerdict, Level, NodeVerdict, Why
@@ -27,14 +27,12 @@ def missing_node_findings(
     `last_measured`: node -> its last valid run before this campaign. Where the form names the nodes, no other node is
     reported as missing; a node's old names never are.
     """
-    absent = absent_node_findings(plan.absent, plan.known)
-    busy = unmeasured_node_findings([node for group in groups for node in group.nodes], last_measured, at)
-    if plan.params.nodes or not plan.judges_nodes:
-        return absent + busy
+    known = (*plan.nodes, *(node.name for node in plan.absent), *old_names)
+    misses = plan.judges_nodes and not plan.params.nodes
     return (
-        absent
-        + busy
-        + gone_node_findings([*plan.nodes, *(node.name for node in plan.absent), *old_names], last_measured, at)
+        *absent_node_findings(plan.absent, plan.known),
+        *unmeasured_node_findings([node for group in groups for node in group.nodes], last_measured, at),
+        *(gone_node_findings(known, last_measured, at) if misses else ()),
     )
 
 
@@ -94,16 +92,13 @@ def gone_node_findings(
 
 def unmeasured_node_findings(
     nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
-) -> tuple[Finding, ...]:
+) -> Iterator[Finding]:
     """Findings on busy nodes without a valid run for UNMEASURED_DAYS."""
-    busy = []
     for name in dict.fromkeys(node.node for node in nodes if node.why is Why.BUSY):
         last = last_measured.get(name)
-        if last is not None and at - last < timedelta(days=UNMEASURED_DAYS):
-            continue
-        since = f"since {last:%Y-%m-%d}" if last else "as far back as the history goes"
-        busy.append(
-            Finding(
+        if last is None or at - last >= timedelta(days=UNMEASURED_DAYS):
+            since = f"since {last:%Y-%m-%d}" if last else "as far back as the history goes"
+            yield Finding(
                 level=Level.WARNING if last else Level.INFO,
                 category=UNMEASURED,
                 nodes=(name,),
@@ -113,5 +108,3 @@ def unmeasured_node_findings(
                 summary=f"is busy with other work each time, and has not been measured {since}",
                 resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a slot",
             )
-        )
-    return tuple(busy)

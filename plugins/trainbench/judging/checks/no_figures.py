@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench_image.contract.result import RunError, RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level
@@ -22,7 +22,11 @@ def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[
     """One alarm that names each cause with its number of runs; empty where a run gave a figure."""
     if any(result.error is None for result in results):
         return ()
-    errors = [result.error for result in results if result.error]
+    causes = []
+    for kind, errors in grouped((error.kind, error) for result in results if (error := result.error)).items():
+        runs, message = count(len(errors), "run"), one_line(errors[0].message, most=MAX_CAUSE)
+        why = f"{_CAUSES[kind]} ({message})" if kind in _CAUSES else f"failed ({kind}: {message})"
+        causes.append(f"{runs} {why}")
     return (
         Finding(
             level=Level.ERROR,
@@ -31,22 +35,10 @@ def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[
             measured="no figure",
             expected=f"a figure from at least one of {count(len(results), 'run')}" if results else "at least one run",
             summary="no run gave a figure",
-            cause=_causes(errors) if errors else "there was no run",
+            cause=listing(causes) if causes else "there was no run",
             resolution=_next_step(results),
         ),
     )
-
-
-def _causes(errors: Sequence[RunError]) -> str:
-    """ "3 runs found no free node (0/4 nodes are available), 1 run failed (no_image: it cannot be pulled)"."""
-    by_kind = grouped((error.kind, error) for error in errors)
-    return listing(_cause(kind, of_kind) for kind, of_kind in by_kind.items())
-
-
-def _cause(kind: str, errors: Sequence[RunError]) -> str:
-    message = one_line(errors[0].message, most=MAX_CAUSE)
-    runs = count(len(errors), "run")
-    return f"{runs} {_CAUSES[kind]} ({message})" if kind in _CAUSES else f"{runs} failed ({kind}: {message})"
 
 
 def _next_step(results: Sequence[RunResult]) -> str:

@@ -79,10 +79,8 @@ def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
-    groups: dict[Hashable, list[_Member]] = {}
-    for place, result in enumerate(results):
-        groups.setdefault(_work(result), []).extend(_members(place, result))
-    return list(groups.values())
+    work = ((_work(result), member) for place, result in enumerate(results) for member in _members(place, result))
+    return list(grouped(work).values())
 
 
 def _work(result: RunResult) -> Hashable:
@@ -122,7 +120,8 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
 
 def _usual(members: Sequence[_Member]) -> _Usual:
     """The majority's values; each machine has one vote, however often it ran."""
-    firsts, means, parameters = _firsts(members), _means(members), _parameters(members)
+    firsts, means = _firsts(members), _means(members)
+    parameters = {member.who: member.parameters for member in members if member.parameters}  # of the last run
     first = statistics.median_low(firsts.values()) if firsts else None
     mean = _middle(means.values())
     same_first = sum(not _differ(loss, first) for loss in firsts.values())
@@ -157,11 +156,6 @@ def _middle(losses: Iterable[_Losses]) -> _Losses | None:
     """Those with the median mean; of an even number the lower middle one."""
     ordered = sorted(losses, key=lambda each: each.mean or 0.0)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
-def _parameters(members: Sequence[_Member]) -> dict[str, Parameters]:
-    """Machine -> the parameter counts of its last run."""
-    return {member.who: member.parameters for member in members if member.parameters}
 
 
 def _differ(loss: float | None, other: float | None, limit_pct: float = FIRST_LOSS_PCT, allowed: float = 0.0) -> bool:
@@ -205,7 +199,8 @@ def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
 
 
 def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
-    usual, firsts, means, parameters = _usual(members), _firsts(members), _means(members), _parameters(members)
+    usual, firsts, means = _usual(members), _firsts(members), _means(members)
+    parameters = {member.who: member.parameters for member in members if member.parameters}
     middle = _middle(means.values())
     differences = []
     if usual.parameters is None and len(set(parameters.values())) > 1:
@@ -232,12 +227,16 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on runs with other dtypes, kernels, compilation or pod template than most runs of their work."""
     groups = grouped((_work(result), result) for result in results if result.status is Status.OK and result.chosen)
     for runs in groups.values():
-        kinds = Counter(_known_execution(run) for run in runs)
-        usual = dict(kinds.most_common(1)[0][0])
+        known = [(run.spec.identity.node, _known_execution(run)) for run in runs]
+        ((most, _),) = Counter(execution for _, execution in known).most_common(1)
+        usual = dict(most)
         odd: dict[str, dict[str, None]] = {}
-        for run in runs:
-            for difference in _differences(dict(_known_execution(run)), usual):
-                odd.setdefault(run.spec.identity.node, {})[difference] = None
+        for node, execution in known:
+            own = dict(execution)
+            for name in sorted(own.keys() | usual.keys()):
+                if own.get(name) != usual.get(name):
+                    text = f"{name}: {own.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}"
+                    odd.setdefault(node, {})[text] = None
         for node, differences in odd.items():
             yield Finding(
                 level=Level.WARNING,
@@ -254,9 +253,3 @@ def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
 def _known_execution(run: RunResult) -> tuple[tuple[str, str], ...]:
     template = {"pod template": run.context.pod_template} if run.context else {}
     return tuple(sorted({**run.chosen.execution, **template}.items())) if run.chosen else ()
-
-
-def _differences(execution: dict[str, str], usual: dict[str, str]) -> Iterator[str]:
-    for name in sorted(execution | usual):
-        if execution.get(name) != usual.get(name):
-            yield f"{name}: {execution.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}"

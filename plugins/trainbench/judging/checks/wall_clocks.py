@@ -47,22 +47,23 @@ def clock_findings(results: Sequence[RunResult], started_at: datetime, finished_
         off = late if late > TOLERANCE else early if early < -TOLERANCE else timedelta()
         apart[result.spec.identity.node] = max(apart.get(result.spec.identity.node, off), off, key=abs)
     is_old = apart and all(off < timedelta() for off in apart.values())
-    return tuple(
-        _finding(node, off, finished_at if off > timedelta() else started_at)
-        for node, off in apart.items()
-        if off and not is_old
-    )
-
-
-def _finding(node: str, off: timedelta, campaign_at: datetime) -> Finding:
-    word, what = ("ahead", "ended") if off > timedelta() else ("behind", "began")
-    return Finding(
-        level=Level.WARNING,
-        category="clock_skew",
-        nodes=(node,),
-        measured=f"a result of {moment(campaign_at + off)}",
-        expected=f"the campaign {what} at {moment(campaign_at)}",
-        summary=f"has a clock that is at least {duration(abs(off).total_seconds())} {word}; its results are put in "
-        "order by the campaign's own clock",
-        resolution="see whether the node keeps time (timedatectl, chrony): logs and certificates go wrong with it, too",
-    )
+    findings = []
+    for node, off in apart.items():
+        if not off or is_old:
+            continue
+        is_ahead = off > timedelta()
+        word, what, campaign_at = ("ahead", "ended", finished_at) if is_ahead else ("behind", "began", started_at)
+        findings.append(
+            Finding(
+                level=Level.WARNING,
+                category="clock_skew",
+                nodes=(node,),
+                measured=f"a result of {moment(campaign_at + off)}",
+                expected=f"the campaign {what} at {moment(campaign_at)}",
+                summary=f"has a clock that is at least {duration(abs(off).total_seconds())} {word}; its results are "
+                "put in order by the campaign's own clock",
+                resolution="see whether the node keeps time (timedatectl, chrony): logs and certificates go wrong with "
+                "it, too",
+            )
+        )
+    return tuple(findings)

@@ -34,24 +34,8 @@ from trainbench.results.shared_gpu import SharedGpu, shared_by
 # Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
 MOST_OF_IT = 0.5
 A_PART_OF_IT = 0.1
-# Of the measured window; below this, neither a throttle class nor stolen CPU time can cost 5 %.
-MIN_THROTTLE_SHARE_PCT = 5.0
-MIN_STEAL_PCT = 5.0
-# Published copy rates of eight links of one host lie within 0.2 %: several times what fleets show.
-MIN_H2D_GAP_PCT = 10.0
-SAME_RATE_PCT = 1.0
-MIN_WAIT_POINTS = 1.0
-MIN_COMMUNICATION_POINTS = 2.0
-MIN_UTILISATION_POINTS = 5.0
-MIN_BUSY_HOST_POINTS = 30.0
-FULL_MEMORY_PCT = 95.0
+# The other thresholds stand where they are used: what differs by less costs less than 1 %, or differs by chance.
 MIN_CLOCK_GAP_PCT = 3.0
-MIN_POWER_LIMIT_GAP_PCT = 2.0
-MIN_MATMUL_GAP_PCT = 3.0
-SAME_CLOCK_PCT = 1.0
-MIN_HOTTER_C = 5.0
-MIN_POWER_GAP_PCT = 5.0
-MIN_TOTAL_GAP_PCT = 1.0
 
 Read = Callable[[RunResult], float | None]
 
@@ -89,11 +73,36 @@ Look = Callable[[Case], Iterator[Clue]]
 
 
 def slow_clues(case: Case) -> tuple[Clue, ...]:
-    """All clues for a slow node, the best explanation first."""
+    """All clues for a slow node, the best explanation first: those that explain most of the deviation, those without a
+    figure (in the order of the looks), those that explain a part, those that explain nothing. A drill decides alone.
+    """
     clues = [clue for look in _LOOKS for clue in look(case)]
     categories = {clue.category for clue in clues}
+
+    def place(clue: Clue) -> tuple[int, float]:
+        if clue.category == "drill":
+            return 0, 0.0
+        if clue.explains_pct is None:
+            return 2, 0.0
+        if clue.explains_pct >= MOST_OF_IT * case.off_pct:
+            return 1, -clue.explains_pct
+        return (3 if not explains_nothing(clue, case.off_pct) else 4), -clue.explains_pct
+
     causes = [clue for clue in clues if not _CONSEQUENCES.get(clue.category, set()) & categories]
-    return ranked_clues(causes, case.off_pct)
+    return tuple(sorted(causes, key=place))
+
+
+def explains_nothing(clue: Clue, off_pct: float) -> bool:
+    return clue.explains_pct is not None and clue.explains_pct < A_PART_OF_IT * off_pct
+
+
+def cause_with_share(clue: Clue, off_pct: float) -> str:
+    """The cause, with the part of the deviation that it explains where that is known."""
+    if clue.explains_pct is None or off_pct == 0:
+        return clue.cause
+    part = min(clue.explains_pct, off_pct)
+    rest = "" if part >= MOST_OF_IT * off_pct else "; the rest is not explained"
+    return f"{clue.cause}, which explains up to {part:.1f} of the {off_pct:.1f} %{rest}"
 
 
 def memory_clues(case: Case) -> tuple[Clue, ...]:
@@ -115,7 +124,7 @@ def temperature_clues(case: Case) -> tuple[Clue, ...]:
         measured, expected = f"{measured} at {power.own:.0f} W", f"{expected} at {power.peers:.0f} W"
         category, cause = "cooling", "it is hotter though it draws no more power than its peers: it is cooled worse"
         resolution = "check fans, dust, air flow and inlet temperature, then the GPU's heat sink"
-        if power.pct >= MIN_POWER_GAP_PCT:
+        if power.pct >= 5:
             category = "high_power"
             cause = f"it draws {power.pct:.0f} % more power than its peers, which becomes heat"
             resolution = "compare its power limit and clocks with its peers'"
@@ -147,13 +156,9 @@ def _gap(
     return look
 
 
-def waited_pct(own_pct: float, peers_pct: float) -> float:
-    """Percent of samples/s lost by waiting longer than the peers."""
-    return 100 * (1 - (100 - own_pct) / (100 - peers_pct)) if peers_pct < 100 else 0.0
-
-
 def _waited(_: Case, wait: Gap) -> float:
-    return waited_pct(wait.own, wait.peers)
+    """Percent of samples/s lost by waiting longer than the peers."""
+    return 100 * (1 - (100 - wait.own) / (100 - wait.peers)) if wait.peers < 100 else 0.0
 
 
 def _stolen(case: Case, steal: Gap) -> float | None:
@@ -166,13 +171,13 @@ def _copies_pct(case: Case, _: Gap | None = None) -> float | None:
     """
     if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
         return None
-    share = case.gap(_copying_pct)
+
+    def copying_pct(run: RunResult) -> float | None:
+        mb, gb = run.performance.input_mb_per_s, run.probes.h2d_gb_per_s
+        return 100 * mb / 1000 / gb if mb is not None and gb else None
+
+    share = case.gap(copying_pct)
     return max(share.points, 0.0) if share else None
-
-
-def _copying_pct(run: RunResult) -> float | None:
-    mb, gb = run.performance.input_mb_per_s, run.probes.h2d_gb_per_s
-    return 100 * mb / 1000 / gb if mb is not None and gb else None
 
 
 def _memory_total_gb(run: RunResult) -> float | None:
@@ -181,14 +186,14 @@ def _memory_total_gb(run: RunResult) -> float | None:
 
 
 _MATMUL = _gap(
-    "slow_gpu", lambda run: run.probes.matmul_tflops, lambda gap: gap.pct <= -MIN_MATMUL_GAP_PCT,
+    "slow_gpu", lambda run: run.probes.matmul_tflops, lambda gap: gap.pct <= -3,
     "{own:.0f} TFLOP/s", "{peers:.0f} TFLOP/s",
     "a bare matrix multiplication is {less:.1f} % slower than on its peers: it is the GPU itself, not data or host",
     "run dcgmi diag on the GPU, and swap it with a neighbour to see whether the fault moves with it",
     lambda _, gap: -gap.pct,
 )  # fmt: skip
 _DATA = _gap(
-    "slow_data", lambda run: run.performance.loader_wait_pct, lambda gap: gap.points >= MIN_WAIT_POINTS,
+    "slow_data", lambda run: run.performance.loader_wait_pct, lambda gap: gap.points >= 1,
     "waits for data {own:.1f} % of the time", "{peers:.1f} %", "training waited for its data {own:.1f} % of the time",
     "check the disk or mount that the data comes from, and how many CPUs the pod has", _waited,
 )  # fmt: skip
@@ -199,35 +204,35 @@ _RETRIES = _gap(
     "see what else holds memory on this GPU, and whether it is as large as its peers'",
 )  # fmt: skip
 _STEAL = _gap(
-    "cpu_steal", lambda run: run.telemetry.host.cpu_steal_pct, lambda gap: gap.points >= MIN_STEAL_PCT,
+    "cpu_steal", lambda run: run.telemetry.host.cpu_steal_pct, lambda gap: gap.points >= 5,
     "{own:.0f} % stolen", "{peers:.0f} %", "the host gave {own:.0f} % of this machine's CPU time to others",
     "move the node to a quieter host, or use dedicated CPUs", _stolen,
 )  # fmt: skip
 _FULL_HOST = _gap(
     "host_memory_full", lambda run: run.telemetry.host.memory_used_pct,
-    lambda gap: gap.own >= FULL_MEMORY_PCT > gap.peers,
+    lambda gap: gap.own >= 95 > gap.peers,
     "{own:.0f} % of the host's memory in use", "{peers:.0f} %",
     "the host's memory is full, so it swaps or drops its cache", "find what holds the memory on the node, and end it",
 )  # fmt: skip
 _BUSY_HOST = _gap(
     "busy_host", lambda run: run.telemetry.host.cpu_utilisation_mean_pct,
-    lambda gap: gap.points >= MIN_BUSY_HOST_POINTS, "host CPUs {own:.0f} % busy", "{peers:.0f} %",
+    lambda gap: gap.points >= 30, "host CPUs {own:.0f} % busy", "{peers:.0f} %",
     "the host's CPUs were {own:.0f} % busy, those of its peers {peers:.0f} %",
     "find what computes on the node (top), and keep other work off GPU nodes",
 )  # fmt: skip
 _H2D = _gap(
-    "slow_host_to_device", lambda run: run.probes.h2d_gb_per_s, lambda gap: gap.pct <= -MIN_H2D_GAP_PCT,
+    "slow_host_to_device", lambda run: run.probes.h2d_gb_per_s, lambda gap: gap.pct <= -10,
     "{own:.1f} GB/s", "{peers:.1f} GB/s", "copies from host to GPU are {less:.0f} % slower than on its peers",
     "check the PCIe link, NUMA placement and the host's memory channels", _copies_pct,
 )  # fmt: skip
 _IDLE_GPU = _gap(
-    "gpu_waits", GPU_UTILISATION_MEAN_PCT.value, lambda gap: gap.points <= -MIN_UTILISATION_POINTS,
+    "gpu_waits", GPU_UTILISATION_MEAN_PCT.value, lambda gap: gap.points <= -5,
     "GPU busy {own:.0f} % of the time", "{peers:.0f} %",
     "the GPU was busy {own:.0f} % of the time, its peers' {peers:.0f} %: it waits for work",
     "look at the host: CPU frequency governor, NUMA placement of the pod, other work on its CPUs",
 )  # fmt: skip
 _OTHER_MEMORY = _gap(
-    "other_gpu_memory", _memory_total_gb, lambda gap: abs(gap.pct) >= MIN_TOTAL_GAP_PCT,
+    "other_gpu_memory", _memory_total_gb, lambda gap: abs(gap.pct) >= 1,
     "{own:.1f} GB of GPU memory", "{peers:.1f} GB", "its GPU has {own:.1f} GB of memory, its peers' {peers:.1f} GB",
     "see whether it is another model or partitioned (MIG), and compare it with its own kind only",
 )  # fmt: skip
@@ -238,7 +243,7 @@ def _communication(case: Case) -> Iterator[Clue]:
     rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
     return _gap(
         "slow_communication", lambda run: run.communication.exposed_pct,
-        lambda gap: gap.points >= MIN_COMMUNICATION_POINTS,
+        lambda gap: gap.points >= 2,
         "waits for communication {own:.1f} % of the time", "{peers:.1f} %",
         "its GPUs waited for each other {own:.1f} % of the time" + rate,
         "check NVLink (nvidia-smi nvlink -s) and the topology (nvidia-smi topo -m) against a good node", _waited,
@@ -261,21 +266,19 @@ def _drill(case: Case) -> Iterator[Clue]:
 
 
 def _ecc(case: Case) -> Iterator[Clue]:
-    errors = _worst(case.own, lambda gpu: gpu.ecc_uncorrected)
-    rows = _worst(case.own, lambda gpu: gpu.remapped_rows)
-    if errors or (rows and rows > (_worst(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
+    def worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], int | None]) -> int:
+        return max((read(gpu) or 0 for run in runs for gpu in run.telemetry.gpus), default=0)
+
+    errors = worst(case.own, lambda gpu: gpu.ecc_uncorrected)
+    rows = worst(case.own, lambda gpu: gpu.remapped_rows)
+    if errors or rows > worst(case.peers, lambda gpu: gpu.remapped_rows):
         yield Clue(
             category="ecc_errors",
-            measured=f"{errors or 0:g} uncorrected errors, {rows or 0:g} remapped rows",
+            measured=f"{errors:g} uncorrected errors, {rows:g} remapped rows",
             expected="0",
             cause="the GPU's memory has faults",
             resolution="drain the node, reset the GPU, and have it exchanged if the count grows",
         )
-
-
-def _worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
-    values = (read(gpu) for run in runs for gpu in run.telemetry.gpus)
-    return max((value for value in values if value is not None), default=None)
 
 
 def _other_processes(case: Case) -> Iterator[Clue]:
@@ -318,12 +321,12 @@ class _Throttle(NamedTuple):
 
     def share_pct(self, runs: Sequence[RunResult]) -> float | None:
         """Median over runs of the worst GPU's share. Classes may overlap, so the largest counts, not the sum."""
-
-        def of_run(run: RunResult) -> float | None:
-            shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
-            return max((share.get(name, 0.0) for share in shares for name in self.classes), default=None)
-
-        return known_median(map(of_run, runs))
+        of_runs = ([gpu.throttle_share_pct for gpu in run.telemetry.gpus] for run in runs)
+        shares = (
+            [share.get(name, 0.0) for share in of_run if share is not None for name in self.classes]
+            for of_run in of_runs
+        )
+        return known_median(max(of_run, default=None) for of_run in shares)
 
 
 THERMAL = _Throttle(
@@ -352,11 +355,11 @@ def _clock(case: Case) -> Iterator[Clue]:
     clock = case.gap(SM_CLOCK_MEAN_MHZ.value)
     limit = case.gap(lambda run: setup_of(run.context).power_limit_w)
     shares = ((each, each.share_pct(case.own), each.share_pct(case.peers) or 0.0) for each in THROTTLES)
-    throttles = [(each, own, peers) for each, own, peers in shares if own and own - peers >= MIN_THROTTLE_SHARE_PCT]
+    throttles = [(each, own, peers) for each, own, peers in shares if own and own - peers >= 5]
     throttles.sort(key=lambda throttle: -throttle[1])
-    is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
+    is_low_limit = limit is not None and limit.pct <= -2
     # A reason for a low clock makes a small gap of the clock significant.
-    least_gap_pct = SAME_CLOCK_PCT if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
+    least_gap_pct = 1 if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
     is_low_clock = clock is not None and clock.pct <= -least_gap_pct
     if not (throttles or is_low_clock or is_low_limit):
         return
@@ -366,7 +369,7 @@ def _clock(case: Case) -> Iterator[Clue]:
         measured.append(f"throttled {share:.0f} % of the time")
         expected.append(f"{usual:.0f} % as on its peers")
         heat = case.gap(TEMPERATURE_MEAN_C.value) if throttle is THERMAL else None
-        is_hotter = heat is not None and heat.points >= MIN_HOTTER_C
+        is_hotter = heat is not None and heat.points >= 5
         hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and is_hotter else ""
         causes.append(f"{throttle.cause} for {share:.0f} % of the time{hotter}")
     if throttles:
@@ -395,14 +398,14 @@ def _clock(case: Case) -> Iterator[Clue]:
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
-    own, usual = _poorest_link(case.own), _poorest_link(case.peers)
+    own = _poorest((gpu.pcie_generation, gpu.pcie_width) for run in case.own for gpu in run.telemetry.gpus)
+    usual = _poorest((gpu.pcie_generation, gpu.pcie_width) for run in case.peers for gpu in run.telemetry.gpus)
     # what the poorest GPU and its slot support
-    links = [(gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in _gpus(case.own)]
-    best = min(((gen, width) for gen, width in links if gen is not None and width is not None), default=usual)
+    best = _poorest((gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in _gpus(case.own)) or usual
     # a link that the peers have as well explains nothing
     if own and best and (own < usual if usual else own[1] < best[1]):
         copies = case.gap(lambda run: run.probes.h2d_gb_per_s)
-        is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
+        is_slower = copies is not None and copies.pct < -1
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
         yield Clue(
             category="pcie_degraded",
@@ -414,9 +417,8 @@ def _pcie(case: Case) -> Iterator[Clue]:
         )
 
 
-def _poorest_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
-    """The poorest (generation, width) seen under load."""
-    links = [(gpu.pcie_generation, gpu.pcie_width) for run in runs for gpu in run.telemetry.gpus]
+def _poorest(links: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:
+    """The poorest (generation, width)."""
     return min(((gen, width) for gen, width in links if gen is not None and width is not None), default=None)
 
 
@@ -426,16 +428,8 @@ def _gpus(runs: Sequence[RunResult]) -> list[Gpu]:
 
 def _differences(case: Case) -> Iterator[Clue]:
     """Differences to the peers that may be harmless: what most runs have of execution, versions, host."""
-    for category, read, resolution in (
-        (
-            "other_execution",
-            _execution,
-            "see in the result why it was chosen; the same image and options give the same",
-        ),
-        ("versions_differ", _versions, "bring the node to its peers' versions and repeat"),
-        ("other_host", _host, "compare it with its own kind only, or give its pods what the others have"),
-    ):
-        mine, usual = _most_common(map(read, case.own)), _most_common(map(read, case.peers))
+    for category, read, resolution in _HARMLESS:
+        mine, usual = (_most_common(map(read, runs)) for runs in (case.own, case.peers))
         if differ := sorted(name for name in mine.keys() & usual.keys() if mine[name] != usual[name]):
             yield Clue(
                 category=category,
@@ -446,16 +440,18 @@ def _differences(case: Case) -> Iterator[Clue]:
             )
 
 
-def _execution(run: RunResult) -> dict[str, str]:
-    return dict(run.chosen.execution) if run.chosen else {}
-
-
 def _versions(run: RunResult) -> dict[str, str]:
     return {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
 
 
-def _host(run: RunResult) -> dict[str, str]:
-    return {"CPU": run.context.cpu, "number of CPUs": str(run.context.num_cpus)} if run.context else {}
+_HARMLESS: tuple[tuple[str, Callable[[RunResult], dict[str, str]], str], ...] = (
+    ("other_execution", lambda run: dict(run.chosen.execution) if run.chosen else {},
+     "see in the result why it was chosen; the same image and options give the same"),
+    ("versions_differ", _versions, "bring the node to its peers' versions and repeat"),
+    ("other_host",
+     lambda run: {"CPU": run.context.cpu, "number of CPUs": str(run.context.num_cpus)} if run.context else {},
+     "compare it with its own kind only, or give its pods what the others have"),
+)  # fmt: skip
 
 
 def _most_common(of_runs: Iterable[dict[str, str]]) -> dict[str, str]:
@@ -474,33 +470,3 @@ _CONSEQUENCES = {
     "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
     "slow_host_to_device": {"pcie_degraded"},
 }
-
-
-def ranked_clues(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
-    """The clues in this order: those that explain most of the deviation, those without a figure (in the order given),
-    those that explain a part, those that explain nothing. A drill decides alone.
-    """
-
-    def place(clue: Clue) -> tuple[int, float]:
-        if clue.category == "drill":
-            return 0, 0.0
-        if clue.explains_pct is None:
-            return 2, 0.0
-        if clue.explains_pct >= MOST_OF_IT * off_pct:
-            return 1, -clue.explains_pct
-        return (3 if not explains_nothing(clue, off_pct) else 4), -clue.explains_pct
-
-    return tuple(sorted(clues, key=place))
-
-
-def explains_nothing(clue: Clue, off_pct: float) -> bool:
-    return clue.explains_pct is not None and clue.explains_pct < A_PART_OF_IT * off_pct
-
-
-def cause_with_share(clue: Clue, off_pct: float) -> str:
-    """The cause, with the part of the deviation that it explains where that is known."""
-    if clue.explains_pct is None or off_pct == 0:
-        return clue.cause
-    part = min(clue.explains_pct, off_pct)
-    rest = "" if part >= MOST_OF_IT * off_pct else "; the rest is not explained"
-    return f"{clue.cause}, which explains up to {part:.1f} of the {off_pct:.1f} %{rest}"

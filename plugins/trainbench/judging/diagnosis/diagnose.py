@@ -284,76 +284,59 @@ def _pair(node: NodeVerdict, scene: Scene) -> Finding:
     return _finding(node, Why.PAIR, shown, summary=summary, cause=cause)
 
 
-def _shared(node: NodeVerdict, scene: Scene) -> Finding:
-    shared = most_shared(run for run in scene.runs if run.spec.identity.node == node.node)
-    measured = shared.sentence if shared else "another program on its GPU"
-    return _finding(node, Why.SHARED, (), measured=measured, expected="its GPUs for itself")
-
-
-def _failed(node: NodeVerdict, scene: Scene) -> Finding:
+def _plain(node: NodeVerdict, scene: Scene) -> Finding:
+    """Reasons that need no clues."""
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
-    bad = [run for run in own if run.status is not Status.OK]
-    status = bad[0].status if bad else Status.ERROR
-    kind = bad[0].error.kind if bad and bad[0].error else ""
-    return _finding(
-        node,
-        f"run_{status.value}",
-        measured=f"{len(bad)} of {len(own)} runs failed",
-        expected="0",
-        cause=_cluster_troubles(scene.troubles),
-        resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
-    )
-
-
-def _other_numbers(node: NodeVerdict, scene: Scene) -> Finding:
-    own = [run for run in scene.runs if run.spec.identity.node == node.node]
-    odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
-    measured = f"{odd} of {len(own)} runs computed other numbers"
-    return _finding(node, Why.OTHER_NUMBERS, measured=measured, expected="the losses and parameters of its peers")
-
-
-def _missing(node: NodeVerdict, scene: Scene) -> Finding:
-    return _finding(
-        node,
-        "node_missing",
-        measured="no result",
-        expected="at least one",
-        summary="was expected, but gave no result",
-        cause=_cluster_troubles(scene.troubles),
-    )
-
-
-def _cluster_troubles(troubles: Sequence[str]) -> str | None:
-    return f"The cluster says of the node: {listing(troubles)}" if troubles else None
-
-
-def _noisy(node: NodeVerdict, _: Scene) -> Finding:
-    measured = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
-    return _finding(node, Why.NOISY, measured=measured, expected="less noise than the limit")
-
-
-def _once(node: NodeVerdict, _: Scene) -> Finding:
-    return _finding(node, Why.ONCE, [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND])
-
-
-def _nothing_to_compare(node: NodeVerdict, _: Scene) -> Finding:
-    return _finding(node, node.why, measured="no expectation", expected="a peer, a past or a level")
+    bad = [run for run in own if run.error]
+    of_cluster = f"The cluster says of the node: {listing(scene.troubles)}" if scene.troubles else None
+    match node.why:
+        case Why.FAILED:
+            status, kind = (bad[0].status, bad[0].error.kind) if bad and bad[0].error else (Status.ERROR, "")
+            return _finding(
+                node,
+                f"run_{status.value}",
+                measured=f"{len(bad)} of {len(own)} runs failed",
+                expected="0",
+                cause=of_cluster,
+                resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
+            )
+        case Why.MISSING:
+            return _finding(
+                node,
+                "node_missing",
+                measured="no result",
+                expected="at least one",
+                summary="was expected, but gave no result",
+                cause=of_cluster,
+            )
+        case Why.OTHER_NUMBERS:
+            odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
+            measured, expected = (
+                f"{odd} of {len(own)} runs computed other numbers",
+                "the losses and parameters of its peers",
+            )
+        case Why.SHARED:
+            shared = most_shared(own)
+            measured = shared.sentence if shared else "another program on its GPU"
+            expected = "its GPUs for itself"
+        case Why.NOISY:
+            differ = (
+                "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
+            )
+            measured, expected = differ, "less noise than the limit"
+        case Why.ONCE:
+            return _finding(node, node.why, [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND])
+        case _:
+            measured, expected = "no expectation", "a peer, a past or a level"
+    return _finding(node, node.why, measured=measured, expected=expected)
 
 
 _DIAGNOSES: Mapping[Why, Callable[[NodeVerdict, Scene], Finding]] = {
-    Why.FAILED: _failed,
-    Why.MISSING: _missing,
-    Why.OTHER_NUMBERS: _other_numbers,
-    Why.SLOW: _deviates,
-    Why.HOT: _deviates,
-    Why.HEAVY: _deviates,
-    Why.BEHIND: _deviates,
+    **dict.fromkeys((Why.SLOW, Why.HOT, Why.HEAVY, Why.BEHIND), _deviates),
+    **dict.fromkeys((Why.FAILED, Why.MISSING, Why.OTHER_NUMBERS, Why.ONCE, Why.SHARED, Why.NOISY), _plain),
+    Why.NOTHING_TO_COMPARE: _plain,
     Why.PAIR: _pair,
-    Why.ONCE: _once,
     Why.UNSTEADY: _unsteady,
-    Why.SHARED: _shared,
-    Why.NOISY: _noisy,
-    Why.NOTHING_TO_COMPARE: _nothing_to_compare,
 }
 
 

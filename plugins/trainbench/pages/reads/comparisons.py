@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
@@ -29,11 +29,24 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
     columns = [*same, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
-    alike = grouped((tuple(row[: len(same)]), row) for row in rows)
-    names = ("is_imported", *_SAME)
-    made = [_figures(dict(zip(names, key, strict=True)), of) for key, of in alike.items()]
-    made.sort(key=lambda values: (_work(values), -(values["figures"]["tokens_per_second"] or 0.0), values["strategy"]))
-    return Strategies(rows=tuple(_placed(made)), is_cut=len(rows) == MAX_WORKS)
+    made = []
+    for key, of in grouped((tuple(row[: len(same)]), row) for row in rows).items():
+        figures = {each.name: each.combined(getattr(row, each.name) for row in of) for each in STORED}
+        sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
+        about = dict(zip(("is_imported", *_SAME), key, strict=True))
+        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of), place=None))
+    made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
+    for _, beside in groupby(made, _work):
+        placed = (row for row in beside if row.tokens_per_second is not None and not row.is_imported)
+        for place, row in enumerate(placed, start=1):
+            row.place = place
+    return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
+
+
+def _work(row: StrategyRow) -> tuple[str, ...]:
+    """Sort key: the work, then its size; unknown values come last."""
+    names = ("model", "recipe", "gpu_name", "preset", "work_key")
+    return *(getattr(row, name) or "\uffff" for name in names), f"{row.world_size or 0:06d}"
 
 
 def costs(connection: Connection, scope: Scope) -> Costs:
@@ -48,27 +61,6 @@ def costs(connection: Connection, scope: Scope) -> Costs:
         dags=_costs(connection, scope, works.c.suite),
         works=_costs(connection, scope, *names),
     )
-
-
-def _figures(same: dict[str, Any], rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    figures = {each.name: each.combined(getattr(row, each.name) for row in rows) for each in STORED}
-    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    return {**same, **sums, "figures": figures, "num_campaigns": len(rows)}
-
-
-def _work(values: dict[str, Any]) -> tuple[str, ...]:
-    """Sort key: the work, then its size; unknown values come last."""
-    names = ("model", "recipe", "gpu_name", "preset", "work_key")
-    return *(values[name] or "\uffff" for name in names), f"{values['world_size'] or 0:06d}"
-
-
-def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
-    places: dict[tuple[str, ...], int] = {}
-    for values in ordered:
-        place = None
-        if values["figures"]["tokens_per_second"] is not None and not values["is_imported"]:
-            place = places[_work(values)] = places.get(_work(values), 0) + 1
-        yield StrategyRow(**values, place=place)
 
 
 def spent(connection: Connection, scope: Scope) -> CostRow:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
 from bench_image.contract.frozen import Frozen
@@ -39,31 +39,16 @@ def _none(value: Any) -> Any:
 Name = Annotated[
     Annotated[str, StringConstraints(max_length=300), AfterValidator(_text)] | None, BeforeValidator(_none)
 ]
-# Days within the range of Python's dates and every database.
-Day = Annotated[Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] | None, BeforeValidator(_none)]
 
 
 class Filters(Frozen):
-    """The filters; None: no restriction. `since` and `until` are days in UTC, both included."""
+    """The filters; None: no restriction. `since`: the first day, in UTC."""
 
     gpu_name: Name = None
     model: Name = None
     recipe: Name = None
     strategy: Name = None
-    since: Day = None
-    until: Day = None
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Filters:
-        if self.since and self.until and self.since > self.until:
-            raise ValueError(f"since {self.since} is after until {self.until}: exchange them")
-        return self
-
-    def between(self, since: date, until: date) -> Filters:
-        """The filters restricted to these days; where no day is left, `since` is the day after `until`."""
-        first = max(since, self.since or since)
-        last = min(until, self.until or until)
-        return self.model_copy(update={"since": first, "until": last})
+    since: date | None = None
 
 
 @dataclass(frozen=True)
@@ -89,13 +74,14 @@ class Scope:
         gpu_name = self.filters.gpu_name
         return and_(nodes.c.suite.in_(self.suites), *([nodes.c.gpu_name == gpu_name] if gpu_name else []))
 
-    def of(self, filters: Filters) -> Scope:
-        return Scope(self.suites, filters)
+    def since(self, day: date) -> Scope:
+        """The same, but not before this day."""
+        first = max(day, self.filters.since or day)
+        return Scope(self.suites, self.filters.model_copy(update={"since": first}))
 
     def within(self, at: ColumnElement[datetime]) -> list[ColumnElement[bool]]:
-        since, until = self.filters.since, self.filters.until
-        conditions = [at >= _midnight(since)] if since else []
-        return conditions + ([at < _midnight(until) + timedelta(days=1)] if until else [])
+        since = self.filters.since
+        return [at >= datetime.combine(since, time(), UTC)] if since else []
 
     def _named(self, table: Table) -> list[ColumnElement[bool]]:
         chosen = self.filters.model_dump(include=set(NAMES), exclude_none=True)
@@ -105,7 +91,3 @@ class Scope:
 def scope_of(connection: Connection, dag_ids: Collection[str], filters: Filters) -> Scope:
     recorded = connection.execute(select(campaigns.c.suite).distinct()).scalars()
     return Scope(tuple(sorted(set(recorded) & set(dag_ids))), filters)
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)

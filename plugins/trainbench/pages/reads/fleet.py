@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
     exists,
     select,
 )
@@ -42,17 +41,20 @@ _RANKS = {(state.value, why.value): rank for rank, (state, why) in enumerate(WOR
 
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
     """The key figures. `fresh`: largest age of a node's last verdict."""
-    until = min(today, scope.filters.until or today)
-    measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
-    lately = scope.of(scope.filters.between(measured_since, until))
+    lately = scope.since(today - timedelta(days=MEASURED_DAYS - 1))
     judged = _nodes(connection, lately)
     measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
+    of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
+    ours = campaigns.c.suite.in_(set(scope.suites) - {IMPORTED_SUITE})
+    columns = (campaigns.c[name] for name in ("suite", "dag_run_id", "finished_at", "is_drill", "num_red"))
+    query = select(*columns).where(ours, of_scope).order_by(campaigns.c.finished_at.desc()).limit(1)
+    last_run = connection.execute(query).first()
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured),
         states=nodes_now(connection, judged, now, fresh, lately=lately.works, of_notices=scope.notices),
-        last_run=_last_run(connection, scope),
-        spent=spent(connection, scope.of(scope.filters.between(spend_since, until))),
+        last_run=LastRun(*last_run) if last_run else None,
+        spent=spent(connection, scope.since(today - timedelta(days=SPEND_DAYS - 1))),
     )
 
 
@@ -79,15 +81,28 @@ _Cell = tuple[int, float | None, int, str | None]
 
 
 def map_order(connection: Connection, scope: Scope, today: date, days: int) -> MapOrder:
-    """The order of the map over the last `days` days up to today or the filters' end, not before the filters' begin."""
-    until = min(today, scope.filters.until or today)
-    first = until - timedelta(days=min(max(days, 1), MAX_DAYS) - 1)
-    since = max(first, scope.filters.since or first)
-    shown = tuple((since + timedelta(days=i)).isoformat() for i in range((until - since).days + 1))
-    window = scope.of(scope.filters.between(since, until))
-    red = _red_first(connection, window)
+    """The order of the map over the last `days` days, not before the filters' begin. Of the nodes that were red, the
+    one that was so last comes first, then the one with more such days, then the one that was farther off.
+    """
+    window = scope.since(today - timedelta(days=min(max(days, 1), MAX_DAYS) - 1))
+    since = window.filters.since or today
+    shown = tuple((since + timedelta(days=i)).isoformat() for i in range((today - since).days + 1))
+    of_verdicts = works.join(node_verdicts, node_verdicts.c.work_id == works.c.id)
+    columns = (works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct)
+    query = select(*columns).select_from(of_verdicts).where(window.works, node_verdicts.c.is_red.is_(True))
+    red_days: dict[str, set[str]] = {}
+    farthest: dict[str, float] = {}
+    for day, node, deviation in connection.execute(query.order_by(works.c.at.desc()).limit(MAX_RED_ROWS)):
+        red_days.setdefault(node, set()).add(day)
+        farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
+    red = sorted(red_days, key=natural)
+    red.sort(key=lambda node: (max(red_days[node]), len(red_days[node]), farthest[node]), reverse=True)
     healthy = sorted(_nodes(connection, window) - set(red), key=natural)
-    return MapOrder(shown, [*red, *healthy], len(red), _works(connection, window))
+    of_work = (works.c.id, works.c.day, works.c.gpu_name, works.c.campaign_id, works.c.suite, campaigns.c.dag_run_id)
+    of_runs = works.outerjoin(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
+    rows = connection.execute(select(*of_work).select_from(of_runs).where(window.works))
+    of_scope = {row[0]: _Work(row[1], row[2], (row[3], row[4], row[5])) for row in rows}
+    return MapOrder(shown, [*red, *healthy], len(red), of_scope)
 
 
 def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
@@ -103,15 +118,6 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
         page=page,
         num_pages=num_pages,
     )
-
-
-def _last_run(connection: Connection, scope: Scope) -> LastRun | None:
-    of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
-    ours = campaigns.c.suite.in_(set(scope.suites) - {IMPORTED_SUITE})
-    columns = (campaigns.c[name] for name in ("suite", "dag_run_id", "finished_at", "is_drill", "num_red"))
-    query = select(*columns).where(ours, of_scope).order_by(campaigns.c.finished_at.desc()).limit(1)
-    row = connection.execute(query).first()
-    return LastRun(*row) if row else None
 
 
 def _nodes(
@@ -145,20 +151,6 @@ def _nodes(
     return seen
 
 
-def _red_first(connection: Connection, scope: Scope) -> list[str]:
-    """The nodes that were red, in the order of the map."""
-    query = _joined(works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct).where(
-        scope.works, node_verdicts.c.is_red.is_(True)
-    )
-    days: dict[str, set[str]] = {}
-    farthest: dict[str, float] = {}
-    for day, node, deviation in connection.execute(query.order_by(works.c.at.desc()).limit(MAX_RED_ROWS)):
-        days.setdefault(node, set()).add(day)
-        farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
-    by_name = sorted(days, key=natural)
-    return sorted(by_name, key=lambda node: (max(days[node]), len(days[node]), farthest[node]), reverse=True)
-
-
 def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -> tuple[HeatRow, ...]:
     """`number` rows of the map from the one with index `first`."""
     names = order.names[first : first + number]
@@ -188,13 +180,6 @@ def map_csv(connection: Connection, order: MapOrder, first: int, number: int) ->
             for day, (worst, deviation_pct, num_verdicts, _) in cells.items()
         )
     return "".join(texts.get(node, "") for node in names)
-
-
-def _works(connection: Connection, scope: Scope) -> dict[int, _Work]:
-    columns = (works.c.id, works.c.day, works.c.gpu_name, works.c.campaign_id, works.c.suite, campaigns.c.dag_run_id)
-    joined = works.outerjoin(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
-    query = select(*columns).select_from(joined).where(scope.works)
-    return {work_id: _Work(day, gpu_name, (*run,)) for work_id, day, gpu_name, *run in connection.execute(query)}
 
 
 def _read_cells(
@@ -235,10 +220,6 @@ def _both(one: _Cell, other: _Cell) -> _Cell:
 def _last_gpu(cells: Mapping[str, _Cell]) -> str | None:
     """The GPU on the last day that has one."""
     return next((cell[3] for cell in reversed(list(cells.values())) if cell[3]), None)
-
-
-def _joined(*columns: Any) -> Select[Any]:
-    return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
 
 
 def _heat_cell(day: str, cell: _Cell, of_scope: Mapping[int, _Work]) -> HeatCell:

@@ -29,11 +29,6 @@ MAX_EVENTS = 200
 _WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
 _SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "pod_template")
 _LIMITS = tuple(LIMITS.values())
-_COPIED = tuple(
-    name
-    for name in NodePoint.__slots__
-    if name in _LIMITS or (name in node_verdicts.c and name not in ("state", "why", "confirmation"))
-)
 
 
 def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
@@ -79,24 +74,11 @@ def joined() -> Any:
 
 
 def verdict_point(row: Row[Any]) -> NodePoint:
-    return NodePoint(
-        **{name: getattr(row, name) for name in _COPIED},
-        at=row.at,
-        peers_expected=_expected(row.samples_per_second, row.deviation_pct),
-        state=State(row.state),
-        why=Why(row.why),
-        confirmation=Confirmation(row.confirmation),
-        campaign_id=row.campaign_id,
-        dag_id=row.suite,
-        dag_run_id=row.dag_run_id,
-    )
-
-
-def _expected(value: float | None, deviation_pct: float | None) -> float | None:
-    """value = expected x (1 + deviation / 100)"""
-    if value is None or deviation_pct is None or deviation_pct <= -100:
-        return None
-    return value / (1 + deviation_pct / 100)
+    values, expected = row._mapping, None
+    if row.samples_per_second is not None and row.deviation_pct is not None and row.deviation_pct > -100:
+        expected = row.samples_per_second / (1 + row.deviation_pct / 100)  # value = expected x (1 + deviation)
+    enums = {"state": State(row.state), "why": Why(row.why), "confirmation": Confirmation(row.confirmation)}
+    return NodePoint(**{**values, **enums, "peers_expected": expected, "dag_id": row.suite})
 
 
 def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
@@ -126,20 +108,15 @@ def _setup_events(newest_first: Sequence[Row[Any]]) -> Iterator[NodeEvent]:
         setup = stored_setup(*(getattr(row, name) for name in _SETUP))
         before = known.setdefault(row.suite, {})
         now = versions(setup) | ({"GPU": row.gpu_name} if row.gpu_name else {})
+        about: dict[str, Any] = {"at": row.started_at, "kind": EventKind.SETUP, "campaign_id": row.campaign_id}
         for what, value in now.items():
-            if before.get(what, value) != value:
-                yield _setup_event(row, what, before[what], value)
+            if (was := before.get(what, value)) != value:
+                yield NodeEvent(**about, what=what, text=f"{what} went from {was} to {value}")
         before |= now
         if seen and (fresh := setup.gpu_uuids - seen):
-            yield _setup_event(row, "GPUs", None, ", ".join(sorted(fresh)))
+            gpus = ", ".join(sorted(fresh))
+            yield NodeEvent(**about, what="GPUs", text=f"GPUs: {gpus}, never seen on this node before")
         seen |= setup.gpu_uuids
-
-
-def _setup_event(row: Row[Any], what: str, was: str | None, now: str) -> NodeEvent:
-    text = f"{what}: {now}, never seen on this node before" if was is None else f"{what} went from {was} to {now}"
-    return NodeEvent(
-        at=row.started_at, kind=EventKind.SETUP, what=what, was=was, now=now, text=text, campaign_id=row.campaign_id
-    )
 
 
 def _notice_events(of_node: Sequence[Notice]) -> Iterator[NodeEvent]:
@@ -152,8 +129,7 @@ def _notice_events(of_node: Sequence[Notice]) -> Iterator[NodeEvent]:
         if (seen := notice.acknowledgement) is not None:
             moments += [(EventKind.ACKNOWLEDGED, seen.at, f"acknowledged by {seen.who}: {seen.reason}", None)]
         if notice.closed_at is not None:
-            ended = f"{drill}{notice.ended}"
-            moments += [(EventKind.CLOSED, notice.closed_at, ended, notice.closed_by_campaign_id)]
+            moments += [(EventKind.CLOSED, notice.closed_at, f"{drill}{notice.ended}", notice.closed_by_campaign_id)]
         for kind, at, text, campaign_id in moments:
             yield NodeEvent(at=at, kind=kind, what=notice.word, text=text, campaign_id=campaign_id)
 

@@ -100,11 +100,8 @@ class Pages:
     def overview(
         self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
     ) -> Overview:
-        """The key figures. `today` in UTC. The counted days end with the filters, if earlier. `now`: by default that
-        end.
-        """
-        until = min(today, filters.until or today)
-        now = now or datetime.combine(until + timedelta(days=1), datetime.min.time(), UTC)
+        """The key figures. `today` in UTC. `now`: by default the end of that day."""
+        now = now or datetime.combine(today + timedelta(days=1), datetime.min.time(), UTC)
         return self._read(filters, fleet.overview, today, now, fresh)
 
     def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.states import FleetSummary, NodeState, fleet_summary, word
-from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.notices import Notice
 from trainbench.results.campaign import IMPORTED_SUITE
 
@@ -107,33 +106,19 @@ class Notices:
     num_total: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodePoint:
-    """One campaign's verdict on the node at one work."""
+class StoredRow(SimpleNamespace):
+    """A row as the history has it: each column is an attribute, and so is each figure, under its name."""
 
-    at: datetime
-    samples_per_second: float | None
-    peers_expected: float | None  # samples/s; this and the next two: what it should have made
-    past_expected: float | None
-    level_expected: float | None
-    deviation_pct: float | None  # from the peers
-    past_deviation_pct: float | None
-    level_deviation_pct: float | None
-    memory_deviation_pct: float | None
-    temperature_deviation_c: float | None
-    samples_per_second_limit_pct: float | None  # this and the next two: of the campaign; None: not recorded then
-    memory_limit_pct: float | None
-    temperature_limit_c: float | None
-    state: State
-    why: Why
-    confirmation: Confirmation
-    is_drill: bool
-    reason: str | None
-    num_runs: int
-    campaign_id: str
-    run_id: str | None  # the run with the median throughput
-    dag_id: str
-    dag_run_id: str | None
+    def figure(self, figure: Figure) -> float | None:
+        value: float | None = getattr(self, figure.name)
+        return value
+
+
+class NodePoint(StoredRow):
+    """One campaign's verdict on the node at one work, with the limits of that campaign, None where it recorded none.
+    `peers_expected`, `past_expected`, `level_expected`: the samples/s that it should have made; `run_id`: the run with
+    the median throughput.
+    """
 
     @property
     def word(self) -> str:
@@ -170,13 +155,11 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeEvent:
-    """An event of a node. `what`: the changed item, or the notice's reason; `was`, `now`: its values, if any."""
+    """An event of a node. `what`: the changed item, or the notice's reason."""
 
     at: datetime
     kind: EventKind
     what: str
-    was: str | None = None
-    now: str | None = None
     text: str  # one sentence, as plain text
     campaign_id: str | None = None
 
@@ -194,38 +177,10 @@ class NodePage:
     is_cut: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredFigures:
-    """`figures`: name in the catalogue -> value, of every figure that the history stores."""
-
-    figures: Mapping[str, float | None]
-
-    def figure(self, figure: Figure) -> float | None:
-        return self.figures[figure.name]
-
-    def cells(self, names: Iterable[str]) -> list[Any]:
-        """The cells of a CSV row: these fields, then the figures."""
-        return [*(getattr(self, name) for name in names), *(self.figure(each) for each in STORED)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StrategyRow(StoredFigures):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work."""
-
-    work_key: str
-    gpu_name: str | None
-    model: str
-    recipe: str
-    preset: str
-    micro_batch_size: int | None
-    seq_length: int | None
-    strategy: str
-    world_size: int
-    place: int | None  # by tokens/s among the rows of its work, GPU and world size; None: not measured here
-    num_campaigns: int
-    num_runs: int
-    num_failed: int
-    is_imported: bool = False  # others measured it: it has no place
+class StrategyRow(StoredRow):
+    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `place`: by
+    tokens/s among the rows of its work, GPU and world size; None: not measured here, or imported.
+    """
 
     @property
     def on_cpu(self) -> bool:
@@ -261,32 +216,8 @@ class Costs:
     works: tuple[CostRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRow(StoredFigures):
-    campaign_id: str
-    run_id: str
-    dag_id: str
-    dag_run_id: str | None
-    node: str
-    peers: tuple[str, ...]
-    round: int
-    gpu_name: str | None
-    model: str
-    recipe: str
-    strategy: str
-    preset: str
-    world_size: int | None
-    micro_batch_size: int | None
-    seq_length: int | None
-    status: str
-    state: State | None  # this and the next: of the campaign's verdict on the node; None: it judged none
-    why: Why | None
-    is_drill: bool
-    started_at: datetime
-    finished_at: datetime
-    driver: str | None
-    image: str | None
-    torch: str | None
+class RunRow(StoredRow):
+    """A run. `state`, `why`: of the campaign's verdict on its node; None: it judged none."""
 
     @property
     def word(self) -> str:
@@ -295,7 +226,7 @@ class RunRow(StoredFigures):
     @property
     def is_imported(self) -> bool:
         """Whether others measured it, on a node that has no page."""
-        return self.dag_id == IMPORTED_SUITE
+        return bool(self.dag_id == IMPORTED_SUITE)
 
 
 class RunSort(StrEnum):

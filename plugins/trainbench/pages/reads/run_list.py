@@ -18,7 +18,11 @@ from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
 
 ROWS_AT_ONCE = 500
-COLUMNS = (*RunRow.__slots__, *(each.name for each in STORED))
+COLUMNS = (
+    "campaign_id", "run_id", "dag_id", "dag_run_id", "node", "peers", "round", "gpu_name", "model", "recipe",
+    "strategy", "preset", "world_size", "micro_batch_size", "seq_length", "status", "state", "why", "is_drill",
+    "started_at", "finished_at", "driver", "image", "torch", *(each.name for each in STORED),
+)  # fmt: skip
 
 Connect = Callable[[], AbstractContextManager[Connection]]
 
@@ -34,7 +38,7 @@ def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
         for offset in range(0, number, ROWS_AT_ONCE):
             with connect() as connection:
                 rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
-            yield lines(map(_cell, row.cells(RunRow.__slots__)) for row in rows)
+            yield lines([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
 
 
 def _cell(value: object) -> Cell:
@@ -45,13 +49,10 @@ def _cell(value: object) -> Cell:
 
 RUNS_ON_PAGE = 100
 RANKED_RUNS = 10_000
-_COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "why"))
 _COLUMNS = (
-    *(runs.c[name] for name in _COPIED),
-    *(runs.c[name] for name in ("suite", "peers", "state", "why", "group_id", "work_id")),
-    *(runs.c[each.name] for each in STORED),
-    campaigns.c.dag_run_id,
-)
+    *(runs.c[name] for name in COLUMNS if name in runs.c),
+    runs.c.suite.label("dag_id"), runs.c.group_id, runs.c.work_id, campaigns.c.dag_run_id,
+)  # fmt: skip
 _SORTED_BY = (runs.c.started_at, runs.c.samples_per_second, runs.c.run_usd)
 _RANKS = (RunSort.SLOWEST, RunSort.FASTEST, RunSort.DEAREST)
 
@@ -108,15 +109,9 @@ def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, off
 
 
 def run_row(row: Row[Any]) -> RunRow:
-    return RunRow(
-        **{name: getattr(row, name) for name in _COPIED},
-        figures={each.name: getattr(row, each.name) for each in STORED},
-        dag_id=row.suite,
-        dag_run_id=row.dag_run_id,
-        peers=tuple(row.peers.split(",")) if row.peers else (),
-        state=State(row.state) if row.state else None,
-        why=Why(row.why) if row.why else None,
-    )
+    peers = tuple(row.peers.split(",")) if row.peers else ()
+    verdict = {"state": State(row.state) if row.state else None, "why": Why(row.why) if row.why else None}
+    return RunRow(**{**row._mapping, **verdict, "peers": peers})
 
 
 def _by_time(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -49,18 +50,18 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
 
     points = series.points
     against = [
-        ("memory against its peers, %", "memory", PERCENT, 1, _memory, lambda p: p.memory_limit_pct),
-        ("temperature against its peers, °C", "temperature", " °C", 0, _heat, lambda p: p.temperature_limit_c),
+        ("memory", PERCENT, 1, attrgetter("memory_deviation_pct"), attrgetter("memory_limit_pct")),
+        ("temperature", " °C", 0, attrgetter("temperature_deviation_c"), attrgetter("temperature_limit_c")),
     ]
-    shown = [each for each in against if any(each[4](point) is not None for point in points)]
+    shown = [each for each in against if any(each[3](point) is not None for point in points)]
     with drawing():
         made = Figure(figsize=(11, 2.5 + 0.85 * len(shown)))
         heights = [2.2, *[1] * len(shown)]
         all_axes = made.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
         _throughput(all_axes[0], points)
-        for axes, (title, name, unit, decimals, own, limit) in zip(all_axes[1:], shown, strict=True):
+        for axes, (name, unit, decimals, own, limit) in zip(all_axes[1:], shown, strict=True):
             _against_peers(axes, points, name, unit, decimals, own, limit)
-            axes.set_title(title, fontsize=9, pad=3)
+            axes.set_title(f"{name} against its peers,{unit}", fontsize=9, pad=3)
         for axes in all_axes:
             axes.grid(axis="y")
             axes.tick_params(length=0, labelsize=9)
@@ -86,14 +87,6 @@ def limits_of_last(series: Sequence[NodeSeries]) -> str:
         ("", newest.temperature_limit_c, " °C"),
     )
     return ", ".join(f"{name}±{limit:g}{unit}" for name, limit, unit in known if limit is not None)
-
-
-def _memory(point: NodePoint) -> float | None:
-    return point.memory_deviation_pct
-
-
-def _heat(point: NodePoint) -> float | None:
-    return point.temperature_deviation_c
 
 
 def _throughput(axes: Axes, points: Sequence[NodePoint]) -> None:

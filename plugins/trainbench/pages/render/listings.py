@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any, cast
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, count, figure, percent, sentence, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
-from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell, text_columns
+from trainbench.core.tables import (
+    Cell,
+    Column,
+    Content,
+    Table,
+    Tone,
+    integer,
+    make_table,
+    text,
+    text_cell,
+    text_columns,
+)
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.run_figures import (
@@ -86,7 +99,7 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
             for title, section in SECTIONS
         ),
         _pairs("Setup", setup.items()),
-        _pairs("Settings of the run", ((name, _text(value)) for name, value in spec.items())),
+        _pairs("Settings of the run", _settings(spec)),
     )
 
 
@@ -127,10 +140,13 @@ def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
     return make_table(pairs, text_columns("what", "value", long="value"), name=title.split()[0].lower(), title=title)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_text(inner)}" for name, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each setting by itself, without those that are empty."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _settings(value)
+        elif value not in ([], None):
+            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 MAX_POINT_ROWS = 60
@@ -281,6 +297,11 @@ def signed_degrees(value: float | None) -> str:
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
+    sizes = Counter(row.world_size for row in rows if row.place)
+
+    def place(row: StrategyRow) -> Content:
+        return "alone" if row.place and sizes[row.world_size] == 1 else cast("int | None", row.place)
+
     prices = (USD_PER_1000_SAMPLES.own("$ per 1K samples"), USD_PER_1M_TOKENS.own("$ per 1M tokens"))
     has_cost = not on_cpu or any(row.figure(USD_PER_1M_TOKENS) is not None for row in rows)
     return make_table(
@@ -294,7 +315,7 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
             MFU_PCT.own(),
             SCALING_EFFICIENCY_PCT.own("efficiency"),
             *(prices if has_cost else ()),
-            PLACE.column(lambda row: row.place, write=lambda place: str(place or NA)),
+            PLACE.column(place, write=lambda number: str(number or "")),
             integer("campaigns", lambda row: row.num_campaigns),
             integer("runs", lambda row: row.num_runs),
             integer("failed", _num_failed),
@@ -335,8 +356,7 @@ def _num_failed(row: StrategyRow) -> Cell:
 
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:
-    names = [name for name in StrategyRow.__slots__ if name != "work_key"]
-    return lines([[*names, *(each.name for each in STORED)], *(row.cells(names) for row in rows)])
+    return lines([STRATEGY_COLUMNS, *([getattr(row, name) for name in STRATEGY_COLUMNS] for row in rows)])
 
 
 def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Table:
@@ -356,12 +376,16 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
 
 
 def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
+    def node(row: RunRow) -> Cell:
+        name = f"{row.node} + {len(row.peers)}" if row.peers else row.node
+        return text_cell(name, href=None if row.is_imported else links.node(row.node))
+
     columns: tuple[Column[RunRow], ...] = (
-        text("started (UTC)", lambda row: moment(row.started_at), key="started"),
-        text("node", lambda row: text_cell(_node_name(row), href=None if row.is_imported else links.node(row.node))),
+        text("started (UTC)", lambda row: replace(moment(row.started_at), href=links.run(row.campaign_id, row.run_id))),
+        text("node", node),
         text("run ended", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
         text("node's state", lambda row: text_cell(row.word, tone=tone_of(row.state)), key="state"),
-        text("GPUs", lambda row: f"{row.world_size or 1} × {row.gpu_name or 'CPU'}"),
+        text("GPUs", lambda row: f"{row.world_size or 1} × {(row.gpu_name or 'CPU').removeprefix('NVIDIA ')}"),
         text("work", lambda row: " · ".join((row.model, row.recipe, row.strategy))),
         SAMPLES_PER_SECOND.own(),
         TOKENS_PER_SECOND.own(),
@@ -369,7 +393,6 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
         TEMPERATURE_MEAN_C.own("temperature"),
         MFU_PCT.own(),
         RUN_USD.own(),
-        text("run", lambda row: _run(row.campaign_id, row.run_id, links)),
         text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
     )
     return make_table(
@@ -393,10 +416,10 @@ def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[Run
     return replace(column, href=href, order=order if is_sorted else None)
 
 
-def _node_name(row: RunRow) -> str:
-    return row.node + (f" + {len(row.peers)}" if row.peers else "")
-
-
+STRATEGY_COLUMNS = (
+    "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size", "place",
+    "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in STORED),
+)  # fmt: skip
 HEAT_COLUMNS = (
     "node", "gpu_name", "day", "state", "why", "deviation_pct", "num_verdicts", "campaign_id",
     "dag_id", "dag_run_id",

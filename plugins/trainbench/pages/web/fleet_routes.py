@@ -1,252 +1,158 @@
-"""The pages over many runs: the fleet, a node, strategies, costs, the list of runs."""
+"""The pages over many runs: the fleet, a node, strategies, costs, the list of runs; and the glossary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from trainbench.core.csv_cells import lines
-from trainbench.core.tables import Table
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Why
 from trainbench.history.baselines import MAX_WHY
-from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import NodePage, RunSort, StrategyRow
+from trainbench.pages.reads.rows import RunSort
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
-from trainbench.pages.render.form import DAYS, FilterForm, filter_form
 from trainbench.pages.render.links import links
-from trainbench.pages.render.listings import glossary_tables, gpu_table
 from trainbench.pages.render.page import respond
+from trainbench.pages.web.asked import DAYS, Asked, Format, csv_of, csv_pieces, stored_result
 from trainbench.pages.web.notice_routes import may_change
-from trainbench.pages.web.responses import (
-    MAX_PAGE,
-    Format,
-    csv_of,
-    csv_pieces,
-    filtered_page,
-    pages_of,
-    stored_result,
-    visible,
-)
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
-
-
-@router.get("/glossary")
-def glossary(request: Request, output: Format = Query("html", alias="format"), table: str = "states") -> Response:
-    if output == "csv":
-        return csv_of(table, glossary_tables())
-    return respond(request, "glossary.html.j2", tables=glossary_tables())
-
-
-FleetTable = Literal["heat", "nodes", "open", "closed"]
+FLEET_TABLES = ("heat", "nodes", "open", "closed")
 NO_NODE = "Nothing is known of this node in this time with these filters."
 MAX_WORKS_SHOWN = 40
 MAX_CARDS = 12
 MAX_CLOSED_SHOWN = 50
 
 
+@router.get("/glossary")
+def glossary(request: Request, output: Format = Query("html", alias="format"), table: str | None = None) -> Response:
+    tables = listings.glossary_tables()
+    return csv_of(table, tables) if output == "csv" else respond(request, "glossary.html.j2", tables=tables)
+
+
 @router.get("/")
-def fleet(
-    request: Request,
-    page: int = Query(1, ge=1, le=MAX_PAGE),
-    output: Format = Query("html", alias="format"),
-    table: FleetTable = "heat",
-    form: FilterForm = Depends(filter_form),
-    pages: Pages = Depends(visible),
-    who: Reader = Depends(reader),
-) -> Response:
-    if output == "csv":
-        return _fleet_csv(request, pages, form, table)
-    return _fleet(request, pages, form, page, None, who)
+def fleet(asked: Asked = Depends()) -> Response:
+    return _fleet(asked, asked.pages, None)
 
 
 @router.get("/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
-def fleet_of_dag(
-    request: Request,
-    dag_id: str,
-    page: int = Query(1, ge=1, le=MAX_PAGE),
-    output: Format = Query("html", alias="format"),
-    table: FleetTable = "heat",
-    form: FilterForm = Depends(filter_form),
-    who: Reader = Depends(reader),
-) -> Response:
+def fleet_of_dag(dag_id: str, asked: Asked = Depends()) -> Response:
     """The same page of one DAG's campaigns: a tab of that DAG."""
-    pages = Pages(pages_of(who).engine, who.dag_ids & {dag_id})
-    if output == "csv":
-        return _fleet_csv(request, pages, form, table)
-    return _fleet(request, pages, form, page, dag_id, who)
+    return _fleet(asked, Pages(asked.unchecked_pages.engine, asked.who.dag_ids & {dag_id}), dag_id)
 
 
-@router.get("/nodes/{node}")
-def node(
-    request: Request,
-    node: str,
-    output: Format = Query("html", alias="format"),
-    table: str = "events",
-    form: FilterForm = Depends(filter_form),
-    pages: Pages = Depends(visible),
-    who: Reader = Depends(reader),
-) -> Response:
-    node_page = pages.node(node, form.filters, datetime.now(UTC), read_settings().fresh)
-    to = links(request.scope, form.query)
-    if node_page is None:
-        back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
-        return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
-    events = listings.events_table(node_page.events)
-    latest = listings.latest_table(node_page.series)
-    gpus, gpus_at = _latest_gpus(node_page)
-    cut = output == "html"
-    points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(node_page.series, start=1)]
-    if output == "csv":
-        return csv_of(table, [events, latest, *points, *([gpus] if gpus else [])])
-    works = [
-        {"series": series, "table": points[n], "figure": charts.node_chart(series, node_page.events)}
-        for n, series in enumerate(node_page.series)
-    ]
-    return filtered_page(
-        request,
-        "node.html.j2",
-        form,
-        pages,
-        node_page=node_page,
-        works=works,
-        latest=latest,
-        events=events,
-        gpus=gpus,
-        gpus_at=gpus_at,
-        limits=charts.limits_of_last(node_page.series),
-        may_accept=may_change(pages, who, node),
-        may_revoke_all=may_change(pages, who, None),
-        max_reason=MAX_WHY,
-    )
-
-
-def _latest_gpus(node_page: NodePage) -> tuple[Table | None, datetime | None]:
-    """The figures of each GPU in the node's latest run, and its time; None without a GPU or where its file expired."""
-    latest = max(
-        (p for series in node_page.series for p in series.points if p.run_id), key=lambda p: p.at, default=None
-    )
-    result = stored_result(latest.campaign_id, latest.run_id) if latest and latest.run_id else None
-    has_gpus = result is not None and bool(result.telemetry.gpus)
-    return (gpu_table(result) if result and has_gpus else None), (latest.at if latest else None)
-
-
-@router.get("/strategies")
-def strategies(
-    request: Request,
-    output: Format = Query("html", alias="format"),
-    form: FilterForm = Depends(filter_form),
-    pages: Pages = Depends(visible),
-) -> Response:
-    compared_rows = pages.strategies(form.filters)
-    if output == "csv":
-        return csv_pieces("strategies", [listings.strategies_csv(compared_rows.rows)])
-    works: dict[tuple[Any, ...], list[StrategyRow]] = {}
-    for row in compared_rows.rows:
-        work = (row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key)
-        works.setdefault(work, []).append(row)
-    compared = sorted(works.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
-    shown = [(rows[0], listings.answer(rows), listings.strategies_table(rows)) for rows in compared[:MAX_WORKS_SHOWN]]
-    return filtered_page(
-        request,
-        "strategies.html.j2",
-        form,
-        pages,
-        works=shown,
-        left_out=len(compared) - len(shown),
-        is_cut=compared_rows.is_cut,
-    )
-
-
-@router.get("/costs")
-def costs(
-    request: Request,
-    output: Format = Query("html", alias="format"),
-    table: Literal["months", "dags", "works"] = "months",
-    form: FilterForm = Depends(filter_form),
-    pages: Pages = Depends(visible),
-) -> Response:
-    totals = pages.costs(form.filters)
-    tables = (
-        listings.costs_table(totals.months, "months", "By month", "month"),
-        listings.costs_table(totals.dags, "dags", "By DAG", "DAG"),
-        listings.costs_table(totals.works, "works", "By work", "work"),
-    )
-    if output == "csv":
-        return csv_of(table, tables)
-    return filtered_page(
-        request,
-        "costs.html.j2",
-        form,
-        pages,
-        total=totals.total,
-        imported=totals.imported,
-        tables=tables,
-    )
-
-
-@router.get("/runs")
-def runs(
-    request: Request,
-    page: int = Query(1, ge=1, le=MAX_PAGE),
-    sort: RunSort = RunSort.NEWEST,
-    output: Format = Query("html", alias="format"),
-    form: FilterForm = Depends(filter_form),
-    pages: Pages = Depends(visible),
-) -> Response:
-    if output == "csv":
-        return csv_pieces("runs", pages.runs_csv(form.filters))
-    run_list = pages.runs(form.filters, page, sort)
-    table = listings.runs_table(run_list.rows, sort, links(request.scope, form.query))
-    return filtered_page(request, "runs.html.j2", form, pages, run_list=run_list, sort=sort, content=table)
-
-
-def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: str | None, who: Reader) -> Response:
-    settings = read_settings()
+def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
+    settings, today = read_settings(), asked.now.date()
+    if asked.is_csv:
+        table = asked.table or FLEET_TABLES[0]
+        if table not in FLEET_TABLES:
+            raise HTTPException(404, f"There is no such table here: choose {', '.join(FLEET_TABLES)}.")
+        if table == "heat":
+            cells = pages.heat_csv(asked.filters, today, asked.days)
+            return csv_pieces(table, chain([lines([listings.HEAT_COLUMNS])], cells))
+        to = links(asked.request.scope)
+        rows = (pages.closed_notices if table == "closed" else pages.open_notices)(asked.filters).rows
+        if table == "nodes":
+            states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
+            return csv_of(table, [listings.states_table(states, rows, to)])
+        return csv_of(table, [listings.notices_table(rows, to, table, table)])
     with pages.at_once() as seen:
-        overview = seen.overview(form.filters, form.today, datetime.now(UTC), settings.fresh)
+        overview = seen.overview(asked.filters, today, asked.now, settings.fresh)
         became_slower = any(node.why is Why.CHANGED for node in overview.states)
-        notices = seen.open_notices(form.filters).rows
+        notices = seen.open_notices(asked.filters).rows
         of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
-        return filtered_page(
-            request,
+        return asked.answer(
             "fleet.html.j2",
-            form,
             seen,
             overview=overview,
             now_of={node.node: node for node in overview.states},
             cards=[(nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None) for nodes in overview.unwell],
             alarms=[notice for notice in notices if not notice.node],
-            heat=seen.heat_map(form.filters, form.today, form.days, page),
-            closed=seen.closed_notices(form.filters, MAX_CLOSED_SHOWN),
+            heat=seen.heat_map(asked.filters, today, asked.days, asked.page),
+            closed=seen.closed_notices(asked.filters, MAX_CLOSED_SHOWN),
             most=MAX_CARDS,
             dag_id=dag_id,
             node_check=f"{settings.dag_prefix}node_consistency",
-            may_accept_all=became_slower and may_change(seen, who, None),
+            may_accept_all=became_slower and may_change(seen, asked.who, None),
             max_reason=MAX_WHY,
         )
 
 
-def _fleet_csv(request: Request, pages: Pages, form: FilterForm, table: FleetTable) -> Response:
-    if table == "heat":
-        return csv_pieces("heat", _heat(pages, form))
-    to = links(request.scope)
-    notices = pages.closed_notices(form.filters) if table == "closed" else pages.open_notices(form.filters)
-    if table == "nodes":
-        states = pages.overview(form.filters, form.today, datetime.now(UTC), read_settings().fresh).states
-        return csv_of(table, [listings.states_table(states, notices.rows, to)])
-    return csv_of(table, [listings.notices_table(notices.rows, to, table, table)])
+@router.get("/nodes/{node}")
+def node(node: str, asked: Asked = Depends()) -> Response:
+    node_page = asked.pages.node(node, asked.filters, asked.now, read_settings().fresh)
+    if node_page is None:
+        back = (links(asked.request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
+        about: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
+        return respond(asked.request, "message.html.j2", status=404, **about)
+    works = node_page.series
+    points = [listings.points_table(of, n, asked.links, cut=not asked.is_csv) for n, of in enumerate(works, start=1)]
+    events, latest = listings.events_table(node_page.events), listings.latest_table(works)
+    measured = [point for of in works for point in of.points if point.run_id]
+    last = max(measured, key=lambda point: point.at, default=None)
+    result = stored_result(last.campaign_id, last.run_id) if last and last.run_id else None
+    gpus = listings.gpu_table(result) if result and result.telemetry.gpus else None
+    if asked.is_csv:
+        return csv_of(asked.table, [events, latest, *points, *([gpus] if gpus else [])])
+    figures = [charts.node_chart(of, node_page.events) for of in works]
+    return asked.answer(
+        "node.html.j2",
+        node_page=node_page,
+        works=list(zip(works, points, figures, strict=True)),
+        latest=latest,
+        events=events,
+        gpus=gpus,
+        gpus_at=last.at if last else None,
+        limits=charts.limits_of_last(works),
+        may_accept=may_change(asked.pages, asked.who, node),
+        may_revoke_all=may_change(asked.pages, asked.who, None),
+        max_reason=MAX_WHY,
+    )
 
 
-def _heat(pages: Pages, form: FilterForm) -> Iterator[str]:
-    yield lines([listings.HEAT_COLUMNS])
-    yield from pages.heat_csv(form.filters, form.today, form.days)
+@router.get("/strategies")
+def strategies(asked: Asked = Depends()) -> Response:
+    compared = asked.pages.strategies(asked.filters)
+    if asked.is_csv:
+        return csv_pieces("strategies", [listings.strategies_csv(compared.rows)])
+    by_work = grouped(
+        ((row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key), row)
+        for row in compared.rows
+    )
+    works = sorted(by_work.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
+    return asked.answer(
+        "strategies.html.j2",
+        works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
+        left_out=max(0, len(works) - MAX_WORKS_SHOWN),
+        is_cut=compared.is_cut,
+    )
+
+
+@router.get("/costs")
+def costs(asked: Asked = Depends()) -> Response:
+    totals = asked.pages.costs(asked.filters)
+    tables = (
+        listings.costs_table(totals.months, "months", "By month", "month"),
+        listings.costs_table(totals.dags, "dags", "By DAG", "DAG"),
+        listings.costs_table(totals.works, "works", "By work", "work"),
+    )
+    if asked.is_csv:
+        return csv_of(asked.table, tables)
+    return asked.answer("costs.html.j2", total=totals.total, imported=totals.imported, tables=tables)
+
+
+@router.get("/runs")
+def runs(asked: Asked = Depends(), sort: RunSort = RunSort.NEWEST) -> Response:
+    if asked.is_csv:
+        return csv_pieces("runs", asked.pages.runs_csv(asked.filters))
+    run_list = asked.pages.runs(asked.filters, asked.page, sort)
+    table = listings.runs_table(run_list.rows, sort, asked.links)
+    return asked.answer("runs.html.j2", run_list=run_list, sort=sort, content=table)

@@ -14,7 +14,7 @@ from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineEr
 from trainbench.history.history import History
 from trainbench.history.notices import Notice
 from trainbench.pages.banners.banners import CACHE
-from trainbench.pages.reads.access import Reader, own_page, reader
+from trainbench.pages.reads.access import Reader, own_page
 from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -22,7 +22,7 @@ from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, respond
-from trainbench.pages.web.responses import visible
+from trainbench.pages.web.asked import Asked
 
 router = APIRouter(route_class=OwnRoute)
 RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
@@ -39,29 +39,21 @@ async def body(request: Request, _: None = Depends(own_page)) -> Any:
 
 
 @router.post("/baselines")
-def accept_for_all(
-    sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
-) -> Response:
-    return _accepted(pages, who, None, sent)
+def accept_for_all(sent: Any = Depends(body), asked: Asked = Depends()) -> Response:
+    return _accepted(asked, None, sent)
 
 
 @router.post("/nodes/{node}/baseline")
-def accept_for_node(
-    node: str, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
-) -> Response:
-    return _accepted(pages, who, node, sent)
+def accept_for_node(node: str, sent: Any = Depends(body), asked: Asked = Depends()) -> Response:
+    return _accepted(asked, node, sent)
 
 
 @router.post("/baselines/{baseline_id}/revoke")
-def revoke(
-    baseline_id: int, _: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
-) -> Response:
-    known = {each.id: each for each in pages.baselines()}
+def revoke(baseline_id: int, _: Any = Depends(body), asked: Asked = Depends()) -> Response:
+    known = {each.id: each for each in asked.pages.baselines()}
     if baseline_id not in known:
         raise HTTPException(404, "There is no such baseline: open the node's page again.")
-    _refuse(pages, who, known[baseline_id].node)
-    at, name = datetime.now(UTC), who.user.get_name()
-    return _answer(lambda: History(pages.engine).revoke_baseline(baseline_id, name, at))
+    return _changed(asked, known[baseline_id].node, lambda history, *by: history.revoke_baseline(baseline_id, *by))
 
 
 def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
@@ -70,27 +62,19 @@ def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
     return bool(suites) and all(who.may_acknowledge(suite) for suite in suites)
 
 
-def _accepted(pages: Pages, who: Reader, node: str | None, sent: Any) -> Response:
-    _refuse(pages, who, node)
-    reason = reason_in(sent)
-    at, name = datetime.now(UTC), who.user.get_name()
-    return _answer(lambda: History(pages.engine).accept_baseline(node, name, reason, at))
+def _accepted(asked: Asked, node: str | None, sent: Any) -> Response:
+    return _changed(asked, node, lambda history, who, at: history.accept_baseline(node, who, reason_in(sent), at))
 
 
-def _refuse(pages: Pages, who: Reader, node: str | None) -> None:
-    if not pages.sees(node):
+def _changed(asked: Asked, node: str | None, change: Callable[[History, str, datetime], Baseline]) -> Response:
+    """The baseline of the node, or of all, as this person has changed it."""
+    if not asked.pages.sees(node):
         raise HTTPException(404, "Nothing is known of this node: open the Benchmarks page again.")
-    if not may_change(pages, who, node):
-        of = node or "the fleet"
-        raise HTTPException(
-            403,
-            f"You may not change the baseline of {of}: it needs the right to edit runs of every DAG that judges it.",
-        )
-
-
-def _answer(change: Callable[[], Baseline]) -> Response:
+    if not may_change(asked.pages, asked.who, node):
+        right = "it needs the right to edit runs of every DAG that judges it"
+        raise HTTPException(403, f"You may not change the baseline of {node or 'the fleet'}: {right}.")
     try:
-        baseline = change()
+        baseline = change(History(asked.pages.engine), asked.who.user.get_name(), asked.now)
     except UnknownBaselineError as error:
         raise HTTPException(404, str(error)) from None
     except BaselineError as error:
@@ -106,18 +90,16 @@ def breach(request: Request, notice_id: int) -> Response:
 
 
 @router.get("/notices/{notice_id}")
-def notice(
-    request: Request, notice_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
-) -> Response:
-    stored = _notice(pages, notice_id)
-    since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
-    node = pages.node(stored.node, Filters(since=since)) if stored.node else None
+def notice(notice_id: int, asked: Asked = Depends()) -> Response:
+    stored = _notice(asked, notice_id)
+    filters = Filters(since=asked.now.date() - timedelta(days=TREND_DAYS))
+    node = asked.pages.node(stored.node, filters, asked.now) if stored.node else None
     series = [each for each in node.series if each.group_id == stored.group_id] if node else []
     return respond(
-        request,
+        asked.request,
         "notice.html.j2",
         notice=stored,
-        may_acknowledge=who.may_acknowledge(stored.dag_id),
+        may_acknowledge=asked.who.may_acknowledge(stored.dag_id),
         max_reason=MAX_REASON,
         figure=charts.node_chart(series[0], node.events) if node and series else None,
         limits=charts.limits_of_last(series),
@@ -125,19 +107,16 @@ def notice(
 
 
 @router.post("/notices/{notice_id}/acknowledge")
-def acknowledge(
-    notice_id: int, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
-) -> Response:
-    stored = _notice(pages, notice_id)
-    if not who.may_acknowledge(stored.dag_id):
+def acknowledge(notice_id: int, sent: Any = Depends(body), asked: Asked = Depends()) -> Response:
+    stored = _notice(asked, notice_id)
+    if not asked.who.may_acknowledge(stored.dag_id):
         raise HTTPException(
             403,
             f"You may read this notice, but not acknowledge it: {stored.dag_id} is a DAG whose runs you may not edit.",
         )
-    reason = reason_in(sent)
-    mine = Pages(pages.engine, {stored.dag_id})
+    mine = Pages(asked.pages.engine, {stored.dag_id})
     try:
-        seen = mine.acknowledge(notice_id, who.user.get_name(), reason, datetime.now(UTC))
+        seen = mine.acknowledge(notice_id, asked.who.user.get_name(), reason_in(sent), asked.now)
     except AcknowledgeError as error:
         raise HTTPException(STATUS_OF[error.problem], str(error)) from None
     CACHE.forget()
@@ -152,8 +131,8 @@ def reason_in(sent: Any) -> str:
     return reason
 
 
-def _notice(pages: Pages, notice_id: int) -> Notice:
-    stored = pages.notice(notice_id)
+def _notice(asked: Asked, notice_id: int) -> Notice:
+    stored = asked.pages.notice(notice_id)
     if stored is None:
         raise HTTPException(404, "There is no such notice: open the Benchmarks page again.")
     return stored

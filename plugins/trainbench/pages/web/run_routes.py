@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -20,26 +21,26 @@ from sqlalchemy import select
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.pages.reads.access import Reader, reader
-from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunPage
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
 from trainbench.pages.render.listings import run_figures
 from trainbench.pages.render.page import HEADERS, POLICY, asset_name, policy_text, respond
-from trainbench.pages.web.responses import kept_logs, pages_of, stored_result, the_store, visible
+from trainbench.pages.web.asked import Asked, stored_result, the_store
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
 from trainbench.results.arrivals import address_in
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
-    """The result whose address the task returned, of 0.1.0 the result itself; None where it returned neither."""
+    """The result whose address the task returned, of 0.1.0 the result itself; None where it returned neither. Of an
+    address the campaign, run and name count: the file is one of this store.
+    """
     of_task = (
         XComModel.dag_id == dag_id,
         XComModel.run_id == dag_run_id,
@@ -51,17 +52,12 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
         payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
     try:
         address = address_in(payload)
-        return parse_payload(payload if address is None else _stored(address))
+        if address is None:
+            return parse_payload(payload)
+        match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
+        return parse_payload(the_store().read_run_file(*match.groups())) if match else None
     except (ContractError, StoreError):
         return None
-
-
-def _stored(address: str) -> bytes:
-    """The file of this store with that campaign, run and name, whatever place the address names. Raises StoreError."""
-    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
-    if match is None:
-        raise StoreError(f"{address!r:.200} is no address of a result")
-    return open_store().read_run_file(*match.groups())
 
 
 def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
@@ -143,40 +139,33 @@ def report(request: Request, dag_id: str, run_id: str) -> Response:
     ],
 )
 def task(
-    request: Request,
-    dag_id: str,
-    run_id: str,
-    task_id: str,
-    map_index: MapIndex = NOT_MAPPED,
-    who: Reader = Depends(reader),
+    dag_id: str, run_id: str, task_id: str, map_index: MapIndex = NOT_MAPPED, asked: Asked = Depends()
 ) -> Response:
     """The result that a pod's task returned; it exists before the report."""
     result = task_result(dag_id, run_id, task_id, map_index)
     if result is None:
-        back = links(request.scope).report(dag_id, run_id)
-        return respond(
-            request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
-        )
-    known = pages_of(who).run(result.spec.identity.campaign_id, result.spec.identity.run_id)
-    return _run(request, result, dag_id, run_id, known, (task_id, map_index))
+        about: dict[str, Any] = {
+            "texts": NO_RESULT,
+            "back": (links(asked.request.scope).report(dag_id, run_id), "The report"),
+        }
+        return respond(asked.request, "message.html.j2", status=404, title="No result here", **about)
+    known = asked.unchecked_pages.run(result.spec.identity.campaign_id, result.spec.identity.run_id)
+    return _run(asked.request, result, dag_id, run_id, known, (task_id, map_index))
 
 
 @router.get("/runs/{campaign}/{run_id}")
-def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
-    stored = pages.run(campaign, run_id)
-    if stored is None:
-        raise HTTPException(404, "There is no such run.")
+def run(campaign: str, run_id: str, asked: Asked = Depends()) -> Response:
+    stored = _known(asked, campaign, run_id)
     result, dag_id, dag_run_id = stored_result(campaign, run_id), stored.run.dag_id, stored.run.dag_run_id
     place = task_of(dag_id, dag_run_id, result.spec, stored.label) if result and dag_run_id else None
-    return _run(request, result, dag_id, dag_run_id, stored, place)
+    return _run(asked.request, result, dag_id, dag_run_id, stored, place)
 
 
 @router.get("/results/{campaign}/{run_id}")
 @router.get("/results/{campaign}/{run_id}/result.json")
-def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
+def raw_result(campaign: str, run_id: str, asked: Asked = Depends()) -> Response:
     """The stored result.json of a run that the history has and this person may see; nothing that is no result."""
-    if pages.run(campaign, run_id) is None:
-        raise HTTPException(404, "There is no such run.")
+    _known(asked, campaign, run_id)
     try:
         stored = the_store().read_result_file(campaign, run_id)
         parse_payload(stored)
@@ -188,15 +177,21 @@ def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> R
 
 
 @router.get("/results/{campaign}/{run_id}/logs/{name}")
-def kept_log(campaign: str, run_id: str, name: str, pages: Pages = Depends(visible)) -> Response:
+def kept_log(campaign: str, run_id: str, name: str, asked: Asked = Depends()) -> Response:
     """The kept end of a pod's log, of a run that the history has and this person may see."""
-    if pages.run(campaign, run_id) is None:
-        raise HTTPException(404, "There is no such run.")
+    _known(asked, campaign, run_id)
     try:
         stored = the_store().read_log(campaign, run_id, name)
     except StoreError:
         raise HTTPException(404, "No log of this pod was kept, or its file has expired.") from None
     return Response(stored, media_type="text/plain; charset=utf-8", headers=HEADERS)
+
+
+def _known(asked: Asked, campaign: str, run_id: str) -> RunPage:
+    stored = asked.pages.run(campaign, run_id)
+    if stored is None:
+        raise HTTPException(404, "There is no such run.")
+    return stored
 
 
 def _run(
@@ -210,6 +205,10 @@ def _run(
     """The page of a run. `result`: None where its file has expired; `known`: from the history, None before it is
     recorded; `place`: the pod's task and map index; None: unknown.
     """
+    logs: tuple[str, ...] = ()
+    if known:
+        with suppress(StoreError):  # they have expired or cannot be read
+            logs = the_store().log_names(known.run.campaign_id, known.run.run_id)
     return respond(
         request,
         "run.html.j2",
@@ -218,6 +217,6 @@ def _run(
         known=known,
         dag_id=dag_id,
         dag_run_id=dag_run_id,
-        logs=kept_logs(known.run.campaign_id, known.run.run_id) if known else (),
+        logs=logs,
         task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
     )

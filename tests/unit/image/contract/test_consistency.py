@@ -12,7 +12,7 @@ from bench_image.contract.consistency import contradictions, sum_of
 from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result_sections import Clock, Performance, Window
-from tests.builders import make_result
+from tests.builders import make_result, spoilt
 
 
 def performance(rate: float = 8.0, **fields: Any) -> Performance:
@@ -78,27 +78,58 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
     text = make_result(samples_per_s=9.5).model_dump_json()
 
     with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 1200 samples in"):
-        parse_result(text.replace('"samples_per_second":9.5,', '"samples_per_second":19.0,', 1))
+        parse_result(
+            text.replace(
+                '"samples_per_second":9.5,"tokens_per_second":4864.0',
+                '"samples_per_second":19,"tokens_per_second":9728',
+            )
+        )
 
 
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
         (("startup", "total_s"), 1e7, "startup.total_s is 1e+07 s, but the run took 55 s from started_at"),
+        (("startup", "measure_s"), 300.0, "startup.measure_s is 300 s, but the run took 55 s from started_at"),
+        (("finished_at",), "2026-11-21T02:00:20Z", "startup.total_s is 55 s, but the run took 20 s"),
+        (
+            ("performance", "windows", 0, "started_s"),
+            1800.0,
+            "performance.windows.0 ends 1842.15 s after the run began, but",
+        ),
+        (
+            ("performance", "tokens_per_second"),
+            5e3,
+            "performance.tokens_per_second is 5000, but 9.5 samples/s have 512",
+        ),
+        (("performance", "hfu_pct"), 30.0, "performance.mfu_pct is 38, above hfu_pct, which is 30"),
+        (("parameters", "trainable"), 8_000_000_000, "parameters.trainable is 8e+09, above total, which is 7.26"),
+        (("memory", "peak_reserved_bytes"), 7 * 10**9, "memory.peak_allocated_bytes is 7.1e+09, above peak_res"),
+        (
+            ("ranks", 0, "peak_allocated_bytes"),
+            8 * 10**9,
+            "memory.peak_allocated_bytes is 7100000000, but rank 0 has",
+        ),
+        (("performance", "step_time", "mean_s"), 0.86, "step_time.mean_s is 0.86, that of step_times_s is 0.842105"),
+        (("performance", "step_time", "max_s"), 1.0, "step_time.max_s is 1, that of step_times_s is 0.884211"),
         (("telemetry", "gpus", 0, "sm_clock_min_mhz"), 1980.0, "sm_clock_min_mhz is 1980, above sm_clock_mean_mhz"),
         (("telemetry", "gpus", 0, "temperature_max_c"), 41.0, "temperature_mean_c is 60, above temperature_max_c"),
         (("performance", "step_time", "min_s"), 50.0, "performance.step_time.min_s is 50, above p5_s"),
         (("performance", "step_time", "mean_s"), 50.0, "performance.step_time.mean_s is 50, above max_s"),
-        (("performance", "step_times_s"), [0.84] * 3, "performance.step_times_s holds 3 steps, its windows have 150"),
+        (
+            ("performance", "step_times_s"),
+            [0.8, 0.8421, 0.8842],
+            "performance.step_times_s holds 3 steps, its windows have 150",
+        ),
         (("performance", "windows"), [], "performance.samples_per_second is 9.5, of no window"),
-        (("memory", "peak_allocated_bytes"), 10**15, "memory.peak_allocated_bytes is 1e+06 GB, but the largest GPU"),
+        (("memory", "peak_reserved_bytes"), 10**15, "memory.peak_reserved_bytes is 1e+06 GB, but the largest GPU"),
         (("communication", "total_pct"), 3.0, "communication.exposed_pct is 4, above total_pct, which is 3"),
         (("context", "node"), "node-2", "context.node is 'node-2', but the run was planned for node-1"),
         (("ranks", 0, "status"), "oom", "status is 'ok', but ranks.0.status is 'oom'"),
     ],
 )
 def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ...], value: Any, sentence: str) -> None:
-    document: Any = make_result(exposed_communication_pct=4.0).model_dump(mode="json")
+    document: Any = make_result(exposed_communication_pct=4.0, step_cv_pct=5.0).model_dump(mode="json")
     target = document
     for step in path[:-1]:
         target = target[step]
@@ -106,6 +137,12 @@ def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ..
 
     with pytest.raises(ContractError, match=re.escape(sentence)):
         parse_result(json.dumps(document))
+
+
+def test_a_failed_gang_has_the_memory_of_one_pod_and_the_ranks_of_all() -> None:
+    gang = spoilt(make_result())
+    larger = tuple(rank.model_copy(update={"peak_allocated_bytes": 8 * 10**9}) for rank in gang.ranks)
+    assert parse_result(gang.model_copy(update={"ranks": larger}).model_dump_json()).ranks == larger
 
 
 @pytest.mark.parametrize("where", ["context", "telemetry"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.memory_estimate import USABLE_SHARE, _head_gradient_bytes, keeps_unpacked, memory_need_bytes
+from bench_image.contract.memory_estimate import USABLE_SHARE, _loss_bytes, keeps_unpacked, memory_need_bytes
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.work import Lora, Preset
 from tests.builders import make_spec
@@ -157,8 +157,8 @@ def test_the_fused_head_holds_one_tensor_of_logits_and_its_own_gradients() -> No
     spec = make_spec(model="gpt2", micro_batch_size=8, seq_length=1024, **TUNED_FULL)
 
     assert memory_need_bytes(spec).logits == 8192 * 50_257 * 2
-    assert _head_gradient_bytes(spec, spec.work.shape, 8192) == (8192 * 768 + 2 * 50_257 * 768) * 2
-    assert not _head_gradient_bytes(spec.changed(work={"preset": Preset.AS_USERS_RUN}), spec.work.shape, 8192)
+    assert _loss_bytes(spec, spec.work.shape, 8192)[1] == (8192 * 768 + 2 * 50_257 * 768) * 2
+    assert not _loss_bytes(spec.changed(work={"preset": Preset.AS_USERS_RUN}), spec.work.shape, 8192)[1]
 
 
 def test_a_layer_of_an_encoder_decoder_sees_half_of_the_tokens() -> None:

@@ -49,7 +49,7 @@ def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
 def test_a_busy_node_is_reported_after_three_days_without_a_figure() -> None:
     last = {"a": NOW - timedelta(days=2), "b": NOW - timedelta(days=3), "well": NOW - timedelta(days=30)}
     nodes = [make_node(name, None, why=Why.BUSY) for name in ("a", "b", "never", "b")] + [make_node("well")]
-    actual = unmeasured_node_findings(nodes, last, NOW)
+    actual = list(unmeasured_node_findings(nodes, last, NOW))
 
     assert [(f.subject, f.level) for f in actual] == [("b", Level.WARNING), ("never", Level.INFO)]
     assert [f.why for f in actual] == [Why.ABSENT, None]

@@ -71,7 +71,7 @@ def test_a_study_without_a_dag_appears_on_every_page_of_who_sees_our_dags(tmp_pa
     assert seen.runs(Filters(), 1, RunSort.NEWEST).num_total == num_runs
     rows = seen.strategies(Filters(strategy="fsdp")).rows
     assert {row.world_size for row in rows} == {2, 4}
-    assert all(row.figures["tokens_per_second"] for row in rows)
+    assert all(row.tokens_per_second for row in rows)
     costs = seen.costs(Filters())
     assert (costs.total.num_runs, costs.dags[0].name) == (num_runs, RESULT_FILES)
     assert costs.total.gpu_hours is not None

@@ -76,11 +76,11 @@ def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_num
     assert heat.rows[0].gpu_name == "NVIDIA H200"
 
 
-def test_the_map_ends_with_the_filters_and_shows_days_without_a_verdict(pages: Pages) -> None:
-    heat = pages.heat_map(Filters(until=date(2026, 11, 1)), DAY_3, days=2)
-    assert heat.days == ("2026-10-31", "2026-11-01")
-    assert [row.node for row in heat.rows] == ["node-3", "node-1", "node-2", "node-10"]
-    assert all(row.cells[0] is None for row in heat.rows)
+def test_the_map_begins_with_the_filters_and_shows_days_without_a_verdict(pages: Pages) -> None:
+    heat = pages.heat_map(Filters(since=DAY_3), DAY_3 + timedelta(days=1), days=30)
+    assert heat.days == ("2026-11-03", "2026-11-04")
+    assert [row.node for row in heat.rows] == ["node-2", "node-1", "node-3", "node-10"]
+    assert all(row.cells[1] is None for row in heat.rows)
 
 
 @pytest.mark.parametrize("days", [-5, 0, 1, 10**9])

@@ -10,9 +10,8 @@ from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
 from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
-from trainbench.core.verdicts import Finding, Level, Metric, State, Why
+from trainbench.core.verdicts import MARKED, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
-from trainbench.judging.mark_findings import MARKED
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
 from trainbench.pages.render.listings import latest_table
@@ -83,12 +82,11 @@ def test_events_of_a_node_are_listed_newest_first(history: History) -> None:
     history.record(night(3, other, suite=HIDDEN, campaign_id="hidden-3"))
     actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
     assert actual
-    assert sorted((event.what, event.was, event.now, event.campaign_id) for event in actual.events) == [
-        ("driver", "580.1", "580.2", "night-2"),
-        ("torch", "2.13.0", "2.14.0", "night-2"),
+    assert [(event.what, event.text, event.campaign_id) for event in actual.events] == [
+        ("driver", "driver went from 580.1 to 580.2", "night-2"),
+        ("torch", "torch went from 2.13.0 to 2.14.0", "night-2"),
     ]
     assert {event.kind for event in actual.events} == {EventKind.SETUP}
-    assert actual.events[0].text == "driver went from 580.1 to 580.2"
 
 
 def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: History) -> None:
@@ -103,9 +101,9 @@ def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: Histor
     history.record(night(6, [make_result("node-1", gpu_name="NVIDIA H100")]))
     actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
     assert actual
-    assert [(event.what, event.was, event.now, event.campaign_id) for event in actual.events] == [
-        ("GPUs", None, "GPU-new", "night-4"),
-        ("GPU", "NVIDIA H200", "NVIDIA H100", "night-2"),
+    assert [(event.text, event.campaign_id) for event in actual.events] == [
+        ("GPUs: GPU-new, never seen on this node before", "night-4"),
+        ("GPU went from NVIDIA H200 to NVIDIA H100", "night-2"),
     ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainbench.figure_catalogue.run_figures import STORED, TOKENS_PER_SECOND, USD_PER_1M_TOKENS
 from trainbench.pages.reads.rows import StrategyRow
 from trainbench.pages.render.listings import answer, strategies_table
@@ -15,7 +13,7 @@ def row(strategy: str, world_size: int, tokens_per_s: float | None, usd: float |
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
         seq_length=2048, strategy=strategy, world_size=world_size, place=1, num_campaigns=1, num_runs=1, num_failed=0,
-        figures=figures,
+        is_imported=False, **figures,
     )  # fmt: skip
 
 
@@ -42,7 +40,9 @@ def test_one_measured_row_compares_nothing() -> None:
 
 
 def test_without_a_gpu_processes_are_named_and_no_cost_is_shown() -> None:
-    rows = [replace(row("single", 1, 640.0), gpu_name=None), replace(row("ddp", 2, 1152.0), gpu_name=None)]
+    rows = [row("single", 1, 640.0), row("ddp", 2, 1152.0)]
+    for each in rows:
+        each.gpu_name = None
     assert answer(rows) == "Fastest: ddp on 2 processes, 1,152 tokens/s of CPU time."
     names = [column.name for column in strategies_table(rows).columns]
     assert "processes" in names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -111,9 +110,7 @@ def series(*points: NodePoint) -> NodeSeries:
 
 
 def event(day: int, text: str) -> NodeEvent:
-    return NodeEvent(
-        at=NOW + timedelta(days=day), kind=EventKind.SETUP, what="driver", was="1", now="2", text=text, campaign_id=None
-    )
+    return NodeEvent(at=NOW + timedelta(days=day), kind=EventKind.SETUP, what="driver", text=text, campaign_id=None)
 
 
 def parts(figure: Any) -> list[dict[str, Any]]:
@@ -124,7 +121,7 @@ def parts(figure: Any) -> list[dict[str, Any]]:
 def test_a_chart_has_the_band_of_the_limit_past_and_level_and_marks_red_points() -> None:
     """Peers at 10 samples/s and a limit of 5 %: the band reaches from 9.5 to 10.5."""
     slow = point(1, 9.0, state=State.RED, why=Why.SLOW, past_deviation_pct=-10.0, level_deviation_pct=-25.0)
-    levels = [replace(each, level_expected=12.0) for each in (point(0, 10.1), slow)]
+    levels = [NodePoint(**{**vars(each), "level_expected": 12.0}) for each in (point(0, 10.1), slow)]
     figure = charts.node_figure(series(*levels), ())
     (lines,) = parts(figure)
     (band,) = figure.axes[0].collections

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from tests.builders.nights import night
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_summary import note
+from trainbench.cluster import mark_findings
+from trainbench.cluster.node_marks import Mark, MarkRefusal
 from trainbench.core.verdicts import Level, Why
-from trainbench.judging import mark_findings
-from trainbench.judging.node_marks import Mark, MarkRefusal
 
 TAINT = "the taint trainbench.io/breach:NoSchedule"
 MARK = Mark(

@@ -11,8 +11,7 @@ import pytest
 from tests.builders import STARTED_AT
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_comparison, make_group, make_node
-from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
-from trainbench.judging.node_marks import (
+from trainbench.cluster.node_marks import (
     Decision,
     ListedNode,
     Mark,
@@ -22,6 +21,7 @@ from trainbench.judging.node_marks import (
     nodes_to_free,
     why_marked,
 )
+from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
 from trainbench.results.campaign import Campaign
 
 SHAPE = "the taint trainbench.io/breach:NoSchedule"

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count
+from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
 from trainbench.results.campaign import Campaign
@@ -72,13 +73,19 @@ def most_marked(num_nodes: int, max_pct: int) -> int:
 
 def confirmed_reds(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeVerdict]]]:
     """Node -> (group id, verdict) of each work at which it is confirmed to be red, the slowest node first."""
-    nodes: dict[str, list[tuple[str, NodeVerdict]]] = {}
-    for group in campaign.groups:
-        for verdict in group.nodes:
-            is_slow = verdict.why is Why.SLOW and verdict.confirmation is Confirmation.CONFIRMED
-            if verdict.is_red and (is_slow or verdict.why in (Why.HOT, Why.HEAVY)):
-                nodes.setdefault(verdict.node, []).append((group.group_id, verdict))
-    return dict(sorted(nodes.items(), key=lambda item: (min(_slow_pct(v) for _, v in item[1]), natural(item[0]))))
+    reds = [
+        (verdict.node, (group.group_id, verdict))
+        for group in campaign.groups
+        for verdict in group.nodes
+        if verdict.is_red
+        and (
+            verdict.why in (Why.HOT, Why.HEAVY)
+            or (verdict.why is Why.SLOW and verdict.confirmation is Confirmation.CONFIRMED)
+        )
+    ]
+    return dict(
+        sorted(grouped(reds).items(), key=lambda item: (min(_slow_pct(v) for _, v in item[1]), natural(item[0])))
+    )
 
 
 def nodes_to_free(campaign: Campaign, listed: Mapping[str, ListedNode]) -> tuple[ListedNode, ...]:
@@ -116,18 +123,20 @@ def decide_marks(
     room = most - sum(each.shape is not None for each in listed.values())
     to_mark, refused, removed = [], [], []
     for name, reds in confirmed_reds(campaign).items():
-        each, mark = listed.get(name), _mark(campaign, reds, instance)
+        each = listed.get(name)
+        mark = Mark(
+            instance=instance,
+            campaign_id=campaign.campaign_id,
+            at=campaign.finished_at,
+            groups=tuple(dict.fromkeys(group_id for group_id, _ in reds)),
+            reason=reds[0][1].reason,
+        )
         # The verdict must be about the machine that is listed now.
         if each is None:
             refused.append(MarkRefusal(name, "the cluster does not list exactly one node of that name", LOOK))
         elif each.created_at > campaign.started_at:
-            refused.append(
-                MarkRefusal(
-                    name,
-                    "another machine has that name since the run began",
-                    "it is not marked: measure the new machine first",
-                )
-            )
+            reason = "another machine has that name since the run began"
+            refused.append(MarkRefusal(name, reason, "it is not marked: measure the new machine first"))
         # A mark of ours gets the works that it lacks; a shape that others set stays.
         elif each.shape is not None:
             if each.mark is not None and not (each.is_as_set and set(mark.groups) <= set(each.mark.groups)):
@@ -139,25 +148,12 @@ def decide_marks(
             room -= 1
             to_mark.append((each, mark))
         else:
-            refused.append(MarkRefusal(name, _no_room(most), f"{LOOK}; raise {CAP} if more may be marked"))
+            reason = f"{count(most, 'node')} may be marked at the same time, and as many are ({CAP})"
+            if most == 0:
+                reason = f"the share of the fleet that may be marked is less than one node ({CAP})"
+            refused.append(MarkRefusal(name, reason, f"{LOOK}; raise {CAP} if more may be marked"))
     return Decision(tuple(to_mark), tuple(refused), tuple(removed))
-
-
-def _no_room(most: int) -> str:
-    if most == 0:
-        return f"the share of the fleet that may be marked is less than one node ({CAP})"
-    return f"{count(most, 'node')} may be marked at the same time, and as many are ({CAP})"
 
 
 def _slow_pct(verdict: NodeVerdict) -> float:
     return min((c.deviation for c in verdict.off if c.metric is Metric.SAMPLES_PER_SECOND), default=0.0)
-
-
-def _mark(campaign: Campaign, reds: Sequence[tuple[str, NodeVerdict]], instance: str) -> Mark:
-    return Mark(
-        instance=instance,
-        campaign_id=campaign.campaign_id,
-        at=campaign.finished_at,
-        groups=tuple(dict.fromkeys(group_id for group_id, _ in reds)),
-        reason=reds[0][1].reason,
-    )

@@ -12,7 +12,7 @@ from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.conftest import Golden
 from tests.unit.prices.test_price_import import SKYPILOT
-from trainbench.cli import estimates as money
+from trainbench.cli import money
 from trainbench.prices.price_tables import PRICES_FILE, read_prices
 
 A10 = "NVIDIA A10"

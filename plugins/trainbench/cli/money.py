@@ -1,0 +1,311 @@
+"""Commands about prices, costs and tables: `prices`, `prices import`, `estimate`, `cost`, `gpus`, `table`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench_image.contract.options import Strategy
+from trainbench.cli import base
+from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.core.formats import count, listing
+from trainbench.core.user_error import UserError
+
+if TYPE_CHECKING:
+    from trainbench.exchange.result_files import ComparisonRow
+
+
+app = base.App()
+
+
+@app.command()
+def gpus(
+    gpu: Annotated[
+        str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")
+    ] = None,
+) -> ExitCode:
+    """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
+    from trainbench.cost import gpu_fit
+
+    tables, sentence = (gpu_fit.facts_table(), gpu_fit.fits_table()), None
+    if gpu:
+        known = gpu_fit.known_gpu(gpu)
+        tables, sentence = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known)), gpu_fit.sentence(known)
+    facts, fits = (
+        [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows] for made in tables
+    )
+    if not base.print_json({"gpus": facts, "fits": fits, "sentence": sentence}):
+        base.print_tables(*tables)
+        base.print_lines(*([sentence] if sentence else []))
+    return ExitCode.OK
+
+
+class Content(StrEnum):
+    RUNS = "runs"
+    MONTHS = "months"
+    NODES = "nodes"
+
+
+What = Annotated[
+    Content,
+    typer.Argument(help="runs: figures of each run; months: cost by month and DAG; nodes: recorded runs by node."),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
+]
+Output = Annotated[
+    Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
+]
+
+
+@app.command()
+def table(what: What, names: Names = None, output: Output = None, store_url: StoreUrl = None) -> ExitCode:
+    """Write runs, months or node histories as one table: the DataFrames of `trainbench.frames`."""
+    from trainbench import frames
+
+    if what is Content.MONTHS and names:
+        raise UserError("months are not chosen by name: leave the names out")
+    if what is Content.MONTHS:
+        frame = frames.months(store=store_url)
+    else:
+        frame = (frames.runs if what is Content.RUNS else frames.node_history)(*(names or ()), store=store_url)
+    file = str(output.absolute()) if output else None
+    if output:
+        frames.write(frame, output)
+    about = {"num_rows": len(frame), "columns": list(frame.columns), "file": file}
+    if not base.print_json(about | {"rows": None if output else frames.records(frame)}):
+        typer.echo(file or frames.csv_text(frame), nl=output is not None)
+    return ExitCode.OK
+
+
+@app.command()
+def cost(
+    month: Annotated[str | None, typer.Option(help="Month, as 2026-11, in UTC. Default: this month.")] = None,
+    set_: Annotated[list[str] | None, base.set_option("A parameter of the DAG's form")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show every table of the report.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
+    store_url: StoreUrl = None,
+) -> ExitCode:
+    """Show the cost of benchmarking, of the measured work over time, and at other prices."""
+    from trainbench.cost.monthly_report import publish, report_on, screen_table, spend_tables
+    from trainbench.params.cost_params import parse_spend_params
+    from trainbench.results.artefacts import open_store
+
+    params = parse_spend_params(
+        base.named_values(set_, example="usd_per_kwh=0.2") | ({"month": month} if month else {})
+    )
+    now = datetime.now(UTC)
+    report_id = f"by-hand-{params.month or f'{now:%Y-%m}'}"
+    report = report_on(params, base.open_history(store_url), report_id, now)
+    files = publish(report, open_store(store_url)) if write else {}
+    if not base.print_json({**dict(report), "files": files}):
+        # The answer, then a table that fits a screen, or all tables.
+        every, first = spend_tables(report), screen_table(report)
+        base.print_lines(*report.summary)
+        base.print_tables(*(every if all_ else [first] if first.rows else []))
+        if every and not all_:
+            titles = listing((table.title for table in every), most=9)
+            base.print_lines(f"--all shows {count(len(every), 'table')}: {titles}.")
+        for address in files.values():
+            typer.echo(address)
+    return ExitCode.OK
+
+
+prices_app = base.App(cls=base.OnceGroup, invoke_without_command=True)
+app.add_typer(prices_app, name="prices")
+
+
+@prices_app.callback()
+@base.answering
+def prices(
+    context: typer.Context,
+    gpu: Annotated[
+        str | None, typer.Option(help="Only GPUs with these words in their name: A100, 'A100 80GB'.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Only providers whose name contains this.")] = None,
+) -> ExitCode | None:
+    """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
+    if context.invoked_subcommand:
+        return None
+    from trainbench.cost.job_estimates import price_row, prices_table
+    from trainbench.prices.price_tables import load_prices, name_parts
+    from trainbench.settings.environment import read_settings
+
+    chosen = [
+        price
+        for price in load_prices(read_settings().prices)
+        if name_parts(gpu or "") <= name_parts(price.gpu) and (provider or "").lower() in price.provider.lower()
+    ]
+    today = _today()
+    if not base.print_json({"currency": "USD", "prices": [price_row(price, today) for price in chosen]}):
+        base.print_tables(prices_table(chosen, today))
+    if not chosen:
+        base.print_error("no price fits: add your own table by TRAINBENCH_PRICES")
+    return ExitCode.OK if chosen else ExitCode.USAGE
+
+
+@prices_app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, gpuhunt's CSV or JSON, or our own columns.")
+    ],
+    provider: Annotated[str | None, typer.Option(help="The provider, where the rows do not name one.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The day of these prices, where the rows do not give it.", metavar="DATE")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Source of the file: address and version.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The table to write. Default: standard output.")
+    ] = None,
+) -> ExitCode:
+    """Convert a public price catalogue into a table for TRAINBENCH_PRICES. Counts the rows that it leaves out."""
+    from trainbench.cost.job_estimates import skipped_table
+    from trainbench.prices.price_import import as_toml, import_prices, import_summary
+    from trainbench.reporting.terminal import rich_table
+
+    try:
+        day = date.fromisoformat(as_of) if as_of else None
+    except ValueError:
+        raise UserError(f"--as-of is {as_of!r}: write the day as 2026-11-21") from None
+    imported = import_prices(file, provider, day, source)
+    text = as_toml(imported.prices)
+    if output and text:
+        with base.written(output):  # a new file: an existing table may hold rows written by hand
+            try:
+                with output.open("x", encoding="utf-8") as table:
+                    table.write(text)
+            except FileExistsError:
+                raise UserError(
+                    f"{output} exists already: choose another name, TRAINBENCH_PRICES takes several"
+                ) from None
+    if not base.print_json(imported) and not output:
+        typer.echo(text, nl=False)
+    # On standard error: standard output may be the table itself.
+    if imported.skipped:
+        base.console(stderr=True).print(rich_table(skipped_table(imported)))
+    base.print_lines(f"{import_summary(imported)}.", stderr=True)
+    return ExitCode.OK if imported.prices else ExitCode.USAGE
+
+
+Samples = Annotated[int, typer.Option(min=1, help="Samples in one epoch.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+    ),
+]
+Epochs = Annotated[float, typer.Option(help="Number of epochs.")]
+ModelName = Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")]
+RecipeName = Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")]
+StrategyName = Annotated[
+    Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
+]
+JobParameters = Annotated[list[str] | None, base.set_option("Any other parameter of the job")]
+NumGpus = Annotated[
+    int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
+]
+GpuName = Annotated[
+    str | None,
+    typer.Option(
+        help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
+    ),
+]
+SamplesPerSecond = Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")]
+Mfu = Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")]
+Efficiency = Annotated[
+    float | None,
+    typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
+]
+PriceKind = Annotated[str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")]
+PriceTerms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="NAME=VALUE",
+        help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
+        "wait_minutes (for a new instance; the other instances are billed meanwhile). "
+        "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
+        "opex_usd_per_gpu_hour. May be repeated.",
+    ),
+]
+
+
+@app.command()
+def estimate(
+    samples: Samples,
+    sources: Sources = None,
+    epochs: Epochs = 1.0,
+    model: ModelName = None,
+    recipe: RecipeName = None,
+    strategy: StrategyName = None,
+    set_: JobParameters = None,
+    gpus: NumGpus = None,
+    gpu: GpuName = None,
+    samples_per_s: SamplesPerSecond = None,
+    mfu: Mfu = None,
+    efficiency: Efficiency = None,
+    price: PriceKind = "on-demand",
+    with_: PriceTerms = None,
+    store_url: StoreUrl = None,
+) -> ExitCode:
+    """Estimate time and cost of a training job, at every price that fits its GPU."""
+    from trainbench.cost.job_estimates import (
+        EstimateRequest,
+        by_formula,
+        estimate_table,
+        headline,
+        of_measured,
+        pricing_of,
+    )
+    from trainbench.prices.price_tables import load_prices
+    from trainbench.reporting.terminal import plain, rich_table
+    from trainbench.settings.environment import read_settings
+
+    given = {"model": model, "recipe": recipe}
+    request = EstimateRequest(
+        num_samples=samples,
+        epochs=epochs,
+        num_gpus=gpus,
+        gpu=gpu,
+        changes=base.named_values(set_) | {name: value for name, value in given.items() if value},
+        strategy=strategy,
+        samples_per_s=samples_per_s,
+        mfu_pct=mfu,
+        efficiency=efficiency,
+    )
+    market = (load_prices(read_settings().prices), pricing_of(price, base.named_values(with_, "--with")), _today())
+    if sources:
+        estimates = of_measured(request, _measured_rows(sources, store_url), *market)
+    else:
+        estimates = (by_formula(request, *market),)
+    if not base.print_json({"currency": "USD", "estimates": estimates}):
+        for one in estimates:
+            table = estimate_table(one)
+            base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
+            memory = [one.memory.sentence] if one.memory else []
+            base.print_lines(*table.notes, *memory, *one.assumptions, headline(one))
+    missing = dict.fromkeys(line for one in estimates for line in one.missing)
+    for line in missing:
+        base.print_error(line)
+    return ExitCode.USAGE if missing else ExitCode.OK
+
+
+def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
+    from trainbench.exchange.result_files import find_result_files, read_result_files
+    from trainbench.results.artefacts import open_store
+
+    gathered = read_result_files(find_result_files(sources, open_store(store_url)))
+    base.print_broken(gathered.broken)
+    if not gathered.rows:
+        raise UserError("no file holds a measured run: give other results, or the job and a rate")
+    return gathered.rows
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
