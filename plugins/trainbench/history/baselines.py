@@ -15,7 +15,6 @@ from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import OURS, baselines, notices, runs
 
 MAX_WHY, MAX_WHO = 500, 200
-MAX_ID = 2**31 - 1
 
 
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:

@@ -109,10 +109,7 @@ def keep_log(store: Store, manifest: Mapping[str, Any], text: str, warn: Callabl
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
     """The stored result text of this run and rank; None: none is stored. Raises StoreError where that is not known."""
     text = stored_text(store, spec, rank)
-    try:
-        result = None if text is None else parse_payload(text)
-    except ContractError:
-        return None
+    result = _parsed(text)
     # The judgement's substitute for a pod without a result is no measurement.
     return None if result is None or (result.error and result.error.phase is Phase.LAUNCH) else text
 
@@ -168,7 +165,7 @@ def stored_payloads(
     late = [index for index, text in enumerate(payloads) if text is not None and not has_address[index]]
     if not late or specs[0].placement.nodes == 1:
         return payloads
-    of_try = latest_try({index: result for index, text in enumerate(payloads) if (result := _read(text))})
+    of_try = latest_try({index: result for index, text in enumerate(payloads) if (result := _parsed(text))})
     return [None if index in late and index not in of_try else text for index, text in enumerate(payloads)]
 
 
@@ -181,7 +178,7 @@ def _is_of_pod(result: RunResult, pod_name: str) -> bool:
     return result.context is not None and result.context.pod == pod_name
 
 
-def _read(text: str | None) -> RunResult | None:
+def _parsed(text: str | None) -> RunResult | None:
     try:
         return None if text is None else parse_payload(text)
     except ContractError:

@@ -56,22 +56,19 @@ def apart(
     except Exception:
         work(())  # an error without any result is not theirs
         _LOG.exception("judging %d results together failed", len(results))
-    sound = tuple(_examined(result, work) for result in results)
+    examined = list(results)
+    for place, result in enumerate(results):
+        try:
+            work((result,))
+        except Exception as error:
+            _LOG.exception("judging run %s failed", result.spec.identity.run_id)
+            examined[place] = _failed(result, error)
     try:
-        return work(sound), sound
+        return work(examined), tuple(examined)
     except Exception as error:
         _LOG.exception("judging them failed again")
-        failed = tuple(_failed(result, error) for result in sound)
+        failed = tuple(_failed(result, error) for result in examined)
         return work(failed), failed
-
-
-def _examined(result: RunResult, work: Callable[[Sequence[RunResult]], object]) -> RunResult:
-    try:
-        work((result,))
-    except Exception as error:
-        _LOG.exception("judging run %s failed", result.spec.identity.run_id)
-        return _failed(result, error)
-    return result
 
 
 def _failed(result: RunResult, error: Exception) -> RunResult:

@@ -38,9 +38,13 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
         cost = run_cost.price_run(result, price, spread_of(gpu))
         return run_cost.with_cost(result, cost), cost, price
 
+    def unpriced(result: RunResult) -> tuple[RunResult, RunCost, None]:
+        unknown: dict[str, Any] = dict.fromkeys(fields_of(RunCost))
+        known = {"run_id": result.spec.identity.run_id, "reason": "its cost could not be computed"}
+        return result, RunCost(**unknown | known), None
+
     each = [
-        parts.attempt("pricing", run.spec.identity.run_id, partial(priced, run)) or (run, _no_cost(run), None)
-        for run in results
+        parts.attempt("pricing", run.spec.identity.run_id, partial(priced, run)) or unpriced(run) for run in results
     ]
     return PricedRuns(
         results=tuple(result for result, _, _ in each),
@@ -48,9 +52,3 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
         used=frozenset(price for _, _, price in each if price),
         problems=tuple(problems),
     )
-
-
-def _no_cost(result: RunResult) -> RunCost:
-    known = {"run_id": result.spec.identity.run_id, "reason": "its cost could not be computed"}
-    unknown: dict[str, Any] = dict.fromkeys(fields_of(RunCost))
-    return RunCost(**unknown | known)

@@ -51,6 +51,13 @@ def test_two_hundred_red_nodes_fit() -> None:
     assert text.endswith("/trainbench/)")
 
 
+@pytest.mark.parametrize("about", [{"nodes": ("node-1",), "item": "run-1"}, {"nodes": ("node-1", "node-2")}])
+def test_what_is_not_about_one_node_is_told_as_a_whole(about: dict[str, Any]) -> None:
+    of = {"category": "c", "measured": "", "expected": "", "summary": "computed other work", "resolution": "look"}
+    alert = Finding(level=Level.ERROR, **about, **of)
+    assert f"\n- {alert.text}\n" in run_summary.note(campaigns.healthy(), [alert], "node_consistency", RUN, None)
+
+
 @pytest.mark.parametrize(("too_many", "end"), [(0, "x"), (1, "- and 1 more")])
 def test_the_note_is_filled_to_its_last_character(too_many: int, end: str) -> None:
     """Five alerts, the first four of 100 characters. The last one has what is left beside "and 1 more"."""
@@ -88,7 +95,9 @@ def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:
 
 
 def test_a_note_by_people_is_not_cut_for_ours() -> None:
-    assert joined("**Benchmark.** red", "x" * MAX_CHARS) is None
+    room = MAX_CHARS - len("**Benchmark.** red" + RULE)
+    assert joined("**Benchmark.** red", "x" * room) == f"**Benchmark.** red{RULE}{'x' * room}"
+    assert joined("**Benchmark.** red", "x" * (room + 1)) is None
 
 
 @pytest.mark.parametrize("end", [run_notes.on_dag_run_success, run_notes.on_dag_run_failed])

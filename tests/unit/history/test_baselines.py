@@ -69,6 +69,12 @@ def test_without_an_accepted_level_the_slow_nights_do_not_count(history: History
     assert trail(history, "node-1") == [10.0] * 3 + [9.0] * 3
 
 
+def test_without_a_notice_the_last_night_is_the_new_level(blank: History) -> None:
+    for day in (1, 2):
+        blank.record(checked(day, {"node-1": make_result("node-1", 10.0)}))
+    assert blank.accept_baseline("node-1", WHO, WHY, on(2, hours=5)).since == on(2, minutes=-29)
+
+
 def test_a_slow_run_that_began_when_its_level_was_accepted_counts(history: History) -> None:
     """The run of night 6 began 29 minutes before the night's end."""
     history.accept_baseline("node-1", WHO, WHY, on(6, minutes=-29))

@@ -5,17 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import false
 
 from tests.builders import make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.recorded_nights import stored
 from tests.builders.three_nights import three_nights
 from tests.builders.verdicts import make_finding
 from trainbench.cluster.mark_findings import marked
 from trainbench.cluster.node_marks import Mark
 from trainbench.core.states import FRESH
-from trainbench.core.verdicts import State, Why
-from trainbench.history.fleet_state import FLEET_DAYS, SPEND_DAYS, FleetState
+from trainbench.core.verdicts import Finding, State, Why
+from trainbench.history.fleet_state import SPEND_DAYS, FleetState, nodes_now
 from trainbench.history.history import History
+from trainbench.history.tables import marks, works
 
 DAY = timedelta(days=1)
 NIGHT_3 = ENDED_AT + 2 * DAY
@@ -97,25 +100,42 @@ def test_a_fleet_that_nobody_checks_stays_and_grows_stale(history: History) -> N
     assert state.spends == ()
 
 
-def test_a_node_without_a_verdict_for_a_week_leaves_unless_a_notice_is_open(history: History) -> None:
+def test_a_node_without_a_verdict_for_more_than_a_week_leaves_unless_a_notice_is_open(history: History) -> None:
     history.record(night(1, {"node-1": 10.0, "node-2": 10.0, "node-3": 9.0}, {"node-3": Why.SLOW}))
-    # of chosen nodes: it does not say that node-3 is out of the cluster, and so closes no notice
-    history.record(night(2 + FLEET_DAYS, {"node-1": 10.0}, params={"nodes": ["node-1"]}))
-    state = history.fleet_state(ENDED_AT + (FLEET_DAYS + 2) * DAY, FRESH)
+    here = []
+    for day in (8, 9):  # of chosen nodes: it does not say that node-3 is out of the cluster, and so closes no notice
+        history.record(night(day, {"node-1": 10.0}, params={"nodes": ["node-1"]}))
+        here.append({node.node: node.judged_at for node in history.fleet_state(ENDED_AT + day * DAY, FRESH).nodes})
 
-    assert whys(state) == {"node-1": Why.WELL, "node-3": Why.SLOW}
-    assert [node.judged_at for node in state.nodes] == [ENDED_AT + (FLEET_DAYS + 1) * DAY, ENDED_AT]
+    assert here == [
+        {"node-1": ENDED_AT + 7 * DAY, "node-2": ENDED_AT, "node-3": ENDED_AT},
+        {"node-1": ENDED_AT + 8 * DAY, "node-3": ENDED_AT},
+    ]
+
+
+def test_named_nodes_stand_as_their_latest_verdict_of_the_time_says(history: History) -> None:
+    history.record(night(1, {"node-1": 9.0, "node-2": 10.0}, {"node-1": Why.SLOW}))
+    times = {"lately": works.c.at >= ENDED_AT, "of_notices": false()}
+    with history.engine.connect() as connection:
+        states = nodes_now(connection, {"node-1"}, ENDED_AT, FRESH, **times)
+    assert [(state.node, state.why) for state in states] == [("node-1", Why.SLOW)]
 
 
 def test_a_node_is_marked_from_the_night_that_marks_it_until_it_is_freed(history: History) -> None:
     mark = Mark(instance="trainbench", campaign_id="night-2", at=NIGHT_3, groups=("work",), reason="slow")
     act = marked("node-1", "the taint trainbench.io/breach:NoSchedule", mark, None)
-    history.record(night(2, {"node-1": 9.0, "node-2": 10.0}, findings=(act,), marks_are_known=True))
-    tonight = {node.node: node.is_marked for node in state_of(history).nodes}
-    history.end_marks(["node-1"], "ada", NIGHT_3)
+    rates = {"node-1": 9.0, "node-2": 10.0}
 
-    assert tonight == {"node-1": True, "node-2": False}
-    assert not any(node.is_marked for node in state_of(history).nodes)
+    def is_marked(day: int, *findings: Finding, suite: str = "a") -> bool:
+        of_night = {"suite": suite, "campaign_id": f"{suite}-{day}", "marks_are_known": True}
+        history.record(night(day, rates, findings=findings, **of_night))
+        return history.fleet_state(ENDED_AT + day * DAY, FRESH).nodes[0].is_marked
+
+    assert [is_marked(1, act), is_marked(2, suite="b"), is_marked(2, act), is_marked(3)] == [True, True, True, False]
+    assert len(stored(history, marks)) == 1
+    assert is_marked(4, act)
+    history.end_marks(["node-1"], "ada", NIGHT_3)
+    assert not any(node.is_marked for node in history.fleet_state(ENDED_AT + 4 * DAY, FRESH).nodes)
 
 
 def test_a_drill_gives_a_state_and_no_figures(history: History) -> None:

@@ -76,6 +76,8 @@ def events(history: History, nights: Sequence[Nightly | None]) -> list[str]:
         # -4.4 % is below half of -9 %, -4.6 % is not.
         ([SLOW, (Why.BEHIND, -4.4), (Why.BEHIND, -4.4)], ["1 slow", f"3 {LESS}"]),
         ([SLOW, (Why.BEHIND, -4.6), (Why.BEHIND, -4.4), FINE], ["1 slow", f"4 {WELL_AGAIN}"]),
+        # What opened it counts, not what it was in a later red night.
+        ([SLOW, (Why.SLOW, -6.0), (Why.BEHIND, -4.4), (Why.BEHIND, -4.4)], ["1 slow", f"4 {LESS}"]),
         ([SLOW, NOISY, BUSY, NOISY, BUSY], ["1 slow"]),
         ([SLOW, FINE, FAILED, FINE, FINE], ["1 slow", f"5 {WELL_AGAIN}"]),
         # What no deviation opened ends in the first night in which the node is well.

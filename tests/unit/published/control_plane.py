@@ -28,7 +28,7 @@ from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
-PAGES_STUDY, NIGHTS, COMMANDS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23"), "scale-2026-11-23"
+PAGES_STUDY, NIGHTS, COMMANDS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23"), "scale-2026-11-25"
 
 
 def readme() -> Iterator[str]:
@@ -166,8 +166,8 @@ def airflows_own_pages() -> Iterator[str]:
 
 
 def security() -> Iterator[str]:
-    study = document("hostile-inputs-2026-11-23/inputs.json")
-    yield f"the longest run had {study['inputs']:,}"
+    inputs = [json.loads(text)["inputs"] for text in committed("hostile-inputs-*/*.json").values()]
+    yield f"the runs had {sum(inputs):,}"
 
 
 def nights() -> dict[str, Any]:
@@ -250,5 +250,5 @@ def commands() -> Iterator[str]:
             *(f"{of['peak_rss_mb']} MB, {of['cpu_seconds']:.1f} s" for of in (less, more)),
             f"{each_kb:.1f} kB" if each_kb else "0",
             f"{each_ms:.1f} ms",
-            f"{(less['peak_rss_mb'] + 99 * each_kb) / 1e3:.2f} GB",
+            f"{(less['peak_rss_mb'] + 7 * each_kb) / 1e3:.2f} GB",
         )
