@@ -8,6 +8,8 @@ which is written again after each turn: what was measured before the study is ki
     python3 studies/compare_peers.py --recipe qlora --seq-length 512 --weights W --unsloth-site U --output qlora.json
     python3 studies/compare_peers.py --recipe lora --seq-length 2048 --restart tuned --weights W --unsloth-site U \
       --output lora.json
+    python3 studies/compare_peers.py --recipe lora --seq-length 2048 --memory-gib 80 --restart tuned unsloth \
+      --programs tuned unsloth --weights W --unsloth-site U --output lora-of-80-gib.json
     python3 studies/compare_peers.py --recipe full --seq-length 2048 --gpus 4 --programs tuned fsdp2 \
       --restart tuned fsdp2 --weights W --output full.json
 """
@@ -224,6 +226,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, help="of the model, for a trial: fewer than it has")
     parser.add_argument("--micro-batch-size", type=int, default=8)
     parser.add_argument("--gpus", type=int, default=1, help="several: by fsdp, `--recipe full` only")
+    parser.add_argument("--memory-gib", type=float, help="that torch may take: as on a smaller GPU")
     parser.add_argument("--seq-length", type=int, default=512)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=["tuned", "trl", "unsloth"])
     parser.add_argument("--restart", nargs="+", choices=PROGRAMS, default=[], help="programs that end after each turn")
@@ -276,7 +279,8 @@ def main() -> None:
         recipe=arguments.recipe, model=arguments.model, dimensions=shape.model_dump(mode="json"),
         weights=str(arguments.weights.resolve()), micro_batch_size=arguments.micro_batch_size,
         seq_length=arguments.seq_length, first_turn=arguments.warm_up, turn=arguments.steps,
-        num_turns=1 + num_turns, num_gpus=arguments.gpus, profiled=arguments.profile,
+        num_turns=1 + num_turns, num_gpus=arguments.gpus,
+        memory_gib=arguments.memory_gib, profiled=arguments.profile,
     )  # fmt: skip
     if not arguments.weights.exists():
         save_checkpoint(job)

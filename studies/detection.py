@@ -46,7 +46,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 CAMPAIGN = DOCS / "results" / "campaigns" / "h200-aa-2026-11-21"
 FILE, PAGE = DOCS / "results" / "detection-2026-11-23" / "nights.json", DOCS / "internals" / "detection.md"
 BEGIN, END = "<!-- nights -->", "<!-- end of nights -->"
-LARGE = 32  # nodes; larger fleets get half of the nights
+SMALL, LARGE = 4, 32  # nodes; small fleets get five times the nights, larger ones half
 FIRST = 20  # nights that a test simulates again
 TYPICAL = 10.0  # samples/s of a typical node
 NUM_WINDOWS, WINDOWS_SHOW, SPREAD = 3, 0.3, 0.004
@@ -218,7 +218,7 @@ def rows(nights: int) -> Iterator[dict[str, Any]]:
     """A row for each fleet; `first` repeats the first few of its nights, which a test simulates again."""
     for case, fleets in CASES.items():
         for fleet in fleets:
-            number = nights if fleet.nodes <= LARGE else nights // 2
+            number = nights * 5 if fleet.nodes <= SMALL else nights if fleet.nodes <= LARGE else nights // 2
             shares = {"shares": simulate(fleet, number), "first": simulate(fleet, FIRST)}
             yield {"case": case, "fleet": fleet.model_dump(exclude_defaults=True), "nights": number, **shares}
 
@@ -251,7 +251,9 @@ def with_table(page: str, of: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nights", type=int, default=400, help="of each fleet, large ones half (default 400)")
+    parser.add_argument(
+        "--nights", type=int, default=400, help="of a fleet, small ones more, large ones fewer (default 400)"
+    )
     parser.add_argument("--page", action="store_true", help="write the table into the page, simulate nothing")
     arguments = parser.parse_args()
     if arguments.page:

@@ -1,4 +1,4 @@
-"""Measures the tables of one GPU of docs/performance.md, and two diagnoses of configurations, the most important first.
+"""Measures tables of one GPU of docs/internals/performance.md, and two diagnoses, the most important first.
 
     PYTHONPATH=.:plugins python3 studies/measure_one_gpu.py OUT             -> OUT/runs/<run>/result.json, OUT/store
     PYTHONPATH=.:plugins python3 studies/measure_one_gpu.py OUT --tables    the tables of what OUT holds

@@ -1,4 +1,4 @@
-"""How long the pages' reads take over a long history: fills a database through the real tables, then times every read.
+"""How long the pages' reads take over a long history, and a chart: fills a database by the real tables, then times all.
 
     PYTHONPATH=.:plugins python studies/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
     PYTHONPATH=.:plugins python studies/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
@@ -40,6 +40,7 @@ from trainbench.history.tables import acknowledgements, campaigns, node_verdicts
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.render import charts
 from trainbench.results.campaign import Campaign
 
 STRATEGIES = ("single", "ddp", "fsdp", "zero2", "zero3")
@@ -260,6 +261,7 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "open notices": lambda: pages.open_notices(filters),
         "closed notices": lambda: pages.closed_notices(filters),
         "node": lambda: pages.node("gpu-7", filters),
+        "a node with its first chart": lambda: _with_chart(pages, filters),
         "strategies": lambda: pages.strategies(filters),
         "costs": lambda: pages.costs(filters),
         "runs": lambda: pages.runs(filters),
@@ -268,6 +270,11 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
         "first 500 lines of the CSV": lambda: _first_lines(pages, filters),
     }
+
+
+def _with_chart(pages: Pages, filters: Filters) -> Any:
+    node = pages.node("gpu-7", filters)
+    return charts.node_chart(node.series[0], node.events) if node and node.series else None
 
 
 def _first_lines(pages: Pages, filters: Filters) -> list[str]:

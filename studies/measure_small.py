@@ -51,6 +51,14 @@ LIMITED = {
     "lora-8x2048-of-80-gib": ("lora-8x2048", 80), "lora-8x2048-of-48-gib": ("lora-8x2048", 48),
     "qlora-8x512-of-24-gib": ("qlora-8x512", 24),
 }  # fmt: skip
+# Large jobs with other settings.
+OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "users-qlora-8x512": (
+        "qlora-8x512", {"preset": "as_users_run", "optimizer": "paged_adamw_8bit", "gradient_checkpointing": True}
+    ),
+    "full-8x2048-fp8": ("full-8x2048", {"precision": "fp8"}),
+    "lora-8x2048-fp8": ("lora-8x2048", {"precision": "fp8"}),
+}  # fmt: skip
 WARM_UP, PROFILED = 10, 2
 LARGEST = ("gpt2-full-64x1024", "tier-b-full-4x2048")  # turns of their own: a GPU cannot hold all jobs at once
 
@@ -193,6 +201,8 @@ def planned() -> Iterator[RunSpec]:
     window |= {"measured_steps": 3, "max_window_s": 3.0, "warmup_steps": 4}
     for name, job in LARGE.items():
         yield spec_of(*job, name, **window)
+    for name, (job_name, changes) in OTHERS.items():
+        yield spec_of(*LARGE[job_name], name, **window).changed(work=dict(changes))
     for name, (job_name, _) in LIMITED.items():
         yield spec_of(*LARGE[job_name], name, **window).changed(work={"gradient_checkpointing": AUTO})
 
@@ -214,9 +224,8 @@ def limited(folder: Path) -> None:
 
 def whole_runs(output: Path, names: Sequence[str] = ()) -> None:
     previous: subprocess.Popen[bytes] | None = None
-    for spec in planned():
-        if names and spec.identity.run_id not in names:
-            continue
+    specs = {spec.identity.run_id: spec for spec in planned()}
+    for spec in [specs[name] for name in names or specs]:
         folder = output / "runs" / spec.identity.run_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(spec.model_dump_json(indent=1))

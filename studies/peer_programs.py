@@ -29,6 +29,15 @@ def tuned_spec(job: Job) -> Any:
     )  # fmt: skip
 
 
+def limit_memory(job: Job) -> None:
+    """As on a GPU with less memory: torch may take no more."""
+    import torch
+
+    if job.memory_gib:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(job.memory_gib * 2**30 / total)
+
+
 def tuned(job: Job, _settings: Settings) -> Training:
     """The preset `tuned` of this project; with several GPUs by fsdp."""
     import torch
@@ -38,6 +47,7 @@ def tuned(job: Job, _settings: Settings) -> Training:
     from bench_image.parallel.strategies import join_group
     from bench_image.training.train_step import TrainStep
 
+    limit_memory(job)
     spec = tuned_spec(job)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     group = join_group(spec) if job.num_gpus > 1 else ProcessGroup(device)
@@ -61,6 +71,7 @@ def trl(job: Job, settings: Settings) -> Training:
 
     from same_job import ALL_LINEARS
 
+    limit_memory(job)
     bits = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
@@ -78,6 +89,7 @@ def unsloth(job: Job, settings: Settings) -> Training:
     from unsloth import FastLanguageModel  # isort: skip  # before transformers and TRL, which it changes
     from same_job import ALL_LINEARS
 
+    limit_memory(job)
     checkpointing = settings["use_gradient_checkpointing"]
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=job.weights, max_seq_length=job.seq_length, load_in_4bit=job.recipe == "qlora",

@@ -34,6 +34,7 @@ class Job(NamedTuple):
     turn: int  # steps of every further turn
     num_turns: int  # with the first
     num_gpus: int = 1
+    memory_gib: float | None = None  # that torch may take of the GPU's
     profiled: bool = False  # whether the last turn is recorded by torch's profiler, which slows it down
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -18,9 +19,10 @@ from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
 def parse_spec(text: str | bytes) -> RunSpec:
     """Raises ContractError, which names each wrong field."""
     try:
-        return RunSpec.model_validate_json(text)
-    except ValidationError as error:
-        raise ContractError(f"the run spec is not valid: {explain(error)}") from None
+        return RunSpec.model_validate(strict_json(text.encode(errors="replace") if isinstance(text, str) else text))
+    except ValueError as error:
+        problem = explain(error) if isinstance(error, ValidationError) else f"no JSON (truncated?): {error}"
+        raise ContractError(f"the run spec is not valid: {problem}") from None
 
 
 def parse_result(text: str | bytes) -> RunResult:
@@ -73,7 +75,7 @@ def strict_json(raw: bytes) -> Any:
     700 bytes for each name that a model does not know.
     """
     refuse_dense(raw)
-    data = from_json(raw, allow_inf_nan=False)
+    data = from_json(raw.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     beyond, waiting = 0, [data]
     while waiting:
         value = waiting.pop()

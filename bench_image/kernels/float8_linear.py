@@ -26,7 +26,7 @@ class FastAccumulation(NamedTuple):
     grad_weight: bool
 
 
-# All: losses are the same without it, and a product is slower (docs/performance.md).
+# All: losses are the same without it, and a product is slower (docs/internals/performance.md).
 FAST = FastAccumulation(out=True, grad_x=True, grad_weight=True)
 
 

@@ -80,7 +80,8 @@ def fuse(model: nn.Module) -> tuple[FusedLayers, ...]:
     for parent in model.modules():
         children = dict(parent.named_children())
         grouped = [[children[name] for name in names if name in children] for names in SIBLINGS]
-        alone = [[child] for name, child in children.items() if name != "base_layer" and not _has_siblings(name)]
+        others = [name for name in children if not any(name in names for names in SIBLINGS)]
+        alone = [[children[name]] for name in others if name != "base_layer"]
         for layers in [*grouped, *alone]:
             fusible = [layer for layer in layers if _fusible(layer)]
             for group in [layers] if fusible == layers and _alike(layers) else [[layer] for layer in fusible]:
@@ -95,10 +96,6 @@ def _is_gated(parent: Any) -> bool:
     """Whether the module is an MLP that computes down(silu(gate) up), with adapters on down."""
     named = all(hasattr(parent, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
     return named and type(parent.act_fn).__name__ in SILU and hasattr(parent.down_proj, "lora_A")
-
-
-def _has_siblings(name: str) -> bool:
-    return any(name in names for names in SIBLINGS)
 
 
 def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
@@ -177,8 +174,11 @@ def _fusible(layer: Any) -> bool:
     state = _quant_state(base) if type(base).__name__ == "Linear4bit" else None
     if state is None and not (lora and _is_plain(base)) and not _is_8bit(base):
         return False
-    if state is not None and not _known_format(state):
-        return False
+    if state is not None:
+        # The kernels read nf4 with bitsandbytes' default block sizes.
+        blocks = (state.blocksize, state.state2.blocksize if state.state2 else SCALE_BLOCK)
+        if state.quant_type != "nf4" or blocks != (NF4_BLOCK, SCALE_BLOCK):
+            return False
     if not lora:
         return True
     if list(layer.lora_A) != ["default"] or layer.lora_variant or layer.merged:
@@ -189,20 +189,10 @@ def _fusible(layer: Any) -> bool:
     return bool(no_dropout and b.bias is None and a.weight.dtype == b.weight.dtype == dtype)
 
 
-def _known_format(state: Any) -> bool:
-    """Whether the kernels can read the 4-bit format: nf4 with bitsandbytes' default block sizes."""
-    blocks = (state.blocksize, state.state2.blocksize if state.state2 else SCALE_BLOCK)
-    return state.quant_type == "nf4" and blocks == (NF4_BLOCK, SCALE_BLOCK)
-
-
 def _alike(layers: Sequence[Any]) -> bool:
     """Whether one operation can compute all layers: one kind, adapters of one rank and scale or none, no biases."""
     kinds = {
-        (hasattr(layer, "lora_A"), type(_base(layer)), *(_lora_settings(layer) if hasattr(layer, "lora_A") else ()))
+        (type(_base(layer)), (layer.r["default"], layer.scaling["default"]) if hasattr(layer, "lora_A") else None)
         for layer in layers
     }
     return len(kinds) == 1 and all(_base(layer).bias is None for layer in layers)
-
-
-def _lora_settings(layer: Any) -> tuple[int, float]:
-    return layer.r["default"], layer.scaling["default"]

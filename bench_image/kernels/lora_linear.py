@@ -32,23 +32,20 @@ class LoraLinear(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         keep = keep and _is_4bit(weights, rows)
         out, down, unpacked = lora_linear(x, list(weights), list(rows), a, b, scale, keep)
-        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keep = rows, scale, x.shape, a is not None, keep
+        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.num_weights = rows, scale, x.shape, a is not None, len(weights)
         ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keep else weights))
-        ctx.num_weights = len(weights)
         return tuple(torch.split(out, list(rows), -1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        rows, saved = list(ctx.rows), ctx.saved_tensors  # read once: under checkpointing, reading runs the layer again
-        x, down, a, b = saved[:4] if ctx.adapted else (None, None, None, None)
-        kept = list(saved[4:] if ctx.adapted else saved)
-        weights, unpacked = ([], kept[0]) if ctx.keep else (kept, None)
-        if a is None:
-            grad_x = frozen_linear_backward(list(grads), weights, unpacked, rows, ctx.shape[-1])
+        saved = ctx.saved_tensors  # read once: under checkpointing, reading runs the layer again
+        if not ctx.adapted:
+            grad_x = frozen_linear_backward(list(grads), list(saved), list(ctx.rows), ctx.shape[-1])
             return grad_x, *[None] * (5 + ctx.num_weights)
+        x, down, a, b = saved[:4]
         wants_x = ctx.needs_input_grad[0]
         grad_x, grad_a, grad_b = lora_linear_backward(
-            list(grads), x, down, weights, unpacked, rows, a, b, ctx.scale, wants_x
+            list(grads), x, down, list(saved[4:]), list(ctx.rows), a, b, ctx.scale, wants_x
         )
         return grad_x if wants_x else None, grad_a, grad_b, *[None] * (3 + ctx.num_weights)
 
@@ -65,15 +62,14 @@ class GatedLoraLinear(torch.autograd.Function):
         x = torch.nn.functional.silu(gate) * up
         out: Tensor
         out, down, unpacked = lora_linear(x, list(weights), rows, a, b, scale, keep)
-        ctx.scale, ctx.keep, ctx.num_weights = scale, keep, len(weights)
+        ctx.scale, ctx.num_weights = scale, len(weights)
         ctx.save_for_backward(gate, up, down, a, b, *((unpacked,) if keep else weights))
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        gate, up, down, a, b, *kept = ctx.saved_tensors
-        weights, unpacked = ([], kept[0]) if ctx.keep else (list(kept), None)
-        gradients = gated_lora_backward(grads[0], gate, up, down, weights, unpacked, a, b, ctx.scale)
+        gate, up, down, a, b, *weights = ctx.saved_tensors
+        gradients = gated_lora_backward(grads[0], gate, up, down, list(weights), a, b, ctx.scale)
         return *gradients, *[None] * (2 + ctx.num_weights)
 
 
@@ -119,15 +115,16 @@ def _(
     return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters), x.new_empty(kept)
 
 
+# `weights` of the backward operations: as in forward, or one matrix of all, unpacked in forward.
 @torch.library.custom_op("trainbench::lora_linear_backward", mutates_args=())
 def lora_linear_backward(
-    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
-    a: Tensor, b: Tensor, scale: float, wants_x: bool,
+    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], rows: list[int], a: Tensor, b: Tensor,
+    scale: float, wants_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x (empty unless wanted), a and b.
 
     grad_x = sum of grad_i W_i + d_i A_i; grad_A_i = d_i^T x; grad_B_i = scale grad_i^T (x A_i^T); d_i = scale grad_i
-    B_i. `unpacked`: the 4-bit weights that forward kept unpacked; then `weights` is empty.
+    B_i.
     """
     flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
@@ -135,54 +132,47 @@ def lora_linear_backward(
     grad_a = grad_down.t() @ flat_x
     if not wants_x:  # the first layer's input
         return x.new_empty(0), grad_a, grad_b
-    return _input_grad(flat_grads, grad_down, weights, unpacked, rows, a, b, scale).view(x.shape), grad_a, grad_b
+    return _input_grad(flat_grads, grad_down, weights, rows, a, b, scale).view(x.shape), grad_a, grad_b
 
 
 @lora_linear_backward.register_fake
 def _(
-    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
-    a: Tensor, b: Tensor, scale: float, wants_x: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grads: Any, x: Tensor, down: Any, weights: Any, rows: Any, a: Tensor, b: Tensor, scale: Any, wants_x: bool
+) -> Any:
     return x.new_empty(x.shape if wants_x else 0), a.new_empty(a.shape), b.new_empty(b.shape)
 
 
 @torch.library.custom_op("trainbench::frozen_linear_backward", mutates_args=())
-def frozen_linear_backward(
-    grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int
-) -> Tensor:
+def frozen_linear_backward(grads: list[Tensor], weights: list[Tensor], rows: list[int], features: int) -> Tensor:
     """Sum of grad_i W_i (..., in): the input's gradient of 4-bit layers without adapters; features = in."""
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
     grad_x = flat_grads[0].new_empty(flat_grads[0].shape[0], features)
-    if unpacked is None:
-        unpacked = _unpack_weights(weights, rows, grad_x, None, None, 0.0)
-    _add_input_grad(grad_x, flat_grads, weights, unpacked, rows, beta=0)
+    if _is_4bit(weights, rows):
+        weights = [_unpack_weights(weights, rows, grad_x, None, None, 0.0)]
+    _add_input_grad(grad_x, flat_grads, weights, rows, beta=0)
     return grad_x.view(*grads[0].shape[:-1], features)
 
 
 @frozen_linear_backward.register_fake
-def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int) -> Tensor:
+def _(grads: list[Tensor], weights: Any, rows: Any, features: int) -> Tensor:
     return grads[0].new_empty(*grads[0].shape[:-1], features)
 
 
 @torch.library.custom_op("trainbench::gated_lora_backward", mutates_args=())
 def gated_lora_backward(
-    grad: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, a: Tensor,
-    b: Tensor, scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: list[Tensor], a: Tensor, b: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of gate, up, a and b, where the layer's input x = silu(gate) up is computed again."""
     rows, features = [grad.shape[-1]], gate.shape[-1]
     flat_grads = [grad.reshape(-1, rows[0])]
     grad_down, grad_b = adapter_gradients(flat_grads, down.reshape(-1, a.shape[0]), rows, b, scale)
-    grad_x = _input_grad(flat_grads, grad_down, weights, unpacked, rows, a, b, scale)
+    grad_x = _input_grad(flat_grads, grad_down, weights, rows, a, b, scale)
     x, grad_gate, grad_up = swiglu.backward(grad_x, gate.reshape(-1, features), up.reshape(-1, features))
     return grad_gate.view(gate.shape), grad_up.view(up.shape), grad_down.t() @ x, grad_b
 
 
 @gated_lora_backward.register_fake
-def _(
-    grad: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, a: Tensor,
-    b: Tensor, scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(grad: Any, gate: Tensor, up: Tensor, down: Any, weights: Any, a: Tensor, b: Tensor, scale: Any) -> Any:
     return gate.new_empty(gate.shape), up.new_empty(up.shape), a.new_empty(a.shape), b.new_empty(b.shape)
 
 
@@ -215,26 +205,25 @@ def columns_of(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 def _input_grad(
-    flat_grads: list[Tensor], grad_down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
-    a: Tensor, b: Tensor, scale: float,
+    flat_grads: list[Tensor], grad_down: Tensor, weights: list[Tensor], rows: list[int], a: Tensor, b: Tensor,
+    scale: float,
 ) -> Tensor:  # fmt: skip
     """Sum of grad_i W_i + d_i A_i: the gradient of the layers' input, (tokens, in)."""
-    if unpacked is None and _is_4bit(weights, rows):
-        unpacked = _unpack_weights(weights, rows, a, a, b, scale)
-    if unpacked is not None and unpacked.shape[0] > sum(rows):
+    if _is_4bit(weights, rows):
+        weights = [_unpack_weights(weights, rows, a, a, b, scale)]
+    if weights[0].shape[0] > sum(rows):
         # A lies below W: one product computes both terms.
-        return torch.cat([flat_grads[0], grad_down], 1) @ unpacked
+        return torch.cat([flat_grads[0], grad_down], 1) @ weights[0]
     grad_x = grad_down @ a
-    _add_input_grad(grad_x, flat_grads, weights, unpacked, rows)
+    _add_input_grad(grad_x, flat_grads, weights, rows, beta=1)
     return grad_x
 
 
 def _add_input_grad(
-    grad_x: Tensor, flat_grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
-    beta: int = 1,
-) -> None:  # fmt: skip
+    grad_x: Tensor, flat_grads: list[Tensor], weights: list[Tensor], rows: list[int], beta: int
+) -> None:
     """grad_x := beta grad_x + sum of grad_i W_i."""
-    parts = weights if unpacked is None else torch.split(unpacked[: sum(rows), : grad_x.shape[1]], rows)
+    parts = weights if len(weights) == len(rows) > 1 else torch.split(weights[0][: sum(rows), : grad_x.shape[1]], rows)
     for grad, weight in zip(flat_grads, parts, strict=True):
         torch.addmm(grad_x, grad, weight, beta=beta, out=grad_x)
         beta = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,13 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.preset_switches import clips_within_update, compiles_whole, gathers_layers, uses_compile
+from bench_image.contract.preset_switches import (
+    clips_within_update,
+    compiles_whole,
+    gathers_layers,
+    multiplies_without_workspace,
+    uses_compile,
+)
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
@@ -18,7 +25,7 @@ from bench_image.model.checkpoint import open_checkpoint
 from bench_image.model.compile import apply_preset, compile_layers
 from bench_image.model.dtypes import model_dtypes
 from bench_image.model.float8_layers import check_8bit_units, with_8bit_products
-from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
+from bench_image.model.init_weights import WRAPPERS, WeightSource, init_weights, random_weights, rebuild_buffers
 from bench_image.model.lora_layers import quantise_experts, with_4bit_layers, with_adapters
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ LEARNING_RATE = 1e-4
 class BuiltModel(NamedTuple):
     """A model ready for training. `base` is the model without the LoRA wrapper; for full training the same object.
 
-    `fused`: the groups of its layers that are computed together (kernels/fused_lora.py).
+    `fused`: the groups of its layers that are computed together (kernels/fused_lora.py). `source`: of first values.
     """
 
     model: nn.Module
@@ -38,6 +45,14 @@ class BuiltModel(NamedTuple):
     trainable: tuple[nn.Parameter, ...]
     parameters: ParameterCount
     fused: tuple[FusedLayers, ...]
+    source: WeightSource
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Gives the trained parameters, which are whole on this rank, their first values again."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(self.source(WRAPPERS.sub("", name), parameter, parameter.device))
 
 
 def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> BuiltModel:
@@ -75,14 +90,16 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     model.train()
     # Last, because fusing moves weights that have values.
     fused = apply_preset(base, spec)
-    return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
+    return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused, source)
 
 
 def choose_kernels(spec: RunSpec, device: torch.device) -> None:
-    """Sets for this process whether fp32 products are those of tf32, and which kernels compute attention."""
+    """Sets for this process which kernels compute products and attention."""
     if device.type != "cuda":
         return
     torch.set_float32_matmul_precision("high" if spec.work.precision is Precision.TF32 else "highest")
+    if multiplies_without_workspace(spec):
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":0:0"  # read at the first product
     any_kernel = spec.work.attention is not Attention.FLASH
     torch.backends.cuda.enable_flash_sdp(True)
     torch.backends.cuda.enable_cudnn_sdp(any_kernel)

@@ -38,7 +38,16 @@ class ZeroStep(OptimizerStep):
         config = settings(self._stage, self.trainable, device)
         if gathers_layers(spec):
             config["zero_optimization"] |= by_layer(self._layers, compiled=uses_compile(spec))
-        self.model = _initialise(self.model, self.trainable, optimizer, config)
+        import deepspeed  # type: ignore[import-untyped]
+        import deepspeed.ops  # type: ignore[import-untyped]
+
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        # Skips a C++ extension for the CPU, whose compilation would take half a minute.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self.model, *_ = deepspeed.initialize(
+            model=self.model, model_parameters=self.trainable, optimizer=optimizer, config=config,
+            dist_init_required=False,
+        )  # fmt: skip
         return optimizer
 
     def micro_step(self, ids: torch.Tensor, *, last: bool) -> torch.Tensor:
@@ -130,18 +139,3 @@ def by_layer(layers: Sequence[nn.Module], *, compiled: bool) -> dict[str, Any]:
 def _ask_for_input_gradient(_layer: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
     """DeepSpeed takes a layer's gradients once that of its input is there; adapters alone would not ask for it."""
     args[0].requires_grad_()
-
-
-def _initialise(
-    model: nn.Module, trainable: tuple[nn.Parameter, ...], optimizer: torch.optim.Optimizer, config: dict[str, Any]
-) -> Any:
-    import deepspeed  # type: ignore[import-untyped]
-    import deepspeed.ops  # type: ignore[import-untyped]
-
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # Skips a C++ extension for the CPU, whose compilation would take half a minute.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    engine, *_ = deepspeed.initialize(
-        model=model, model_parameters=trainable, optimizer=optimizer, config=config, dist_init_required=False
-    )
-    return engine

@@ -79,11 +79,19 @@ def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
         return Choice(spec, "as the spec sets it")
     clear = clearly_fits(spec, group.memory_bytes())
     if group.may_run_trials and group.device.type == "cuda" and not clear:
-        choice = by_trial(spec, group.memory_bytes(), _trials(built, group))
+        choice = tried(spec, built, group)
     else:
         choice = by_formula(spec, group.memory_bytes())
     if spec.work.gradient_checkpointing == AUTO and choice.spec.work.gradient_checkpointing is True:
         checkpoint_activations(built.base, choice.checkpointed_layers or None)
+    return choice
+
+
+def tried(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
+    """The choice by trial. The trials train the model: weights and random numbers are then as they were before."""
+    with torch.random.fork_rng([group.device] if group.device.type == "cuda" else []):
+        choice = by_trial(spec, group.memory_bytes(), _trials(built, group))
+    built.restore()
     return choice
 
 

@@ -12,6 +12,7 @@ from bench_image.contract.preset_switches import (
     compiles_whole,
     fuses_head,
     makes_product_anew,
+    multiplies_without_workspace,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -38,6 +39,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     spec = step.spec
     dtypes = model_dtypes(spec)
     trained = NAMES[dtypes.adapters if spec.work.lora else dtypes.weights]
+    together = ", with its communication" if step.group.world_size > 1 else ""
     execution = {
         "weights": NAMES[dtypes.weights],
         "gradients": f"{trained}, averaged in {trained}",
@@ -49,7 +51,8 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": ATTENTION[spec.work.attention],
         "compile": _compiled(spec) if uses_compile(spec) else OFF,
-        "CUDA graph": _graph(step) if uses_cuda_graph(spec) else OFF,
+        "workspace of products": "none" if multiplies_without_workspace(spec) else "torch's",
+        "CUDA graph": f"the whole step{together}" if uses_cuda_graph(spec) else OFF,
     }
     if fuses_head(spec):
         padding = -spec.work.shape.vocab_size % PADDED_TO
@@ -83,10 +86,6 @@ def _compiled(spec: RunSpec) -> str:
     if compiles_whole(spec):
         return "all layers as one graph"
     return "each layer" if fuses_head(spec) else "each layer, and the loss"
-
-
-def _graph(step: TrainStep) -> str:
-    return "the whole step, with its communication" if step.group.world_size > 1 else "the whole step"
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:

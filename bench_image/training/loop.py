@@ -14,7 +14,7 @@ from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.stopwatch import clock_seconds, stopwatch, synchronize
+from bench_image.training.stopwatch import Stopwatch, clock_seconds, synchronize
 from bench_image.training.train_step import TrainStep
 
 CHECK_EVERY = 10  # steps between two checks of the mean step time's half-width
@@ -76,7 +76,7 @@ def measure_window(step: TrainStep, group: ProcessGroup, spec: RunSpec, expected
     """
     # The window begins on idle GPUs: the first step then holds the launch of its first kernels, as the wall time does,
     # and the step times add up to the wall time.
-    watch = stopwatch(group.device)
+    watch = Stopwatch(group.device)
     losses: list[torch.Tensor] = []
     group.barrier()
     synchronize(group.device)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
-from typing import Protocol
+from itertools import pairwise, takewhile
+from typing import Any
 
 import torch
 
@@ -24,47 +24,24 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class Stopwatch(Protocol):
-    """Marks step borders. `intervals` gives the seconds between those marks that the device has reached."""
+class Stopwatch:
+    """Marks step borders: on a GPU by events in its stream, without waiting; on the CPU by the process's CPU time."""
 
-    def mark(self) -> None: ...
-
-    def intervals(self) -> list[float]: ...
-
-
-class CpuStopwatch:
-    """CPU time of this process, all threads."""
-
-    def __init__(self) -> None:
-        self._marks: list[float] = []
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: list[Any] = []
 
     def mark(self) -> None:
-        self._marks.append(clock_seconds(torch.device("cpu")))
-
-    def intervals(self) -> list[float]:
-        return [end - begin for begin, end in pairwise(self._marks)]
-
-
-class CudaStopwatch:
-    """Events in the compute stream: the GPU's own time of each border, without waiting for the GPU."""
-
-    def __init__(self) -> None:
-        self._marks: list[torch.cuda.Event] = []
-
-    def mark(self) -> None:
+        if self._device.type != "cuda":
+            self._marks.append(clock_seconds(self._device))
+            return
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         self._marks.append(event)
 
     def intervals(self) -> list[float]:
-        passed = []
-        for event in self._marks:  # recorded in order, so they pass in order
-            if not event.query():  # type: ignore[no-untyped-call]
-                break
-            passed.append(event)
+        """The seconds between those marks that the device has reached."""
+        if self._device.type != "cuda":
+            return [end - begin for begin, end in pairwise(self._marks)]
+        passed = takewhile(lambda event: event.query(), self._marks)  # recorded in order, so they pass in order
         return [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(passed)]  # milliseconds to seconds
-
-
-def stopwatch(device: torch.device) -> Stopwatch:
-    """A CUDA-event stopwatch for a GPU, a CPU-time stopwatch otherwise."""
-    return CudaStopwatch() if device.type == "cuda" else CpuStopwatch()

@@ -84,9 +84,10 @@ def _times(kind: str) -> dict[str, datetime]:
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:
-    """The fields that determine the samples of a step; a result's windows and rate must agree with them."""
+    """The fields that determine the samples and tokens of a step; a result's windows and rate must agree with them."""
     work, placement = spec.work, spec.placement
-    fields = {name: getattr(work, name) for name in ("micro_batch_size", "gradient_accumulation_steps")}
+    named = ("micro_batch_size", "gradient_accumulation_steps", "model", "seq_length")
+    fields = {name: getattr(work, name) for name in named}
     if placement.strategy not in SINGLE_GPU:
         fields |= {name: getattr(placement, name) for name in ("strategy", "nodes", "gpus_per_node")}
         fields |= {"peers": spec.identity.peers}

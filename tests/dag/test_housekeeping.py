@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trainbench.cluster import kubernetes_api as cluster_module
+from trainbench.cluster.housekeeping import Liveness
 from trainbench.cluster.kubernetes_api import Unreachable
-from trainbench.cluster.leaked_pods import Liveness
 from trainbench.orchestration.housekeeping_dag import _liveness, _mode, build_housekeeping
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
 from trainbench.results.artefacts import Store

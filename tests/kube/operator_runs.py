@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
+from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_result
@@ -32,6 +35,9 @@ from trainbench.pods.manifests import CAMPAIGN
 
 kubernetes_operator.REREAD_S = 3.0  # of the programs that end with 0 and print no whole result
 BUNDLE = "dags-folder"
+USUAL = {name: getattr(time_limits, name) for name in ("LATE_S", "LOG_SILENCE_S", "CONNECT_S")}
+HURRIED = {"LATE_S": 2, "LOG_SILENCE_S": 3, "CONNECT_S": 3}
+ENDED = "ended"  # in an event: the XComs of a trigger that ended its task
 RESULT = "whole"  # an `Outcome.result`
 WRITE = "print-the-result"
 FAST = {
@@ -109,16 +115,13 @@ class BenchHurried(BenchPodOperator):
     which run in this process. No other case has such limits: a busy machine exceeds them.
     """
 
-    _patch = pytest.MonkeyPatch()
 
-    def steps(self, context: Any, concludes: bool = True) -> Any:
-        self._patch.setattr(time_limits, "LATE_S", 2)
-        self._patch.setattr(time_limits, "LOG_SILENCE_S", 3)
-        self._patch.setattr(time_limits, "CONNECT_S", 3)
-        try:
-            yield from super().steps(context, concludes)
-        finally:
-            self._patch.undo()
+class Paced:
+    """Sets the limits of its task, for triggers and all."""
+
+    def pre_execute(self, context: Any) -> None:
+        for name, value in (HURRIED if isinstance(self, BenchHurried) else USUAL).items():
+            setattr(time_limits, name, value)
 
 
 class Deferred:
@@ -130,7 +133,17 @@ class Deferred:
         self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
 
     def trigger_reentry(self: Any, context: Any, event: Any) -> None:
-        self.to_its_end(context, event)
+        if ENDED in event:
+            context["ti"].xcom_push(key="return_value", value=event[ENDED]["return_value"])
+        else:
+            self.to_its_end(context, event)
+
+
+def run_as_the_triggerer(run_inline: Any, *, trigger: Any, ti: Any) -> Any:
+    """`dag.test()` gives a trigger no task, and resumes the task of one that ended it."""
+    trigger.task_instance = ti
+    event = run_inline(trigger=trigger, ti=ti)
+    return TriggerEvent({ENDED: event.xcoms}) if isinstance(event, TaskSuccessEvent) else event
 
 
 def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
@@ -165,7 +178,7 @@ def _task(cluster: Any, case: Case) -> None:
     base["image"] = case.image
     give_a_run(base, case.name, case.result)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
-    operator = type("DeferredCase", (Deferred, case.operator), {}) if case.deferrable else case.operator
+    operator = type("Task", (Paced, *([Deferred] if case.deferrable else []), case.operator), {})
     operator(task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, **options)
 
 
@@ -186,7 +199,9 @@ def give_a_run(base: dict[str, Any], name: str, result: RunResult | None = None)
 def large_result(nodes: int) -> RunResult:
     """Of a job on so many nodes with 8 GPUs, no two alike: its text compresses as little as a real one's."""
     numbers = Random(1)
-    one = make_result(strategy=Strategy.DDP, nodes=nodes, gpus_per_node=8, micro_batch_size=1)
+    one = make_result(
+        samples_per_s=76.0 * nodes, strategy=Strategy.DDP, nodes=nodes, gpus_per_node=8, micro_batch_size=1
+    )
     assert one.context is not None
     ranks = tuple(
         replace(
@@ -212,7 +227,10 @@ def _run(dag: Any) -> Any:
     bag = DagBag(dag_folder=os.devnull, bundle_path=Path(os.devnull).parent, bundle_name=BUNDLE)
     bag.bag_dag(dag)
     sync_bag_to_db(bag, BUNDLE, None)
-    return dag.test()
+    inline = InProcessTestSupervisor.run_trigger_in_process
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcessTestSupervisor, "run_trigger_in_process", partial(run_as_the_triggerer, inline))
+        return dag.test()
 
 
 def _outcome(instance: Any, requests: Sequence[Any], pods: Sequence[Any]) -> Outcome:

@@ -20,11 +20,10 @@ from tests.kube.shell_pods import PRIORITY_CLASS, container, pod
 from tests.standin import Handle, Object
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import CheckState
-from trainbench.cluster.doctor_facts import DEADLINE_S, gather_facts
 from trainbench.cluster.kubernetes_api import ClusterError, Refused, open_cluster
 from trainbench.pods.manifests import CONTAINER, manifests
+from trainbench.pods.placement import never_fits
 from trainbench.pods.pod_end import pod_end
-from trainbench.pods.pod_requests import never_fits
 from trainbench.settings.environment import Settings, read_settings
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -141,10 +140,8 @@ class RealCluster(Handle):
     def _check_ready(self, settings: Settings) -> None:
         """By the product's own doctor, as far as it looks at the cluster."""
         tried = manifests(make_spec(node=_name(self._nodes[0])), settings)
-        deadline_s = DEADLINE_S * max(1.0, E2E.patience)
-        checks = doctor.checks(
-            gather_facts(settings, tried, lambda: self._api, asks_airflow=False, deadline_s=deadline_s)
-        )
+        deadline_s = doctor.DEADLINE_S * max(1.0, E2E.patience)
+        checks = doctor.examine(settings, tried, lambda: self._api, deadline_s=deadline_s)
         if failed := [c for c in checks if c.state is CheckState.FAIL and c.name not in (*OF_THE_INSTALLATION, ROOM)]:
             _exit(f"{doctor.refusal(failed)} The tests need a namespace made by docker/kubernetes/base")
 

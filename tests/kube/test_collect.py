@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
-from tests.builders import make_cpu_result, make_spec
+from tests.builders import make_cpu_result
 from tests.builders.commands import document
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
@@ -24,7 +24,7 @@ GOOD = "echo warm-up; sleep 1; printf '%s\\n' {lines}; echo a thread ended late 
 
 
 def script_of(spec: RunSpec) -> str:
-    result = make_cpu_result().model_copy(update={"spec": spec})
+    result = make_cpu_result(spec.identity.node).model_copy(update={"spec": spec})
     return GOOD.format(lines=" ".join(f"'{line}'" for line in result_lines(result.model_dump_json())))
 
 
@@ -37,7 +37,8 @@ def test_results_and_logs_of_pods_that_kubectl_made(
     api = open_cluster(settings, str(cluster.kubeconfig))
 
     def apply(round_: int, script: str | None = None, owner: Owner | None = None) -> RunSpec:
-        spec = make_spec(node=node, device="cpu", round=round_, run_id=f"run-{round_}", campaign_id="by-hand-1")
+        identity = {"run_id": f"run-{round_}", "campaign_id": "by-hand-1"}
+        spec = make_cpu_result(node, round=round_).spec.changed(identity=identity)
         (pod,) = manifests(spec, settings, owner)
         pod["spec"]["containers"][0] |= {"command": ["sh", "-c", script or script_of(spec)], "resources": SMALL}
         api.create_pod(pod)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from tests.kube.after_fault import after_fault
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
-from trainbench.cluster.housekeeping import document, sweep_pods
+from trainbench.cluster.housekeeping import Liveness, Rules, document, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
-from trainbench.cluster.leaked_pods import Liveness, Rules
 from trainbench.pods.manifests import Owner, installation_labels, manifests
+from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import Housekeeping, Settings
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
@@ -30,8 +31,8 @@ def liveness(owner: Owner) -> Liveness:
 
 
 @pytest.fixture
-def settings() -> Settings:
-    return e2e_settings()
+def settings(tmp_path: Path) -> Settings:
+    return e2e_settings(TRAINBENCH_STORE=str(tmp_path))
 
 
 @pytest.fixture
@@ -61,7 +62,8 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
 
 
 def sweep(api: Cluster, settings: Settings, mode: Housekeeping, rules: Rules = AT_ONCE) -> dict[str, Any]:
-    return document(sweep_pods(api, installation_labels(settings), liveness, rules, mode, datetime.now(UTC)))
+    store = open_store(settings.store)
+    return document(sweep_pods(api, installation_labels(settings), liveness, rules, mode, store, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:

@@ -17,7 +17,7 @@ from tests.builders.commands import whole_document
 from tests.kube.after_fault import after_fault, is_green
 from tests.kube.clusters import ROOT, shipped_roles
 from tests.kube.e2e import NAMESPACE
-from tests.unit.judging.test_node_marks import night, ok, verdict
+from tests.unit.cluster.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import Check, CheckState

@@ -10,6 +10,7 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.unit.published import (
     aa,
     control_plane,
     float8_lora,
+    limits,
     notes,
     one_box,
     peers,
@@ -34,6 +36,7 @@ from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT, START
 
+HOSTILE = ("hostile-inputs-2026-11-23", "hostile-inputs-2026-11-25")
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "README.md": control_plane.readme,
     "docs/benchmarks.md": control_plane.benchmarks,
@@ -45,6 +48,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/glossary.md": control_plane.glossary,
     "docs/pages.md": control_plane.pages,
     "docs/performance.md": speed.performance,
+    "docs/internals/performance.md": speed.evidence,
     "docs/internals/performance-tries.md": tries.tries,
     "docs/results/README.md": notes.all_results,
     f"docs/results/{AA}/README.md": aa.note,
@@ -57,8 +61,9 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{START}/README.md": start.note,
     f"docs/results/{small.BEFORE}/README.md": small.before,
     f"docs/results/{small.SMALL}/README.md": small.profile_rows,
+    f"docs/results/{limits.LIMITS}/README.md": limits.note,
     "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
-    "docs/results/hostile-inputs-2026-11-23/README.md": notes.hostile_inputs,
+    **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
     "docs/results/pages-2026-11-22/README.md": notes.pages,
     f"docs/results/{peers.PEERS}/README.md": peers.note,
     f"docs/results/{trial.TRIAL}/README.md": trial.note,

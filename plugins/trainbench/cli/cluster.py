@@ -22,8 +22,8 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from trainbench.cluster.free_nodes import NodeOutcome
     from trainbench.cluster.kubernetes_api import Cluster
+    from trainbench.cluster.marked_nodes import NodeOutcome
     from trainbench.cluster.running_pods import LivePod
     from trainbench.settings.environment import Settings
 
@@ -109,7 +109,7 @@ def housekeeping(
 ) -> ExitCode:
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster import housekeeping as sweeping
-    from trainbench.cluster.leaked_pods import Liveness, Rules
+    from trainbench.cluster.housekeeping import Liveness, Rules
     from trainbench.pods.manifests import installation_labels
     from trainbench.reporting.terminal import rich_table
     from trainbench.results.artefacts import open_store
@@ -123,7 +123,8 @@ def housekeeping(
         with _cluster(settings, kubeconfig, context) as cluster:
             # Only a task may read Airflow's DAG runs.
             is_alive, rules = lambda _: Liveness.NOT_KNOWN, Rules(trust_age=force)
-            return sweeping.sweep_pods(cluster, installation_labels(settings), is_alive, rules, mode, now)
+            labels, store = installation_labels(settings), open_store(store_url)
+            return sweeping.sweep_pods(cluster, labels, is_alive, rules, mode, store, now)
 
     parts: dict[str, Callable[[], Sequence[sweeping.Swept]]] = {
         "pods": pods,
@@ -274,7 +275,7 @@ nodes_app = base.App(help="Nodes that trainbench marked because they are red, so
 @nodes_app.command("list")
 def list_(kubeconfig: Kubeconfig = None, context: Context = None) -> ExitCode:
     """List all marked nodes of the cluster: since when, why, and by whom."""
-    from trainbench.cluster.free_nodes import marked_nodes
+    from trainbench.cluster.marked_nodes import marked_nodes
     from trainbench.settings.environment import read_settings
 
     settings = read_settings()
@@ -293,7 +294,7 @@ def free(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
-    from trainbench.cluster.free_nodes import Outcome, free_nodes
+    from trainbench.cluster.marked_nodes import Outcome, free_nodes
     from trainbench.history.database import HistoryError
     from trainbench.settings.environment import read_settings
 
@@ -313,7 +314,7 @@ def free(
 
 
 def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
-    from trainbench.cluster.free_nodes import outcomes_table
+    from trainbench.cluster.marked_nodes import outcomes_table
     from trainbench.reporting.terminal import rich_table
 
     if not base.print_json({"nodes": [each.document for each in outcomes]}):

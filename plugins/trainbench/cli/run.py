@@ -145,7 +145,7 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, st
 
     if console.is_terminal:
         with console.status(escape(listing(names))) as status:
-            yield lambda name, line: status.update(f"{escape(name)}: {escape(_progress(line))}")
+            yield lambda name, line: status.update(f"{escape(name)}: {escape(line[:100])}")
         return
     phases = dict.fromkeys(names, "started")
     for name, phase in phases.items():
@@ -158,10 +158,6 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, st
             console.print(plain(f"{name}: {now[0]}"), soft_wrap=True)
 
     yield show
-
-
-def _progress(line: str) -> str:
-    return line[:100]
 
 
 def _outcome(result: RunResult) -> str:

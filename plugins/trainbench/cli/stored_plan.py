@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from upath import UPath
 
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
 from trainbench.core.formats import count
 from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, parse_params
@@ -88,38 +90,32 @@ def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progre
         if name not in allowed:
             raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
     if is_folder(source):
-        return _of_folder(Path(source).resolve(), changes, on_progress)
+        folder = Path(source).resolve()
+        verdict = folder / "summary" / CAMPAIGN_FILE
+        if verdict.is_file():
+            return _of_campaign(read_campaign(UPath(verdict)), changes)
+        return _of_results(identifier(folder.name, 150), read_results(UPath(folder), on_progress), changes)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
         raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
     try:
-        campaign = store.read_campaign(source)
+        return _of_campaign(store.read_campaign(source), changes)
     except StoreError:  # stopped before it was published: only its results are stored
         stored, planned = store.read_results(source, on_progress), store.read_plan(source)
-        # Without any result there is nothing to judge: the task may have failed after it stored the plan.
-        if planned and stored.results:
-            return _of_planned(planned, stored, changes, is_running(store, source))
-        if planned and is_running(store, source):
-            raise StoreError(f"{source} is still running, and no run has a result yet: judge it later") from None
-        return _of_results(source, stored, changes)
-    return _of_campaign(campaign, changes)
-
-
-def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
-    from upath import UPath
-
-    verdict = folder / "summary" / CAMPAIGN_FILE
-    if verdict.is_file():
-        return _of_campaign(read_campaign(UPath(verdict)), changes)
-    stored = read_results(UPath(folder), on_progress)
-    return _of_results(identifier(folder.name, 150), stored, changes)
+    # Without any result there is nothing to judge: the task may have failed after it stored the plan.
+    if planned and stored.results:
+        return _of_planned(planned, stored, changes, is_running(store, source))
+    if planned and is_running(store, source):
+        raise StoreError(f"{source} is still running, and no run has a result yet: judge it later")
+    return _of_results(source, stored, changes)
 
 
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     params = parse_params({**campaign.params, **changes})
     # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
-    first = [r for r in campaign.results if campaign.suite == RESULT_FILES or r.spec.identity.round <= params.rounds]
-    again = [r for r in campaign.results if campaign.suite != RESULT_FILES and r.spec.identity.round > params.rounds]
+    last = math.inf if campaign.suite == RESULT_FILES else params.rounds
+    first = tuple(result for result in campaign.results if result.spec.identity.round <= last)
+    again = tuple(result for result in campaign.results if result.spec.identity.round > last)
     plan = Plan(
         campaign_id=campaign.campaign_id,
         params=params,
@@ -133,13 +129,13 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     )
     measured = Measured(
         plan=plan,
-        results=tuple(first),
+        results=first,
         suite=campaign.suite,
         started_at=campaign.started_at,
         finished_at=campaign.finished_at,
         dag_run_id=campaign.dag_run_id,
     )
-    return StoredRuns(measured=measured, reruns=tuple(again), campaign=campaign, broken=())
+    return StoredRuns(measured=measured, reruns=again, campaign=campaign, broken=())
 
 
 def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], runs_now: bool | None) -> StoredRuns:
@@ -151,10 +147,19 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
     except ValidationError as error:
         raise StoreError(f"the campaign's {PLAN_FILE} is not a plan of this version: {explain(error)}") from None
     by_run = {result.spec.identity.run_id: result for result in stored.results}
-    at = max((result.finished_at for result in stored.results), default=planned.planned_at)
+    at = max(planned.planned_at, *(result.finished_at for result in stored.results))
     specs, skipped = planned.plan.specs, planned.plan.skipped
     if planned.suite == COMMAND_LINE:
-        skipped += tuple(_without_result(specs, by_run, runs_now))
+        # It runs one group after another, so the runs without a result of the first one run now.
+        absent = {True: WithoutResult.NOT_STARTED, False: WithoutResult.STOPPED, None: WithoutResult.UNKNOWN}[runs_now]
+        left = [
+            (spec.identity.run_id, slot.group)
+            for spec, slot in zip(specs, slots(specs), strict=True)
+            if spec.identity.run_id not in by_run
+        ]
+        for run_id, group in left:
+            state = WithoutResult.RUNNING if runs_now and group == left[0][1] else absent
+            skipped += (Skipped(what=run_id, reason=REASONS[state], state=state),)
         specs = tuple(spec for spec in specs if spec.identity.run_id in by_run)
     results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
@@ -166,20 +171,11 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
         results=results,
         suite=planned.suite,
         started_at=planned.planned_at,
-        finished_at=max(at, planned.planned_at),
+        finished_at=at,
         dag_run_id=planned.dag_run_id,
     )
     runs_now = runs_now if planned.suite == COMMAND_LINE else False
     return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken, is_running=runs_now)
-
-
-def _without_result(specs: Sequence[RunSpec], by_run: Container[str], runs_now: bool | None) -> Iterator[Skipped]:
-    """The runs without a result. The command line runs one group after another, so those of the first one run now."""
-    absent = {True: WithoutResult.NOT_STARTED, False: WithoutResult.STOPPED, None: WithoutResult.UNKNOWN}[runs_now]
-    left = [(spec, slot) for spec, slot in zip(specs, slots(specs), strict=True) if spec.identity.run_id not in by_run]
-    for spec, slot in left:
-        state = WithoutResult.RUNNING if runs_now and slot.group == left[0][1].group else absent
-        yield Skipped(what=spec.identity.run_id, reason=REASONS[state], state=state)
 
 
 def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
@@ -205,31 +201,34 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
 
 def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
     """Files of several campaigns are judged as one named `name`; one spec run several times becomes rounds, by time."""
-    by_time = sorted(results, key=lambda result: result.started_at)
     campaign_ids = {result.spec.identity.campaign_id for result in results}
     campaign_id = campaign_ids.pop() if len(campaign_ids) == 1 else name
     has_repeats = len({result.spec.identity.run_id for result in results}) < len(results)
-    rounds: dict[tuple[str, str], int] = {}
+    rounds: Counter[tuple[str, str]] = Counter()
     renamed = []
-    for result in by_time:
+    for result in sorted(results, key=lambda result: result.started_at):
         changes: dict[str, Any] = {"campaign_id": campaign_id}
         if has_repeats:
             key = (result.spec.identity.group_id, result.spec.identity.node)
-            rounds[key] = rounds.get(key, 0) + 1
+            rounds[key] += 1
             changes |= {"round": rounds[key], "run_id": identifier("-".join([*key, f"r{rounds[key]}"]), 200)}
-        is_changed = has_repeats or result.spec.identity.campaign_id != campaign_id
-        renamed.append(_renamed(result, changes) if is_changed else result)
+        if has_repeats or result.spec.identity.campaign_id != campaign_id:
+            result = result.model_copy(update={"spec": result.spec.changed(identity=changes)})
+        renamed.append(result)
     return tuple(renamed)
-
-
-def _renamed(result: RunResult, changes: Mapping[str, Any]) -> RunResult:
-    return result.model_copy(update={"spec": result.spec.changed(identity=changes)})
 
 
 def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
     """The parameters that follow from the specs; all others keep their defaults."""
     spec = results[0].spec
-    values: dict[str, Any] = {
+    values: dict[str, Any] = {}
+    for name, field in FIELDS.items():  # of the form, that the spec holds at the same place
+        value: Any = spec
+        for part in field.path:
+            value = getattr(value, part, None)
+        if value is not None:
+            values[name] = value
+    values |= {
         "nodes": _distinct(result.spec.identity.node for result in results),
         "strategies": _distinct(result.spec.placement.strategy for result in results),
         "rounds": min(max(result.spec.identity.round for result in results), MAX_ROUNDS),
@@ -241,17 +240,7 @@ def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> Benc
         values["data_folder"] = spec.work.data.folder
     if spec.work.dimensions:  # the form refuses a known name with other dimensions
         values["model"] = identifier(f"{spec.work.model}-custom" if spec.work.model in MODELS else spec.work.model, 64)
-    return parse_params(dict(_settings_of(spec)) | values | dict(changes))
-
-
-def _settings_of(spec: RunSpec) -> Iterator[tuple[str, Any]]:
-    """The fields of the form that the spec holds at the same place."""
-    for name, field in FIELDS.items():
-        value: Any = spec
-        for part in field.path:
-            value = getattr(value, part, None)
-        if value is not None:
-            yield name, value
+    return parse_params(values | dict(changes))
 
 
 def _distinct(values: Iterable[T]) -> tuple[T, ...]:

@@ -1,28 +1,40 @@
-"""Facts of the cluster -> checks: reachable, allowed, pods accepted, image, GPUs, Service, priority."""
+"""The checks of the cluster: reachable, allowed, pods accepted and placed, GPUs, image, marks, Service.
+
+Nothing is made on it; pods are tried by a dry run.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
+import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
-from trainbench.cluster.cluster_facts import Admission, ClusterFacts, Refusal, ServiceFacts
-from trainbench.cluster.doctor_check import Check, fail, ok, unknown, warn
-from trainbench.cluster.doctor_facts import Facts
-from trainbench.cluster.installation_facts import Unknown
-from trainbench.cluster.kubernetes_api import Permission
-from trainbench.cluster.mark_checks import MarkFacts, mark_checks
-from trainbench.cluster.probe_pod import ProbeFacts
+from bench_image.contract.spec import WHOLE_GPU
+from trainbench.cluster.doctor_check import Check, Examination, Manifests, Site, fail, is_of_gang, ok, unknown, warn
+from trainbench.cluster.doctor_pods import sample_pods
+from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
+from trainbench.cluster.mark_findings import UNDO
+from trainbench.cluster.mark_nodes import GRANT
+from trainbench.cluster.marked_nodes import NEEDED_TO_MARK, Node, gpu_nodes, listed_node, name_of, shape_of
+from trainbench.cluster.node_marks import CAP, most_marked
 from trainbench.core.formats import count, listing
-from trainbench.planning.nodes import Fleet
+from trainbench.planning.nodes import Fleet, fleet_of, is_gpu_resource
 from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import RENDEZVOUS
-from trainbench.pods.node_rules import MAKE_IT_WELCOME
-from trainbench.pods.pod_requests import MAKE_IT_FIT
+from trainbench.pods.manifests import RENDEZVOUS, node_of
+from trainbench.pods.placement import MAKE_IT_FIT, MAKE_IT_WELCOME, never_fits, refused_by
+from trainbench.settings.environment import KeepAway, Settings
+
+Answer = TypeVar("Answer")
 
 GPUS = "GPUs"
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
 MIN_PEERS = 3  # with fewer nodes of one kind the wrong one cannot be identified
+NUM_QUESTIONS_AT_ONCE = 8
 
 # (pattern of the API server's refusal, the check that it fails, the remedy)
 REFUSALS: tuple[tuple[str, str, str], ...] = (
@@ -61,222 +73,259 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def cluster_checks(facts: Facts) -> Iterator[Check]:
-    cluster = facts.cluster
-    yield from _template(facts)
-    if cluster is None:
-        return
-    if isinstance(cluster, Unknown):
-        connection = facts.settings.kubernetes_connection
-        way = "KUBECONFIG or --kubeconfig" if facts.airflow is None else f"the connection '{connection}'"
-        yield fail("cluster", cluster.reason, f"check {way}, the network and the API server")
-        return
-    who = f", as {cluster.identity}" if cluster.identity else ""
-    yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.namespace}{who}")
-    if cluster.namespace:  # rights, pod and Service would fail for the same reason
-        yield _no_namespace(cluster.namespace, cluster, facts)
+def _cluster_checks(site: Site) -> Iterator[Check]:
+    cluster, settings = site.cluster, site.settings
+    if not isinstance(cluster, Cluster):
+        raise cluster or ValueError("no cluster")
+    version = cluster.version()  # first, to stop early where no server answers
+    nodes, missing = _answer(cluster.nodes), _answer(partial(_missing, cluster))
+    listed: Sequence[Node] = () if isinstance(nodes, Refused) else nodes
+    fleet = fleet_of(listed, settings.quarantine, settings.gpu_resources)
+    user = cluster.identity()
+    account = user or "the account of the Airflow workers"
+    as_user = f", as {user}" if user else ""
+    yield ok("cluster", f"Kubernetes {version}, namespace {settings.namespace}{as_user}")
+    # The API server checks rights before existence: without any right, its answers are about rights even where the
+    # namespace does not exist. Rights, pod and Service would then fail for the same reason.
+    nothing_allowed = not isinstance(missing, Refused) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
+    absent = _answer(cluster.read_namespace) if nothing_allowed else None
+    if isinstance(absent, Refused):
+        yield _no_namespace(absent, settings.namespace, account)
     else:
-        yield _permissions(cluster, facts)
-        yield from _admissions(cluster, facts)
-    yield _gpus(cluster.fleet, facts)
-    yield _image(cluster, facts)
-    if isinstance(cluster.marks, MarkFacts):
-        yield from mark_checks(cluster.marks, facts.settings)
-    if not cluster.namespace:
-        yield _service(cluster.service, facts)
-    yield from _probed(facts)
+        yield _permissions(missing, site, account)
+        yield from _admissions(cluster, site, listed, fleet)
+    yield _gpus(nodes, fleet, site)
+    yield _image(listed, fleet, settings.image)
+    marks = None if isinstance(nodes, Refused) else _answer(partial(_marks, cluster, listed, settings))
+    if isinstance(marks, Check):
+        yield marks
+    if not isinstance(absent, Refused):
+        yield _service(_answer(partial(cluster.service, settings.service)), site)
 
 
-def _template(facts: Facts) -> Iterator[Check]:
-    if facts.template_fault:
-        yield fail("pod template", facts.template_fault, "fix what it names: docs/pod-template.md")
-    elif facts.settings.pod_template:
-        yield ok("pod template", f"{facts.settings.pod_template} is merged into every pod")
+def _silent(site: Site, reason: str) -> Check:
+    name = site.settings.kubernetes_connection
+    way = f"the connection '{name}'" if site.asks_airflow else "KUBECONFIG or --kubeconfig"
+    return fail("cluster", reason, f"check {way}, the network and the API server")
 
 
-def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Check:
-    name, who = facts.settings.namespace, cluster.identity or "the account of the Airflow workers"
-    advice = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
-    if refusal.status == 404:
-        return fail("namespace", f"there is no namespace '{name}'", advice)
-    problem = (
-        f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to {who}"
+CLUSTER = Examination(_cluster_checks, _silent)
+
+
+def _answer(request: Callable[[], Answer]) -> Answer | Refused:
+    """The answer to a request. One that is refused does not stop the others."""
+    try:
+        return request()
+    except Refused as refused:
+        return refused
+
+
+def _missing(cluster: Cluster) -> tuple[Permission, ...]:
+    with ThreadPoolExecutor(NUM_QUESTIONS_AT_ONCE) as pool:
+        answers = list(pool.map(cluster.is_allowed, NEEDED))
+    return tuple(permission for permission, is_allowed in zip(NEEDED, answers, strict=True) if not is_allowed)
+
+
+def _usable(listed: Sequence[Node], fleet: Fleet, gpu_resource: str | None = None) -> list[Node]:
+    """The nodes that can be benchmarked, all or those with this resource."""
+    names = {node.name for node in fleet.nodes if gpu_resource in (None, node.gpu_resource)}
+    return [node for node in listed if name_of(node) in names]
+
+
+def _no_namespace(refused: Refused, name: str, account: str) -> Check:
+    problem = f"there is no namespace '{name}'"
+    if refused.status != 404:
+        problem = (
+            f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to "
+            f"{account}"
+        )
+    return fail(
+        "namespace", problem, f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
     )
-    return fail("namespace", problem, advice)
 
 
-def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
-    if isinstance(cluster.missing, Refusal):
-        return unknown("permissions", f"the API server does not say: {cluster.missing.message}")
-    needed = [p for p in cluster.missing if _is_needed(p, facts.has_plan)]
-    grant = f"grant it to {cluster.identity or 'the account of the Airflow workers'}: {APPLY}"
+def _permissions(missing: tuple[Permission, ...] | Refused, site: Site, account: str) -> Check:
+    if isinstance(missing, Refused):
+        return unknown("permissions", f"the API server does not say: {missing.message}")
+    # The nodes of a plan are known.
+    needed = [p for p in missing if (not site.planned if p.resource == "nodes" else p.is_required)]
+    if not missing:
+        return ok("permissions", "all required verbs are allowed")
+    names = listing((f"{p.name} (to {p.purpose})" for p in needed or missing), most=4)
+    grant = f"grant it to {account}: {APPLY}"
     if needed:
-        return fail("permissions", f"not allowed: {_purposes(needed)}", grant)
-    if cluster.missing:
-        return warn("permissions", f"not allowed, and not required: {_purposes(cluster.missing)}", grant)
-    return ok("permissions", "all required verbs are allowed")
+        return fail("permissions", f"not allowed: {names}", grant)
+    return warn("permissions", f"not allowed, and not required: {names}", grant)
 
 
-def _is_needed(permission: Permission, has_plan: bool) -> bool:
-    if permission.resource == "nodes":
-        return not has_plan
-    return permission.is_required
-
-
-def _purposes(permissions: list[Permission] | tuple[Permission, ...]) -> str:
-    return listing((f"{p.name} (to {p.purpose})" for p in permissions), most=4)
-
-
-def _admissions(cluster: ClusterFacts, facts: Facts) -> Iterator[Check]:
-    refused = [admission for admission in cluster.admissions if admission.refusal]
-    if refused:
-        yield _refused(refused[0])
-        return
-    kinds = " and ".join(admission.pod for admission in cluster.admissions)
+def _admissions(cluster: Cluster, site: Site, listed: Sequence[Node], fleet: Fleet) -> Iterator[Check]:
+    """By a dry run of one pod of each kind, and of what the API server would store by the size of the empty nodes."""
+    stored = {}
+    for kind, (pod, resource) in _one_of_each_kind(site.planned or sample_pods(site.settings, fleet), site.settings):
+        answer = _answer(partial(cluster.dry_run, pod))
+        if isinstance(answer, Refused):
+            yield _refused(kind, answer)
+            return
+        stored[kind] = answer.get("spec") or {}, resource
+    kinds = " and ".join(stored)
     yield ok("pod", f"the API server would take {kinds}: security, quota and schema are in order (dry run)")
-    yield _priority(cluster.admissions[0], facts)
-    yield from _room(cluster)
+    yield _priority(next(iter(stored.values()))[0], site.settings.priority_class)
+    for kind, (spec, resource) in stored.items():
+        misfits = dict(_misfits({"spec": spec}, _usable(listed, fleet, resource), resource))
+        if misfits:
+            yield _no_room(kind, misfits, len(fleet.nodes))
+            return
+    if fleet.nodes:
+        yield ok("room", f"{kinds} would fit each of {count(len(fleet.nodes), 'node')} when it is empty")
 
 
-def _room(cluster: ClusterFacts) -> Iterator[Check]:
-    """Check that the empty nodes could take the pods; a pod that needs more would wait for ever. One node that is too
-    small does not stop the check of the others.
+def _one_of_each_kind(
+    manifests: Manifests, settings: Settings
+) -> Iterator[tuple[str, tuple[dict[str, Any], str | None]]]:
+    """The name of a kind, a pod of it under a free name, and its GPU resource. Only pods of gangs have a host name and
+    further labels; other pods of a plan differ only in their work.
     """
-    if isinstance(cluster.fleet, Refusal) or not cluster.fleet.nodes:
-        return
-    num_nodes = len(cluster.fleet.nodes)
-    for admission in cluster.admissions:
-        if not admission.misfits:
-            continue
-        nodes = listing(misfit.node for misfit in admission.misfits)
-        shortest = admission.misfits[0]
-        where = nodes if len(admission.misfits) < num_nodes else f"any of {count(num_nodes, 'node')}"
-        problem = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
-        advice = MAKE_IT_WELCOME if shortest.is_refused else MAKE_IT_FIT
-        yield (warn if len(admission.misfits) < num_nodes else fail)("room", problem, advice)
-        return
-    kinds = " and ".join(admission.pod for admission in cluster.admissions)
-    yield ok("room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty")
+    pods = {}
+    for pod in reversed(manifests):
+        limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+        resource = next((name for name in limits if is_gpu_resource(name, settings.gpu_resources)), None)
+        pods[is_of_gang(pod), resource] = pod
+    for (gang, resource), pod in sorted(pods.items(), key=lambda item: str(item[0])):
+        sent = copy.deepcopy(dict(pod))
+        sent["metadata"]["name"] = f"tb-doctor-{secrets.token_hex(4)}"
+        of_gang, with_resource = " of a gang" if gang else "", f" with {resource}"
+        yield f"a pod{of_gang}{'' if resource in (None, WHOLE_GPU) else with_resource}", (sent, resource)
 
 
-def _refused(admission: Admission) -> Check:
-    refusal = admission.refusal
-    assert refusal is not None
+def _refused(kind: str, refused: Refused) -> Check:
     for pattern, name, resolution in REFUSALS:
-        if re.search(pattern, refusal.message, re.IGNORECASE | re.DOTALL):
-            return fail(name, refusal.message, resolution)
-    if refusal.status in (409, 429) or refusal.status >= 500:
-        return unknown("pod", f"the API server could not say whether it takes {admission.pod}: {refusal.message}")
-    return fail("pod", f"the API server would not take {admission.pod}: {refusal.message}", "fix what it names")
+        if re.search(pattern, refused.message, re.IGNORECASE | re.DOTALL):
+            return fail(name, refused.message, resolution)
+    if refused.status in (409, 429) or refused.status >= 500:
+        return unknown("pod", f"the API server could not say whether it takes {kind}: {refused.message}")
+    return fail("pod", f"the API server would not take {kind}: {refused.message}", "fix what it names")
 
 
-def _priority(admission: Admission, facts: Facts) -> Check:
-    name = facts.settings.priority_class
+def _misfits(
+    pod: Mapping[str, Any], nodes: Sequence[Node], gpu_resource: str | None
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each node that could not take the pod even if it were empty, with why and what to do. GPUs count only on the
+    pod's own node, for which their number was chosen.
+    """
+    for node in nodes:
+        name = name_of(node)
+        if rule := refused_by(node, pod):
+            yield name, (rule, MAKE_IT_WELCOME)
+        elif short := never_fits(pod, node, without=() if name == node_of(pod) else (gpu_resource or "",)):
+            yield name, (short, MAKE_IT_FIT)
+
+
+def _no_room(kind: str, misfits: Mapping[str, tuple[str, str]], num_nodes: int) -> Check:
+    """A pod that would wait for ever. One node that is too small does not stop the check of the others."""
+    some = len(misfits) < num_nodes
+    where = listing(misfits) if some else f"any of {count(num_nodes, 'node')}"
+    name, (short, advice) = next(iter(misfits.items()))
+    return (warn if some else fail)("room", f"{kind} would not fit {where} even when empty; {name}: {short}", advice)
+
+
+def _priority(spec: Mapping[str, Any], name: str | None) -> Check:
+    what, priority, policy = "priority class", spec.get("priority"), spec.get("preemptionPolicy")
     if name is None:
-        return warn(
-            "priority class",
-            "benchmark pods have the default priority, like production",
-            "set TRAINBENCH_PRIORITY_CLASS, for example to trainbench-benchmark",
-        )
-    if admission.priority is None:
-        return ok("priority class", f"{name} is accepted")
-    summary = f"{name}: priority {admission.priority}, preemption policy {admission.preemption_policy or 'unknown'}"
-    if admission.preemption_policy == "PreemptLowerPriority":
-        return warn(
-            "priority class", f"{summary}: a benchmark could displace other work", "set preemptionPolicy: Never"
-        )
-    if admission.priority > 0:
-        return warn(
-            "priority class", f"{summary}: production at 0 does not displace a benchmark", "give it a value below 0"
-        )
-    return ok("priority class", summary)
+        summary = "benchmark pods have the default priority, like production"
+        return warn(what, summary, "set TRAINBENCH_PRIORITY_CLASS, for example to trainbench-benchmark")
+    if priority is None:
+        return ok(what, f"{name} is accepted")
+    summary = f"{name}: priority {priority}, preemption policy {policy or 'unknown'}"
+    if policy == "PreemptLowerPriority":
+        return warn(what, f"{summary}: a benchmark could displace other work", "set preemptionPolicy: Never")
+    if priority > 0:
+        return warn(what, f"{summary}: production at 0 does not displace a benchmark", "give it a value below 0")
+    return ok(what, summary)
 
 
-def _gpus(gpu_fleet: Fleet | Refusal, facts: Facts) -> Check:
-    if isinstance(gpu_fleet, Refusal):
-        summary = f"the nodes cannot be listed: {gpu_fleet.message}"
-        if facts.has_plan:
+def _gpus(nodes: Sequence[Node] | Refused, fleet: Fleet, site: Site) -> Check:
+    if isinstance(nodes, Refused):
+        summary = f"the nodes cannot be listed: {nodes.message}"
+        if site.planned:
             return unknown(GPUS, summary, "the memory of the GPUs is not known, so nothing is skipped for it")
         return fail(GPUS, summary, f"{APPLY}, or name the nodes by the parameter 'nodes'")
-    away = "; ".join(f"{node.name}: {node.reason}" for node in gpu_fleet.absent[:3])
-    more = f" and {len(gpu_fleet.absent) - 3} more" if len(gpu_fleet.absent) > 3 else ""
-    if not gpu_fleet.nodes:
-        selected = (
-            f" of those by TRAINBENCH_NODE_SELECTOR={selector}" if (selector := facts.settings.node_selector) else ""
-        )
-        look = f"look at these: {away}{more}" if away else "install the vendor's GPU operator, or its device plugin"
-        resources = " or ".join(facts.settings.gpu_resources)
+    away = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:3])
+    away += f" and {len(fleet.absent) - 3} more" if len(fleet.absent) > 3 else ""
+    if not fleet.nodes:
+        selector = site.settings.node_selector
+        selected = f" of those by TRAINBENCH_NODE_SELECTOR={selector}" if selector else ""
+        look = f"look at these: {away}" if away else "install the vendor's GPU operator, or its device plugin"
+        resources = " or ".join(site.settings.gpu_resources)
         return fail(GPUS, f"no node{selected} is ready and has allocatable {resources}", look)
-    summary = (
-        f"{count(len(gpu_fleet.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in gpu_fleet.nodes), 'GPU')}"
-    )
-    kinds = Counter((n.num_gpus, n.gpu_product or "GPUs of an unknown product") for n in gpu_fleet.nodes)
-    summary += f": {listing(f'{number} x {num_gpus} {product}' for (num_gpus, product), number in kinds.items())}"
-    if others := [f"{n.name}: {listing(n.other_gpu_resources)}" for n in gpu_fleet.nodes if n.other_gpu_resources]:
+    num_gpus = sum(node.num_gpus or 0 for node in fleet.nodes)
+    kinds = Counter((n.num_gpus, n.gpu_product or "GPUs of an unknown product") for n in fleet.nodes)
+    of_kinds = listing(f"{number} x {each} {product}" for (each, product), number in kinds.items())
+    summary = f"{count(len(fleet.nodes), 'node')} with {count(num_gpus, 'GPU')}: {of_kinds}"
+    if others := [f"{n.name}: {listing(n.other_gpu_resources)}" for n in fleet.nodes if n.other_gpu_resources]:
         advice = "of each node the first of TRAINBENCH_GPU_RESOURCES is benchmarked: put another one first, if you like"
         return warn(GPUS, f"{summary}; also offered, and not benchmarked: {listing(others)}", advice)
-    if unlabelled := [n.name for n in gpu_fleet.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
+    if unlabelled := [n.name for n in fleet.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
         advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
         return warn(GPUS, f"{summary}; product or memory is not labelled on {listing(unlabelled)}", advice)
-    if away and any(node.expected for node in gpu_fleet.absent):
-        return warn(GPUS, f"{summary}; not usable: {away}{more}", "repair them, or put them in quarantine")
-    few = [kind for kind, number in Counter(n.gpu_product for n in gpu_fleet.nodes).items() if number < MIN_PEERS]
-    if few:
+    if lost := [f"{n.num_gpus_lost} of {n.name}" for n in fleet.nodes if n.num_gpus_lost]:
+        advice = "look at its driver and device plugin (Xids in the kernel's log): runs take the GPUs that are left"
+        return warn(GPUS, f"{summary}; not allocatable, but in the node's capacity: {listing(lost)}", advice)
+    if any(node.expected for node in fleet.absent):
+        return warn(GPUS, f"{summary}; not usable: {away}", "repair them, or put them in quarantine")
+    if few := [kind for kind, number in Counter(n.gpu_product for n in fleet.nodes).items() if number < MIN_PEERS]:
         advice = "nodes are compared with nodes of the same GPU only: such a node is compared with its own past alone"
         return warn(GPUS, f"{summary}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
-    return ok(GPUS, summary + (f"; left out: {away}{more}" if away else ""))
+    return ok(GPUS, summary + (f"; left out: {away}" if away else ""))
 
 
-def _image(cluster: ClusterFacts, facts: Facts) -> Check:
-    image = facts.settings.image
+def _image(listed: Sequence[Node], fleet: Fleet, image: str) -> Check:
     tag = re.search(r":([^/]+)$", image)
     if "@" not in image and (tag is None or tag[1] == "latest"):
         return warn("image", f"{image} names no fixed version: two nodes may run different programs", "name a tag")
-    usable = 0 if isinstance(cluster.fleet, Refusal) else len(cluster.fleet.nodes)
-    if usable and cluster.num_with_image == usable:
-        return ok("image", f"{image} is on all {count(usable, 'node')}")
-    where = f"is on {cluster.num_with_image or 0} of {count(usable, 'node')}" if usable else "was not looked for"
+    num_with_image = sum(
+        any(name == image or name.endswith(f"/{image}") for entry in images for name in entry.get("names") or ())
+        for images in ((node.get("status") or {}).get("images") or () for node in _usable(listed, fleet))
+    )
+    num_nodes = len(fleet.nodes)
+    if num_nodes and num_with_image == num_nodes:
+        return ok("image", f"{image} is on all {count(num_nodes, 'node')}")
+    where = f"is on {num_with_image} of {count(num_nodes, 'node')}" if num_nodes else "was not looked for"
     return unknown("image", f"{image} {where}: the others pull it when the first pod starts", "--probe tries one node")
 
 
-def _probed(facts: Facts) -> Iterator[Check]:
-    """Checks of the probe pod's facts; one of state unknown where no probe ran."""
-    probe = facts.probe
-    if isinstance(probe, Unknown):
-        yield fail("probe", probe.reason, "fix what it names, then probe again")
-    elif isinstance(probe, ProbeFacts):
-        where = f"a pod on {probe.node}"
-        if probe.resolves:
-            yield ok("DNS", f"{where} found its own name by the Service, at {probe.address}")
-        else:
-            advice = "check the cluster's DNS, and that no NetworkPolicy forbids pods to query it"
-            yield fail("DNS", f"{where} did not find its own name by the Service: {probe.address}", advice)
-        if probe.gpus:
-            yield ok("driver", f"{where} sees {listing(probe.gpus, most=2)}")
-        else:
-            advice = "check the driver and NVIDIA's container runtime on that node"
-            yield fail("driver", f"{where} has a GPU by its manifest, and no nvidia-smi that lists one", advice)
-    elif facts.needs_service:
-        yield unknown("DNS", "only a pod can test whether pods find each other by the Service", "--probe runs one")
+def _marks(cluster: Cluster, listed: Sequence[Node], settings: Settings) -> Check | None:
+    """None where no node is marked or to be marked. Raises ClusterError."""
+    name, known = "marks", gpu_nodes(listed, settings)
+    ours = [each for each, node in known.items() if listed_node(node, settings).is_ours]
+    marked = f"{count(len(ours), 'node')} ({listing(ours)})"
+    if settings.keep_away is KeepAway.OFF:
+        summary = f"{marked} marked while red, and TRAINBENCH_KEEP_AWAY is off: no run frees them"
+        return warn(name, summary, f"`{UNDO} --all` frees them") if ours else None
+    if missing := [permission for permission in NEEDED_TO_MARK if not cluster.is_allowed(permission)]:
+        rights = listing(f"{each.name} (to {each.purpose})" for each in missing)
+        return warn(name, f"TRAINBENCH_KEEP_AWAY is {settings.keep_away}, and not allowed is {rights}", GRANT)
+    most = most_marked(len(known), settings.keep_away_max_pct)
+    if most == 0:
+        share = f"{settings.keep_away_max_pct} % of {count(len(known), 'node')}"
+        return warn(name, f"{share} is less than one node: none will be marked", f"raise {CAP}")
+    now = f"; now {marked}" if ours else ""
+    return ok(name, f"a node that is confirmed to be red gets {shape_of(settings)}, at most {count(most, 'node')}{now}")
 
 
-def _service(service: ServiceFacts | Refusal, facts: Facts) -> Check:
-    name = f"'{facts.settings.service}'"
-    wrong: Callable[[str, str, str], Check] = fail if facts.needs_service else warn
-    if isinstance(service, Refusal):
+def _service(service: Mapping[str, Any] | Refused, site: Site) -> Check:
+    name = f"'{site.settings.service}'"
+    wrong = fail if site.needs_service else warn
+    if isinstance(service, Refused):
         if service.status == 404:
             return wrong("Service", f"there is no Service {name}: the pods of a gang cannot find each other", APPLY)
         return unknown("Service", f"the Service {name} cannot be read: {service.message}", "only gangs need it")
-    faults = [
-        text
-        for is_wrong, text in (
-            (not service.is_headless, "clusterIP is not None"),
-            (not service.publishes_not_ready, "publishNotReadyAddresses is not true"),
-            (service.selector != {RENDEZVOUS: "true"}, f'its selector is not {RENDEZVOUS}: "true"'),
-            (PORT not in service.ports, f"it has no port {PORT}"),
-        )
-        if is_wrong
-    ]
-    if faults:
-        return wrong("Service", f"{name}: {listing(faults)}: the pods of a gang would not find each other", APPLY)
+    spec = service.get("spec") or {}
+    faults = {
+        "clusterIP is not None": spec.get("clusterIP") != "None",
+        "publishNotReadyAddresses is not true": not spec.get("publishNotReadyAddresses"),
+        f'its selector is not {RENDEZVOUS}: "true"': spec.get("selector") != {RENDEZVOUS: "true"},
+        f"it has no port {PORT}": PORT not in [port["port"] for port in spec.get("ports") or ()],
+    }
+    if found := [fault for fault, is_there in faults.items() if is_there]:
+        return wrong("Service", f"{name}: {listing(found)}: the pods of a gang would not find each other", APPLY)
     return ok("Service", f"{name} is headless and selects the pods of gangs")

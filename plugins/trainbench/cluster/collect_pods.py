@@ -1,8 +1,11 @@
-"""Stores the results of finished pods that were applied by hand: `plan --manifests | kubectl apply -f -`."""
+"""Stores the results of finished pods: of those applied by hand (`plan --manifests | kubectl apply -f -`), and of those
+that are to be deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -10,16 +13,18 @@ from typing import Any
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.result_lines import ResultLinesError, ResultReader
 from bench_image.contract.spec import RunSpec
-from trainbench.cluster.kubernetes_api import Cluster, ClusterError
-from trainbench.cluster.leaked_pods import ENDED_PHASES, owner_of
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
 from trainbench.core.tables import Table, Tone, text_columns, text_row
-from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value
+from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value, owner_of
 from trainbench.pods.pod_end import pod_end
 from trainbench.pods.pod_log import LogTail
-from trainbench.results.arrivals import arrived, run_of, store_log, write_run
+from trainbench.pods.time_limits import has_ended
+from trainbench.results.arrivals import arrived, run_of, store_arrival, store_log, write_run
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import UNUSABLE, collect
 from trainbench.settings.environment import Settings
+
+NO_LOG = (400, 404)  # the pod has no log, or is gone
 
 
 class Outcome(StrEnum):
@@ -52,21 +57,33 @@ def collect_pods(
 
 
 def _collected(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> CollectedPod:
-    name, node = str(pod["metadata"]["name"]), pod["spec"].get("nodeName")
+    spec: RunSpec | None = None
     try:
-        run = run_of(pod)
+        outcome, detail = Outcome.LEFT_OUT, "it holds no run spec"
+        if run := run_of(pod):
+            spec, rank = run
+            outcome, detail = _stored(cluster, store, pod, spec, rank, now)
     except ContractError as error:
-        return _of(name, node, None, Outcome.LEFT_OUT, f"its run spec cannot be read: {error}")
-    if run is None:
-        return _of(name, node, None, Outcome.LEFT_OUT, "it holds no run spec")
-    spec, rank = run
-    if (phase := (pod.get("status") or {}).get("phase")) not in ENDED_PHASES:
-        return _of(name, node, spec, Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended")
-    try:
-        lines = [line for line in cluster.log(name, CONTAINER).split("\n") if line]
+        detail = f"its run spec cannot be read: {error}"
     except ClusterError as error:
-        return _of(name, node, spec, Outcome.LEFT_OUT, f"its log cannot be read: {error}")
-    store_log(store, pod, LogTail(lines).text)
+        detail = f"its log cannot be read: {error}"
+    return CollectedPod(
+        pod=pod["metadata"]["name"],
+        campaign_id=spec.identity.campaign_id if spec else None,
+        run_id=spec.identity.run_id if spec else None,
+        node=pod["spec"].get("nodeName"),
+        outcome=outcome,
+        detail=detail,
+    )
+
+
+def _stored(
+    cluster: Cluster, store: Store, pod: Mapping[str, Any], spec: RunSpec, rank: int, now: datetime
+) -> tuple[Outcome, str]:
+    if not has_ended(pod, CONTAINER):
+        phase = (pod.get("status") or {}).get("phase")
+        return Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended"
+    lines = _kept_log(cluster, store, pod)
     try:
         (result,) = collect([spec], [ResultReader(lines).text()], now)
         is_unusable = result.error is not None and result.error.kind in UNUSABLE
@@ -75,22 +92,37 @@ def _collected(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: date
         (result,) = collect([spec], [None], now, ends=[end.told(str(error))])
         is_unusable = True
     if not is_unusable:
-        return _of(name, node, spec, Outcome.STORED, write_run(store, result, rank))
+        return Outcome.STORED, write_run(store, result, rank)
     if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
         write_run(store, result, rank)
-    return _of(name, node, spec, Outcome.FAILED, result.error.message if result.error else "")
+    return Outcome.FAILED, result.error.message if result.error else ""
 
 
-def _of(name: str, node: str | None, spec: RunSpec | None, outcome: Outcome, detail: str) -> CollectedPod:
-    identity = spec.identity if spec else None
-    return CollectedPod(
-        pod=name,
-        campaign_id=identity.campaign_id if identity else None,
-        run_id=identity.run_id if identity else None,
-        node=node,
-        outcome=outcome,
-        detail=detail,
-    )
+def keep_result(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> None:
+    """Store the result and the log of a pod of ours whose program has ended, unless its run has a result. Raises
+    ClusterError and StoreError where it is not known whether it has one: then the pod has to stay.
+    """
+    try:
+        run = run_of(pod)
+    except ContractError:
+        return
+    if run is None or arrived(store, *run) is not None:
+        return
+    try:
+        lines = _kept_log(cluster, store, pod)
+    except Refused as refused:
+        if refused.status in NO_LOG:
+            return
+        raise
+    with suppress(ResultLinesError):
+        store_arrival(store, pod, ResultReader(lines).text(), now)
+
+
+def _kept_log(cluster: Cluster, store: Store, pod: Mapping[str, Any]) -> list[str]:
+    """The lines of the pod's log, whose last part is stored."""
+    lines = [line for line in cluster.log(pod["metadata"]["name"], CONTAINER).split("\n") if line]
+    store_log(store, pod, LogTail(lines).text)
+    return lines
 
 
 TONES = {Outcome.STORED: Tone.GOOD, Outcome.FAILED: Tone.BAD, Outcome.LEFT_OUT: Tone.WARN, Outcome.RUNNING: Tone.PLAIN}

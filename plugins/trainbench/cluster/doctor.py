@@ -1,22 +1,26 @@
-"""`trainbench doctor`: checks that everything is ready for a benchmark, and names each fault with its remedy.
-
-The checks are pure functions from facts to `Check`s. `examine` gathers the facts first.
-"""
+"""`trainbench doctor`: checks that everything is ready for a benchmark, and names each fault with its remedy."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from trainbench.cluster.cluster_checks import GPUS, cluster_checks
-from trainbench.cluster.doctor_check import Check, CheckState
-from trainbench.cluster.doctor_facts import Facts, Manifests, gather_facts, with_probe_facts
-from trainbench.cluster.installation_checks import airflow_checks, site_checks
+from trainbench.cluster.cluster_checks import CLUSTER, GPUS
+from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site, fail, ok, unknown
+from trainbench.cluster.doctor_pods import PROBE, sample_pods
+from trainbench.cluster.installation_checks import AIRFLOW, CHANNELS, HISTORY, INTERPRETER, NOTICES, STORE
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
-from trainbench.core.formats import count, one_line, sentence
+from trainbench.core.formats import count, one_line
 from trainbench.core.tables import Table, Tone, make_table, text
-from trainbench.settings.environment import Settings
+from trainbench.planning.nodes import Fleet
+from trainbench.pods.pod_template import PodTemplateError
+from trainbench.settings.environment import Launcher, Settings
 
+DEADLINE_S = 30.0
+IN_THIS_THREAD = (AIRFLOW, CHANNELS)  # a task requests a connection from its supervisor
+NOT_PROBED = unknown("DNS", "only a pod can test whether pods find each other by the Service", "--probe runs one")
 OUTAGES = ("cluster", "store", "history")  # checks that fail where something gives no answer
 SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
 TONES = {
@@ -32,22 +36,77 @@ def examine(
     manifests: Manifests = (),
     opened: Callable[[], Cluster] | None = None,
     with_probe: bool = False,
+    deadline_s: float | None = None,
 ) -> tuple[Check, ...]:
-    """The checks' outcomes, in seconds (`with_probe`: minutes). Never raises. `manifests`: the pods of a plan; without
-    them a sample pod is tried. `opened`: opens the cluster without the Airflow connection, which is not checked then.
+    """The checks' outcomes, in the order in which their faults should be fixed, in seconds (`with_probe`: minutes).
+    Never raises. `manifests`: the pods of a plan; without them a sample pod is tried. `opened`: opens the cluster
+    without the Airflow connection, which is not checked then. `deadline_s`: of all answers together.
     """
     try:
-        way = opened or partial(open_cluster, settings)
-        facts = gather_facts(settings, manifests, way, asks_airflow=opened is None)
-        return checks(with_probe_facts(facts, way) if with_probe else facts)
+        checks, usable = _template_check(settings)
+        examinations = [STORE, HISTORY, *([CHANNELS, NOTICES] if settings.notify else [])]
+        cluster: Cluster | Exception | None = None
+        if settings.launcher is Launcher.LOCAL:
+            examinations.insert(0, INTERPRETER)
+        else:
+            examinations[:0] = [CLUSTER, AIRFLOW] if opened is None else [CLUSTER]
+            try:
+                cluster = (opened or partial(open_cluster, settings))()
+            except Exception as error:  # the cluster's examination tells of it
+                cluster = error
+        site = Site(usable, cluster, manifests, asks_airflow=opened is None)
+        checks += _answers(examinations, site, DEADLINE_S if deadline_s is None else deadline_s)
+        if any(check.name == "cluster" and check.state is CheckState.OK for check in checks):
+            if with_probe and usable == settings:
+                checks += _answer(PROBE, site)
+            elif site.needs_service:
+                checks.append(NOT_PROBED)
+        return tuple(checks)
     except Exception as error:  # a broken doctor must not stop a benchmark that could run
         summary = f"the examination itself failed: {type(error).__name__}: {one_line(str(error))}"
-        return (Check(name="doctor", state=CheckState.UNKNOWN, summary=summary, resolution="please report this"),)
+        return (unknown("doctor", summary, "please report this"),)
 
 
-def checks(facts: Facts) -> tuple[Check, ...]:
-    """All checks, in the order in which their faults should be fixed."""
-    return (*cluster_checks(facts), *airflow_checks(facts), *site_checks(facts))
+def _template_check(settings: Settings) -> tuple[list[Check], Settings]:
+    """The check of the Pod template, and the settings without one that cannot be used."""
+    try:
+        sample_pods(settings, Fleet())
+    except PodTemplateError as error:
+        check = fail("pod template", str(error), "fix what it names: docs/pod-template.md")
+        return [check], settings.model_copy(update={"pod_template": None})
+    if settings.pod_template is None:
+        return [], settings
+    return [ok("pod template", f"{settings.pod_template} is merged into every pod")], settings
+
+
+def _answers(examinations: Sequence[Examination], site: Site, deadline_s: float) -> list[Check]:
+    """The checks of all. They are made side by side in daemon threads: one that hangs does not delay the answer past
+    the deadline.
+    """
+    answers: dict[Examination, list[Check]] = {}
+
+    def fill(examination: Examination) -> None:
+        answers[examination] = _answer(examination, site)
+
+    threads = []
+    for examination in examinations:
+        if examination in IN_THIS_THREAD:
+            fill(examination)
+        else:
+            threads.append(threading.Thread(target=fill, args=(examination,), daemon=True))
+            threads[-1].start()
+    give_up = time.monotonic() + deadline_s
+    for thread in threads:
+        thread.join(max(0.0, give_up - time.monotonic()))
+    late = f"no answer within {deadline_s:g} s"
+    return [check for each in examinations for check in answers.get(each, [each.silent(site, late)])]
+
+
+def _answer(examination: Examination, site: Site) -> list[Check]:
+    try:
+        return list(examination.checks(site))
+    except Exception as error:  # doctor reports every fault; none of them may end it
+        return [examination.silent(site, one_line(str(error)) or type(error).__name__)]
 
 
 def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
@@ -55,10 +114,8 @@ def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
     failed = _failed(checks, uses_gpus)
     if not failed:
         return None
-    first = failed[0]
-    others = [check.name for check in failed[1:]]
-    more = f" Also not ready: {', '.join(others)}." if others else ""
-    return sentence(f"{first.name}: {first.summary.rstrip('.')}. {_capital(first.resolution)}") + more
+    more = f" Also not ready: {', '.join(check.name for check in failed[1:])}." if failed[1:] else ""
+    return f"{failed[0].name}: {failed[0].sentences}{more}"
 
 
 def may_pass(checks: Sequence[Check], uses_gpus: bool = True) -> bool:
@@ -71,10 +128,9 @@ def _failed(checks: Sequence[Check], uses_gpus: bool) -> list[Check]:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    failed = [check.name for check in checks if check.state is CheckState.FAIL]
+    if failed := _failed(checks, uses_gpus=True):
+        return f"Not ready: {', '.join(check.name for check in failed)}."
     warned = sum(check.state is CheckState.WARN for check in checks)
-    if failed:
-        return f"Not ready: {', '.join(failed)}."
     return f"Ready, with {count(warned, 'warning')}." if warned else "Ready."
 
 
@@ -84,15 +140,7 @@ def table(checks: Sequence[Check]) -> Table:
         (
             text("", lambda check: SIGNS[check.state]),
             text("what", lambda check: check.name),
-            text("how it is, and what to do", _sentences),
+            text("how it is, and what to do", lambda check: check.sentences),
         ),
         tone=lambda check: TONES[check.state],
     )
-
-
-def _sentences(check: Check) -> str:
-    return sentence(check.summary) + (f" {sentence(_capital(check.resolution))}" if check.resolution else "")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

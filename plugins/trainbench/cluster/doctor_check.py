@@ -1,10 +1,18 @@
-"""The outcome of one check of `doctor`: its state, one sentence, and the remedy."""
+"""What `doctor` looks at, and the outcome of one check: its state, one sentence, and the remedy."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from bench_image.contract.frozen import Frozen
+from trainbench.cluster.kubernetes_api import Cluster
+from trainbench.core.formats import sentence
+from trainbench.pods.manifests import RENDEZVOUS
+from trainbench.settings.environment import Settings
+
+Manifests = Sequence[Mapping[str, Any]]
 
 
 class CheckState(StrEnum):
@@ -21,6 +29,38 @@ class Check(Frozen):
     state: CheckState
     summary: str
     resolution: str = ""
+
+    @property
+    def sentences(self) -> str:
+        """How it is, and what to do."""
+        advice = self.resolution[:1].upper() + self.resolution[1:]
+        return sentence(self.summary) + (f" {sentence(advice)}" if advice else "")
+
+
+class Site(NamedTuple):
+    """The installation. `cluster`: or why it could not be opened; None with the local launcher. `planned`: the pods of
+    a plan; without any, a sample pod is tried. `asks_airflow`: the cluster is that of the Airflow connection.
+    """
+
+    settings: Settings
+    cluster: Cluster | Exception | None
+    planned: Manifests = ()
+    asks_airflow: bool = False
+
+    @property
+    def needs_service(self) -> bool:
+        return not self.planned or any(map(is_of_gang, self.planned))
+
+
+class Examination(NamedTuple):
+    """Checks that are made together. `silent`: the check in their place, from the reason for which none was made."""
+
+    checks: Callable[[Site], Iterator[Check]]
+    silent: Callable[[Site, str], Check]
+
+
+def is_of_gang(pod: Mapping[str, Any]) -> bool:
+    return RENDEZVOUS in pod["metadata"]["labels"]
 
 
 def ok(name: str, summary: str) -> Check:

@@ -1,36 +1,75 @@
-"""Finds leaked pods and expired artefacts, reports them and, where the mode says so, deletes them."""
+"""Finds leaked pods and expired artefacts, reports them and, where the mode says so, deletes them.
+
+A pod of ours leaked when its DAG run is over. What it left is stored before it is deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.cluster import leaked_pods as leaked
-from trainbench.cluster import retention
+from trainbench.cluster.collect_pods import keep_result
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
-from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules
-from trainbench.cluster.retention import Expiry
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
-from trainbench.pods.manifests import Owner
-from trainbench.results.artefacts import Shelf, Store
+from trainbench.pods.manifests import CONTAINER, Owner, owner_of
+from trainbench.pods.time_limits import due_of, has_ended, moment_of
+from trainbench.results.artefacts import NOUNS, Shelf, Store, Usage
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Housekeeping
 
+STUCK_S = 600  # a pod that should be gone for so long is on a node that does not answer
+
+
+class Liveness(StrEnum):
+    """State of the DAG run that a pod belongs to, as Airflow reports it."""
+
+    LIVE = "live"
+    ENDED = "ended"
+    NOT_FOUND = "not found"  # deleted, or another Airflow's
+    NOT_KNOWN = "not known"  # Airflow did not answer
+
+
+class Action(StrEnum):
+    RELEASE = "release"  # its run is over and it holds or awaits GPUs: the run's task `release` could not delete it
+    DELETE = "delete"
+    REPORT = "report"
+    KEEP = "keep"
+
+
+DELETED = {
+    Housekeeping.REPORT: (),
+    Housekeeping.RELEASE: (Action.RELEASE,),
+    Housekeeping.DELETE: (Action.RELEASE, Action.DELETE),
+}
+
+
+class Rules(Frozen):
+    """The rules of leaks. `trust_age`: a pod whose run is unknown counts as leaked by its age alone."""
+
+    min_age_s: float = 900.0  # younger pods stay, because their run may just have begun
+    keep_ended_s: float = 3 * 86_400.0  # an ended pod holds no GPU, and its log is useful
+    trust_age: bool = False
+
 
 class Swept(Frozen):
-    """A pod or folder that was examined. `is_leaked`: to be deleted; `fault`: why it could not be."""
+    """A pod or folder that was examined. `fault`: why it could not be deleted."""
 
     name: str
-    is_leaked: bool
-    is_deleted: bool = False
-    is_notable: bool = False  # kept, but reported
-    fault: str | None = None
-    num_bytes: int = 0
-    cells: tuple[str, ...]
+    action: Action
     reason: str
+    cells: tuple[str, ...]
+    num_bytes: int = 0
+    is_deleted: bool = False
+    fault: str | None = None
+
+    @property
+    def is_leaked(self) -> bool:
+        return self.action in DELETED[Housekeeping.DELETE]
 
     @property
     def outcome(self) -> str:
@@ -38,7 +77,7 @@ class Swept(Frozen):
             return f"not deleted: {self.fault}"
         if self.is_leaked:
             return "deleted" if self.is_deleted else "to be deleted"
-        return "look at it" if self.is_notable else "kept"
+        return "look at it" if self.action is Action.REPORT else "kept"
 
 
 def sweep_pods(
@@ -47,17 +86,94 @@ def sweep_pods(
     liveness: Callable[[Owner], Liveness],
     rules: Rules,
     mode: Housekeeping,
+    store: Store,
     now: datetime,
 ) -> tuple[Swept, ...]:
-    """Sweep the pods. Raises ClusterError when they cannot be listed; a pod that cannot be deleted is reported."""
-    verdicts = leaked.pod_verdicts(cluster.pods(labels), labels, liveness, rules, now)
-    return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
+    """Sweep the pods with all of `labels`, the oldest first. Raises ClusterError when they cannot be listed; a pod that
+    cannot be deleted is reported.
+    """
+    swept = []
+    for pod in sorted(cluster.pods(labels), key=lambda pod: _age_s(pod, now), reverse=True):
+        name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Unknown")
+        if not labels or not labels.items() <= (pod["metadata"].get("labels") or {}).items():
+            continue  # not ours, whatever the server listed
+        action, reason = pod_verdict(pod, liveness, rules, now)
+        cells = (name, pod.get("spec", {}).get("nodeName") or NA, phase, duration(_age_s(pod, now)))
+        item = Swept(name=name, action=action, reason=reason, cells=cells)
+        swept.append(
+            _deleted(item, partial(_delete_pod, cluster, store, pod, now)) if action in DELETED[mode] else item
+        )
+    return tuple(swept)
+
+
+def pod_verdict(
+    pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], rules: Rules, now: datetime
+) -> tuple[Action, str]:
+    """What to do with a pod of ours, and why."""
+    if gone_at := moment_of(pod["metadata"].get("deletionTimestamp")):  # the end of its grace
+        late_s = (now - gone_at).total_seconds()
+        if late_s < STUCK_S:
+            return Action.KEEP, "is being deleted"
+        node = pod.get("spec", {}).get("nodeName", "its node")
+        return Action.REPORT, f"should be gone since {duration(late_s)}: {node} does not answer, look at that node"
+    if _age_s(pod, now) < rules.min_age_s:
+        return Action.KEEP, f"younger than {duration(rules.min_age_s)}"
+    owner = owner_of(pod)
+    run = f"its run {owner.dag_run_id} of {owner.dag_id}" if owner else ""
+    if pod["status"].get("phase") in ("Succeeded", "Failed"):
+        ended_s = (now - _ended_at(pod)).total_seconds()
+        if ended_s < rules.keep_ended_s:
+            return Action.KEEP, f"has ended; its log is kept for {duration(rules.keep_ended_s)}"
+        if owner and liveness(owner) is Liveness.LIVE:
+            return Action.KEEP, f"has ended; {run} is still on"
+        return Action.DELETE, f"ended {duration(ended_s)} ago"
+    # It holds GPUs or waits for them, also where its program has ended and another container has not.
+    due, late = due_of(pod), ""
+    if due and (late_s := (now - due.at).total_seconds()) > STUCK_S and not has_ended(pod, CONTAINER):
+        late = f" Its deadline passed {duration(late_s)} ago: look at its node."
+    if owner is None:
+        return Action.REPORT, f"names no DAG run: started by hand?{late} Delete it by hand if nobody needs it"
+    action, state = {
+        Liveness.LIVE: (Action.REPORT if late else Action.KEEP, "is still on"),
+        Liveness.ENDED: (Action.RELEASE, "is over"),
+        Liveness.NOT_FOUND: (Action.REPORT, "is not in this Airflow"),
+        Liveness.NOT_KNOWN: (Action.DELETE, "is unknown from here; deleted for its age, as requested")
+        if rules.trust_age
+        else (Action.REPORT, "is unknown from here"),
+    }[liveness(owner)]
+    return action, f"{run} {state}.{late}".rstrip(".")
 
 
 def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
-    """Sweep the artefacts; the history's rows stay for trends. Raises StoreError when the store cannot be read."""
+    """Sweep the artefacts, the oldest first; the history's rows stay for trends. Raises StoreError where they cannot be
+    read.
+    """
     usages = [store.usage(shelf, name) for shelf in Shelf for name in store.names(shelf)]
-    return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.expiries(usages, retention_days, now))
+    swept = []
+    for usage in sorted(usages, key=lambda usage: usage.changed_at or now):
+        action, reason = folder_verdict(usage, retention_days, now)
+        age = count((now - usage.changed_at).days, "day") if usage.changed_at else NA
+        name = f"{usage.shelf}/{usage.name}"
+        cells = (name, str(usage.num_files), _size(usage.num_bytes), age)
+        item = Swept(name=name, action=action, reason=reason, cells=cells, num_bytes=usage.num_bytes)
+        if deletes and item.is_leaked:
+            item = _deleted(item, partial(store.delete, usage.shelf, usage.name))
+        swept.append(item)
+    return tuple(swept)
+
+
+def folder_verdict(usage: Usage, retention_days: int, now: datetime) -> tuple[Action, str]:
+    """`retention_days` 0 keeps all; undated folders and those with others' files stay."""
+    if retention_days == 0:
+        return Action.KEEP, "kept for ever"
+    if usage.changed_at is None:
+        return Action.KEEP, "kept: it holds no file that can be dated"
+    if now - usage.changed_at <= timedelta(days=retention_days):
+        return Action.KEEP, f"kept until {retention_days} days after its last change"
+    if usage.foreign:
+        foreign = ", ".join(usage.foreign[:3])
+        return Action.KEEP, f"kept: {foreign} in it is not of a {NOUNS[usage.shelf]}; move it away"
+    return Action.DELETE, f"last changed more than {retention_days} days ago"
 
 
 def pods_table(swept: Sequence[Swept]) -> Table:
@@ -68,6 +184,20 @@ def artefacts_table(swept: Sequence[Swept]) -> Table:
     return _table("Artefacts", ("folder", "files", "size", "age"), swept)
 
 
+def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
+    """The table without kept items, which may span a year."""
+    rows = tuple(
+        text_row(
+            *(*item.cells, item.outcome, item.reason),
+            tone=Tone.BAD if item.fault else Tone.GOOD if item.is_deleted else Tone.WARN,
+        )
+        for item in swept
+        if item.action is not Action.KEEP
+    )
+    headings = text_columns(*columns, "outcome", "why", numbers=("files", "size"))
+    return Table(columns=headings, rows=rows, title=title)
+
+
 def summary(swept: Sequence[Swept], noun: str) -> str:
     """A summary: "5 pods: 1 deleted, 1 to be looked at"."""
     due = [item for item in swept if item.is_leaked]
@@ -75,7 +205,7 @@ def summary(swept: Sequence[Swept], noun: str) -> str:
         (sum(item.is_deleted for item in due), "deleted"),
         (sum(not item.is_deleted and item.fault is None for item in due), "to be deleted"),
         (sum(item.fault is not None for item in due), "could not be deleted"),
-        (sum(item.is_notable for item in swept), "to be looked at"),
+        (sum(item.action is Action.REPORT for item in swept), "to be looked at"),
     ]
     results = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
     num_bytes = sum(item.num_bytes for item in due)
@@ -87,7 +217,7 @@ def document(swept: Sequence[Swept]) -> dict[str, Any]:
     return {
         "deleted": [item.name for item in swept if item.is_deleted],
         "to_delete": [item.name for item in swept if item.is_leaked and not item.is_deleted],
-        "to_look_at": {item.name: item.reason for item in swept if item.is_notable},
+        "to_look_at": {item.name: item.reason for item in swept if item.action is Action.REPORT},
         "faults": {item.name: item.fault for item in swept if item.fault},
         "bytes": sum(item.num_bytes for item in swept if item.is_leaked),
         "looked_at": len(swept),
@@ -100,59 +230,31 @@ def faults(swept: Sequence[Swept]) -> str | None:
     return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
 
 
-def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Housekeeping) -> Swept:
-    swept = Swept(
-        name=verdict.name,
-        is_leaked=verdict.action in (Action.RELEASE, Action.DELETE),
-        is_notable=verdict.action is Action.REPORT,
-        cells=(verdict.name, verdict.node or NA, verdict.phase, duration(verdict.age_s)),
-        reason=verdict.reason,
-    )
-    if not (
-        (mode is Housekeeping.DELETE and swept.is_leaked)
-        or (mode is Housekeeping.RELEASE and verdict.action is Action.RELEASE)
-    ):
-        return swept
+def _deleted(item: Swept, delete: Callable[[], object]) -> Swept:
     try:
-        cluster.delete_pod(verdict.name, verdict.uid)
+        delete()
     except Refused as refused:
-        return swept.model_copy(update={"fault": refused.message})
-    except ClusterError as error:
-        return swept.model_copy(update={"fault": str(error)})
-    return swept.model_copy(update={"is_deleted": True})
+        return item.model_copy(update={"fault": refused.message})
+    except (ClusterError, StoreError) as error:
+        return item.model_copy(update={"fault": str(error)})
+    return item.model_copy(update={"is_deleted": True})
 
 
-def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
-    age = NA if expiry.age_days is None else count(int(expiry.age_days), "day")
-    name = f"{expiry.shelf}/{expiry.name}"
-    swept = Swept(
-        name=name,
-        is_leaked=expiry.is_expired,
-        num_bytes=expiry.num_bytes,
-        cells=(name, str(expiry.num_files), _size(expiry.num_bytes), age),
-        reason=expiry.reason,
-    )
-    if not (expiry.is_expired and deletes):
-        return swept
-    try:
-        store.delete(expiry.shelf, expiry.name)
-    except StoreError as error:
-        return swept.model_copy(update={"fault": str(error)})
-    return swept.model_copy(update={"is_deleted": True})
+def _delete_pod(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> None:
+    if has_ended(pod, CONTAINER):
+        keep_result(cluster, store, pod, now)
+    cluster.delete_pod(pod["metadata"]["name"], pod["metadata"]["uid"])
 
 
-def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
-    """The table without kept items, which may span a year."""
-    rows = tuple(
-        text_row(
-            *(*item.cells, item.outcome, item.reason),
-            tone=Tone.BAD if item.fault else Tone.WARN if item.is_notable or not item.is_deleted else Tone.GOOD,
-        )
-        for item in swept
-        if item.is_leaked or item.is_notable
-    )
-    headings = text_columns(*columns, "outcome", "why", numbers=("files", "size"))
-    return Table(columns=headings, rows=rows, title=title)
+def _age_s(pod: Mapping[str, Any], now: datetime) -> float:
+    return (now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])).total_seconds()
+
+
+def _ended_at(pod: Mapping[str, Any]) -> datetime:
+    """End of its last container; of an evicted pod, which has none, its creation."""
+    states = [container.get("state", {}) for container in pod["status"].get("containerStatuses") or ()]
+    ends = [moment_of(state.get("terminated", {}).get("finishedAt")) for state in states]
+    return max(filter(None, ends), default=datetime.fromisoformat(pod["metadata"]["creationTimestamp"]))
 
 
 def _size(num_bytes: int) -> str:

@@ -1,136 +1,233 @@
-"""Facts of Airflow, store, history and the local interpreter -> checks."""
+"""The checks of the installation: Airflow and its connection, store, history, notices, the local interpreter."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
-from trainbench.cluster.doctor_check import Check, fail, ok, warn
-from trainbench.cluster.doctor_facts import Facts
-from trainbench.cluster.installation_facts import DEEPSPEED, PROVIDER, AirflowFacts, ImageFacts, Unknown, UnsentFacts
-from trainbench.core.formats import listing
+from trainbench.cluster.doctor_check import Check, Examination, Site, fail, ok, unknown, warn
+from trainbench.cluster.local_nodes import visible_gpus
+from trainbench.core.formats import listing, one_line
 from trainbench.history.database import HISTORY_ENV
+from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import STORE_ENV
-from trainbench.settings.channels import NOTIFY_ENV
-from trainbench.settings.environment import Launcher
+from trainbench.settings.channels import NOTIFY_ENV, Channel
+from trainbench.settings.environment import Launcher, Settings
 
-MIN_AIRFLOW, MIN_PROVIDER = (3, 3), (10, 25)
+PROVIDER = "apache-airflow-providers-cncf-kubernetes"
+MIN_VERSIONS = {"apache-airflow": (3, 3), PROVIDER: (10, 25)}
+DEEPSPEED = "deepspeed"
+IMAGE_MODULES = ("torch", "transformers", "peft", "bitsandbytes", "psutil", "bench_image", DEEPSPEED)
+INTERPRETER_TIMEOUT_S = 20
+SENDING_MINUTES = 15  # time that sending a notice may take
 LITTLE_DISK_BYTES, NO_DISK_BYTES = 10_000_000_000, 500_000_000
 
 
-def airflow_checks(facts: Facts) -> Iterator[Check]:
-    if facts.airflow is None:
+def _airflow_checks(site: Site) -> Iterator[Check]:
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    name = site.settings.kubernetes_connection
+    KubernetesHook.get_connection(name)  # raises Airflow's errors where it cannot be read
+    found = {package: _installed(package) for package in MIN_VERSIONS}
+    airflow, provider = (number or "not installed" for number in found.values())
+    summary = f"Airflow {airflow}, provider {provider}, connection '{name}'"
+    for package, needed in MIN_VERSIONS.items():
+        parts = (found[package] or "0").split(".")[:2]
+        if tuple(int(part) for part in parts if part.isdecimal()) < needed:
+            yield fail("Airflow", summary, f"install {package} {'.'.join(map(str, needed))} or later")
+            return
+    yield ok("Airflow", summary)
+
+
+AIRFLOW = Examination(
+    _airflow_checks,
+    lambda site, reason: fail(
+        "Airflow",
+        f"the connection '{site.settings.kubernetes_connection}' cannot be read: {reason}",
+        f"make the connection '{site.settings.kubernetes_connection}' of type kubernetes, or set "
+        "TRAINBENCH_KUBERNETES_CONNECTION",
+    ),
+)
+
+
+def _interpreter_checks(site: Site) -> Iterator[Check]:
+    """The interpreter that replaces the image: it lists the modules that it can find, without importing them."""
+    image = site.settings.local_image
+    if not os.access(image.python, os.X_OK):
+        yield fail("interpreter", image.absent, image.remedy)
         return
-    name = facts.settings.kubernetes_connection
-    if isinstance(facts.airflow, Unknown):
-        advice = f"make the connection '{name}' of type kubernetes, or set TRAINBENCH_KUBERNETES_CONNECTION"
-        yield fail("Airflow", f"the connection '{name}' cannot be read: {facts.airflow.reason}", advice)
-        return
-    yield _versions(facts.airflow)
-    yield _connection(facts.airflow, facts)
+    program = (
+        "import importlib.util as u, platform, sys; print(platform.python_version(), "
+        "*[name for name in sys.argv[1:] if u.find_spec(name) is None])"
+    )
+    answer = subprocess.run(
+        [image.python, "-c", program, *IMAGE_MODULES],
+        env={**os.environ, "PYTHONPATH": image.pythonpath},
+        capture_output=True,
+        text=True,
+        timeout=INTERPRETER_TIMEOUT_S,
+        check=True,
+    )
+    number, *missing = answer.stdout.split()
+    if required := sorted({*missing} - {DEEPSPEED}):
+        yield fail("interpreter", f"{image.python} lacks {', '.join(required)}", image.remedy)
+    elif missing:
+        summary = f"{image.python} lacks {DEEPSPEED}: zero2 and zero3 cannot run"
+        yield warn("interpreter", summary, "run `pip install deepspeed` in its environment")
+    else:
+        yield ok("interpreter", f"{image.python}, Python {number}, has the training stack")
+    if gpus := visible_gpus():
+        yield ok("GPUs", f"{gpus.count} x {gpus.product}, {gpus.memory_bytes / 1e9:.1f} GB each")
+    else:  # no warning: trials run on the CPU
+        yield ok("GPUs", "nvidia-smi lists none: only trials on the CPU can run here")
 
 
-def site_checks(facts: Facts) -> Iterator[Check]:
-    if facts.image is not None:
-        yield _interpreter(facts)
-    if isinstance(facts.image, ImageFacts) and facts.image.version:
-        yield _local_gpus(facts.image)
-    yield _store(facts)
-    yield _history(facts)
-    if facts.settings.notify:
-        yield _notifications(facts)
+INTERPRETER = Examination(
+    _interpreter_checks,
+    lambda site, reason: fail(
+        "interpreter",
+        f"{site.settings.local_image.python} does not run: {reason}",
+        site.settings.local_image.remedy,
+    ),
+)
 
 
-def _versions(airflow: AirflowFacts) -> Check:
-    summary = f"Airflow {airflow.version or 'not installed'}, provider {airflow.provider or 'not installed'}"
-    if _number(airflow.version) < MIN_AIRFLOW:
-        return fail("Airflow", summary, f"install apache-airflow {_dotted(MIN_AIRFLOW)} or later")
-    if _number(airflow.provider) < MIN_PROVIDER:
-        return fail("Airflow", summary, f"install {PROVIDER} {_dotted(MIN_PROVIDER)} or later")
-    return ok("Airflow", summary)
-
-
-def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
-    name = f"'{airflow.connection_id}'"
-    if facts.kubeconfig_env and airflow.kube_config_path:
-        return fail(
-            "connection",
-            f"{name} has a kube_config_path, and the environment has KUBECONFIG={facts.kubeconfig_env}: "
-            "deferred pods fail with 'mutually exclusive'",
-            "unset KUBECONFIG where Airflow runs",
-        )
-    return ok("connection", name)
-
-
-def _interpreter(facts: Facts) -> Check:
-    python = facts.settings.local_image.python
-    advice = facts.settings.local_image.remedy
-    if facts.image is None or isinstance(facts.image, Unknown):
-        reason = facts.image.reason if facts.image else "not checked"
-        return fail("interpreter", f"{python} does not run: {reason}", advice)
-    if facts.image.version is None:
-        return fail("interpreter", facts.settings.local_image.absent, advice)
-    if missing := set(facts.image.missing) - {DEEPSPEED}:
-        return fail("interpreter", f"{python} lacks {', '.join(sorted(missing))}", advice)
-    if facts.image.missing:
-        summary = f"{python} lacks {DEEPSPEED}: zero2 and zero3 cannot run"
-        return warn("interpreter", summary, "run `pip install deepspeed` in its environment")
-    return ok("interpreter", f"{python}, Python {facts.image.version}, has the training stack")
-
-
-def _local_gpus(image: ImageFacts) -> Check:
-    """No warning without a GPU: trials run on the CPU."""
-    if image.gpus is None:
-        return ok("GPUs", "nvidia-smi lists none: only trials on the CPU can run here")
-    return ok("GPUs", f"{image.gpus.count} x {image.gpus.product}, {image.gpus.memory_bytes / 1e9:.1f} GB each")
-
-
-def _store(facts: Facts) -> Check:
-    store = facts.store
-    if isinstance(store, Unknown):
-        return fail("store", store.reason, f"check {STORE_ENV}, its credentials and the network")
-    summary = f"{store.address}: written, read and deleted"
-    if store.free_bytes is not None:
-        summary += f"; {store.free_bytes / 1e9:,.1f} GB free"
-        if store.free_bytes < NO_DISK_BYTES:
-            return fail("store", summary, f"free space, or set {STORE_ENV} to another place")
-        if store.free_bytes < LITTLE_DISK_BYTES:
-            return warn("store", summary, f"free space, or set {STORE_ENV} to another place")
-    if facts.settings.launcher is Launcher.KUBERNETES and not store.is_chosen:
+def _store_checks(site: Site) -> Iterator[Check]:
+    """By writing, reading and deleting a small object."""
+    store = open_store(site.settings.store)
+    address = store.probe()
+    summary, wants_space = f"{address}: written, read and deleted", f"free space, or set {STORE_ENV} to another place"
+    if store.is_local:
+        free_bytes = shutil.disk_usage(address).free
+        summary += f"; {free_bytes / 1e9:,.1f} GB free"
+        if free_bytes < LITTLE_DISK_BYTES:
+            yield (fail if free_bytes < NO_DISK_BYTES else warn)("store", summary, wants_space)
+            return
+    if site.settings.launcher is Launcher.KUBERNETES and site.settings.store is None:
         advice = f"set {STORE_ENV} to a folder that all Airflow workers share, or to s3://... or gs://..."
-        return warn("store", f"{summary}; it is the default folder, which other workers do not see", advice)
-    return ok("store", summary)
+        yield warn("store", f"{summary}; it is the default folder, which other workers do not see", advice)
+    else:
+        yield ok("store", summary)
 
 
-def _history(facts: Facts) -> Check:
-    history = facts.history
-    if isinstance(history, Unknown):
-        return fail("history", history.reason, f"check {HISTORY_ENV}, and that the database answers")
-    if not history.is_known:
-        summary = f"{history.where} is at revision {history.revision}, which this version does not know"
-        return fail("history", summary, f"set {HISTORY_ENV} to an empty database, then run trainbench reindex")
-    if history.revision is None:
-        return ok("history", f"{history.where} is empty: the first run makes its tables")
-    return ok("history", f"{history.where}, revision {history.revision}")
+STORE = Examination(
+    _store_checks,
+    lambda _, reason: fail("store", reason, f"check {STORE_ENV}, its credentials and the network"),
+)
 
 
-def _notifications(facts: Facts) -> Check:
-    """The check of the notice channels; at worst a warning, because a night without messages still judges its nodes."""
-    names = ", ".join(channel.name for channel in facts.settings.notify)
-    if isinstance(facts.channels, Unknown):
-        return warn("notifications", f"{names}: {facts.channels.reason}", f"check {NOTIFY_ENV}")
-    wrong = [f"{channel.name}: {channel.problem}" for channel in facts.channels or () if channel.problem]
-    if wrong:
-        return warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
-    if isinstance(facts.unsent, UnsentFacts) and facts.unsent.notices:
+def _history_checks(site: Site) -> Iterator[Check]:
+    """By comparing the database's schema with ours; nothing is changed."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from trainbench.history.database import HistoryError, cause_of, without_secrets
+    from trainbench.history.tables import REVISION
+    from trainbench.history.upgrade import READS
+
+    engine = _engine(site.settings)
+    where = without_secrets(engine.url)
+    try:
+        revision = _revision(engine)
+    except SQLAlchemyError as error:
+        raise HistoryError(f"{where}: {cause_of(engine.url, error)}") from None
+    if revision is None:
+        yield ok("history", f"{where} is empty: the first run makes its tables")
+    elif revision in (READS, REVISION):
+        yield ok("history", f"{where}, revision {revision}")
+    else:
+        summary = f"{where} is at revision {revision}, which this version does not know"
+        yield fail("history", summary, f"set {HISTORY_ENV} to an empty database, then run trainbench reindex")
+
+
+HISTORY = Examination(
+    _history_checks,
+    lambda _, reason: fail("history", reason, f"check {HISTORY_ENV}, and that the database answers"),
+)
+
+
+def _channel_checks(site: Site) -> Iterator[Check]:
+    """By reading each channel's connection; no message is sent. At worst a warning, because a night without messages
+    still judges its nodes.
+    """
+    names = ", ".join(channel.name for channel in site.settings.notify)
+    if not site.asks_airflow:
+        yield ok("notifications", f"{names}; their connections were not looked at")
+    elif wrong := [f"{c.name}: {problem}" for c in site.settings.notify if (problem := channel_problem(c))]:
+        yield warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
+    else:
+        yield ok("notifications", names)
+
+
+CHANNELS = Examination(_channel_checks, lambda _, reason: warn("notifications", reason, f"check {NOTIFY_ENV}"))
+
+
+def channel_problem(channel: Channel) -> str | None:
+    """Why no notice can be sent by this channel; None: its connection exists and has the right type."""
+    from airflow.sdk import Connection
+
+    wanted, package = channel.needs
+    if _installed(package) is None:
+        return f"{package} is not installed"
+    try:
+        connection = Connection.get(channel.connection)
+    except Exception as error:  # Airflow has several errors for a missing connection
+        return f"the connection '{channel.connection}' cannot be read: {one_line(str(error))}"
+    if connection.conn_type != wanted:
+        return f"the connection '{channel.connection}' is of type {connection.conn_type}, not {wanted}"
+    return None
+
+
+def _notice_checks(site: Site) -> Iterator[Check]:
+    """Unsent notices of the last days; of a history with another schema nothing can be said."""
+    from trainbench.alerting.outbox import DUE_DAYS, Outbox
+    from trainbench.history.tables import REVISION
+
+    engine = _engine(site.settings)
+    if _revision(engine) != REVISION:
+        return
+    now = datetime.now(UTC)
+    unsent = [
+        f"{row.channel}: {row.node or 'a run'} ({row.event}) of {row.claimed_at:%Y-%m-%d %H:%M} UTC, "
+        f"{row.problem or 'its sender was stopped'}"
+        for row in Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
+    ]
+    if unsent:
         advice = "the next run of the DAG tries again what failed; the log of its task 'notify' says more"
-        return warn("notifications", f"not sent: {listing(facts.unsent.notices, most=3)}", advice)
-    looked = "" if facts.channels is not None else "; their connections were not looked at"
-    return ok("notifications", f"{names}{looked}")
+        yield warn("unsent notices", f"not sent: {listing(unsent, most=3)}", advice)
 
 
-def _number(version: str | None) -> tuple[int, ...]:
-    return tuple(int(part) for part in (version or "0").split(".")[:2] if part.isdecimal())
+NOTICES = Examination(_notice_checks, lambda _, reason: unknown("unsent notices", f"not known: {reason}"))
 
 
-def _dotted(number: tuple[int, ...]) -> str:
-    return ".".join(map(str, number))
+def _engine(settings: Settings) -> Any:
+    from trainbench.history.database import connect
+
+    return connect(settings.history_url, open_store(settings.store))
+
+
+def _revision(engine: Any) -> str | None:
+    """Revision of the database's schema; None for a file that does not exist yet, which is not created here."""
+    from trainbench.history.database import revision_of
+
+    if engine.dialect.name == "sqlite":
+        file = Path(str(engine.url.database)).absolute()
+        present = next(path for path in (file, *file.parents) if path.exists())
+        if not os.access(present, os.W_OK):
+            raise PermissionError(f"{present} cannot be written by this user")
+        if present != file:
+            return None
+    with engine.connect() as connection:
+        return revision_of(connection)
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -72,7 +72,7 @@ NEEDED = (
     Permission(verb="list", resource="pods", purpose="find a pod again after a restart, and leaked ones"),
     Permission(verb="delete", resource="pods", purpose="remove a pod that has ended or leaked"),
     Permission(verb="get", resource="pods", subresource="log", purpose="read a pod's result and show its log"),
-    Permission(verb="list", resource="events", purpose="say why a pod does not start"),
+    Permission(verb="list", resource="events", purpose="say why a pod that is gone had to leave"),
     Permission(verb="get", resource="services", purpose="check the gangs' Service", is_required=False),
     Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="find the GPU nodes"),
 )
@@ -136,8 +136,12 @@ class Cluster:
         return self._object(CORE, "read_namespaced_service", name, self.namespace)
 
     def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod as the API server would store it after all admission checks; none is created."""
-        return self._object(CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All")
+        """The pod as the API server would store it after all admission checks; none is created. It refuses an unknown
+        field.
+        """
+        return self._object(
+            CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All", field_validation="Strict"
+        )
 
     def create_pod(self, pod: Any) -> dict[str, Any]:
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod)
@@ -145,10 +149,9 @@ class Cluster:
     def pod(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_namespaced_pod", name, self.namespace)
 
-    def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
-        """The container's log: of its last lines the first bytes."""
-        limits = {"tail_lines": last_lines, "limit_bytes": first_bytes}
-        tail = {option: limit for option, limit in limits.items() if limit is not None}
+    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
+        """The container's log, whole or its last lines."""
+        tail = {} if last_lines is None else {"tail_lines": last_lines}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def log_chunks(self, name: str, container: str) -> Iterator[bytes]:
@@ -225,10 +228,17 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
     """Open the cluster by `kubeconfig` and its `context` if one is given, else by the Airflow connection, as the DAGs
     do. Sends no request. Raises Unreachable.
     """
-    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+    from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
+    from kubernetes.config import load_kube_config  # type: ignore[import-untyped]
 
     try:
-        configuration = _from_file(kubeconfig, context) if kubeconfig or context else _from_connection(settings)
+        if kubeconfig or context:
+            configuration = Configuration()
+            load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
+        else:  # the hook takes seconds to import
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+            configuration = KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
     except Exception as error:  # any error of a configuration file, an exec plugin or Airflow's secrets
         raise Unreachable(
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
@@ -239,7 +249,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
 
 def is_configured(settings: Settings) -> bool:
     """Whether a cluster is configured: this is a pod of one, or a kubeconfig or the Airflow connection exists."""
-    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION  # type: ignore[import-untyped]
+    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION
 
     files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home folder
     if "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).expanduser().exists() for file in files):
@@ -256,21 +266,6 @@ def is_configured(settings: Settings) -> bool:
 
 def _selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-
-
-def _from_file(kubeconfig: str | None, context: str | None) -> Any:
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config
-
-    configuration = Configuration()
-    load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
-    return configuration
-
-
-def _from_connection(settings: Settings) -> Any:
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
-    return KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
 
 
 def _once_more(send: Callable[[], Any]) -> Any:

@@ -5,9 +5,8 @@ It never fails: a refusal or a missing answer of the cluster is a finding, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic import TypeAdapter, ValidationError
@@ -58,11 +57,9 @@ def mark_nodes(
     acts for the next try: before nodes are freed, since a freed node carries no trace, and once more when all is done.
     """
     try:
-        cluster = opened()
-        nodes = gpu_nodes(cluster.nodes(), settings)
-        acts = _Acts(campaign, settings, cluster, nodes)
-        if due := acts.due():
-            store_acts((*earlier, *due))
+        acts = _Acts(campaign, settings, opened())
+        if acts.due:
+            store_acts((*earlier, *_freed(acts.due)))
     except (ClusterError, StoreError) as error:
         what = "the nodes could not be listed" if isinstance(error, ClusterError) else "the acts could not be stored"
         unread = mark_findings.unread(campaign.campaign_id, f"{what}: {error}", TRY_DOCTOR)
@@ -70,8 +67,9 @@ def mark_nodes(
     acts.free()
     acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
     acts.stay_within_share()
-    freed_before = [f for f in earlier if f.category == FREED and not set(f.nodes) & acts.shapes().keys()]
-    act_findings = (*acts.findings(), *(f for f in freed_before if f.nodes[0] not in acts.freed))
+    known = acts.shapes().keys() | {each.node for each in acts.freed}
+    freed_before = [f for f in earlier if f.category == FREED and not known & {*f.nodes}]
+    act_findings = (*acts.findings(), *freed_before)
     if act_findings:
         with suppress(StoreError):  # the report holds them too, if it can be written
             store_acts(act_findings)
@@ -93,51 +91,32 @@ def store_acts(store: Store, campaign_id: str, acts: Sequence[Finding]) -> None:
     store.write_summary(campaign_id, {MARKS_FILE: _ACTS.dump_json(tuple(acts), indent=1)})
 
 
-@dataclass
 class _Acts:
-    """The acts on nodes, in this order: `free`, `mark`, `stay_within_share`."""
+    """The acts on nodes, in this order: `free`, `mark`, `stay_within_share`. `listed`: as each node is after them."""
 
-    campaign: Campaign
-    settings: Settings
-    cluster: Cluster
-    nodes: Mapping[str, Node]
-    listed: dict[str, ListedNode] = field(init=False)
-    freed: dict[str, ListedNode] = field(default_factory=dict)
-    failed: dict[str, MarkRefusal] = field(default_factory=dict)
-    refused: list[MarkRefusal] = field(default_factory=list)
-    removed: tuple[str, ...] = ()
-    marked: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.listed = {name: listed_node(node, self.settings) for name, node in self.nodes.items()}
-
-    @property
-    def most(self) -> int:
-        return most_marked(len(self.nodes), self.settings.keep_away_max_pct)
-
-    def due(self) -> tuple[Finding, ...]:
-        """A finding on each node that `free` will free, as it reads afterwards."""
-        due = nodes_to_free(self.campaign, self.listed)
-        return tuple(mark_findings.freed(each.node, each.shape, each.mark) for each in due if each.shape and each.mark)
+    def __init__(self, campaign: Campaign, settings: Settings, cluster: Cluster) -> None:
+        """Raises ClusterError."""
+        self.campaign, self.settings, self.cluster = campaign, settings, cluster
+        self.nodes = gpu_nodes(cluster.nodes(), settings)
+        self.listed = {name: listed_node(node, settings) for name, node in self.nodes.items()}
+        self.most = most_marked(len(self.nodes), settings.keep_away_max_pct)
+        self.due = nodes_to_free(campaign, self.listed)
+        self.freed: list[ListedNode] = []
+        self.not_freed: dict[str, str] = {}
+        self.refused: list[MarkRefusal] = []
+        self.removed: Sequence[str] = ()
+        self.marked: list[str] = []
 
     def free(self) -> None:
-        due = nodes_to_free(self.campaign, self.listed)
-        self.failed = {refusal.node: refusal for refusal in self._write([(each, None) for each in due])}
-        for each in due:
-            if each.node not in self.failed:
-                self.freed[each.node] = each
-                self.listed[each.node] = each.model_copy(update={"shape": None, "mark": None})
+        self.not_freed = {refusal.node: refusal.reason for refusal in self._write([(each, None) for each in self.due])}
+        self.freed = [each for each in self.due if each.node not in self.not_freed]
 
     def mark(self, earlier: set[str]) -> None:
         decision = decide_marks(self.campaign, self.listed, self.settings.instance, self.most, earlier)
         not_done = self._write(decision.to_mark)
-        self.refused = [*decision.refused, *not_done]
-        self.removed = decision.removed
-        for each, mark in decision.to_mark:
-            if each.node not in {refusal.node for refusal in not_done}:
-                self.marked += [] if each.shape else [each.node]
-                changed = {"shape": shape_of(self.settings), "mark": mark, "is_as_set": True}
-                self.listed[each.node] = each.model_copy(update=changed)
+        self.refused, self.removed = [*decision.refused, *not_done], decision.removed
+        failed = {refusal.node for refusal in not_done}
+        self.marked = [each.node for each, _ in decision.to_mark if not each.shape and each.node not in failed]
 
     def stay_within_share(self) -> None:
         """Remove own marks, the last one first, where another campaign marked nodes at the same time."""
@@ -151,7 +130,6 @@ class _Acts:
                 break
             if not self._write([(self.listed[name], None)], now):
                 num_marked -= 1
-                self.listed[name] = self.listed[name].model_copy(update={"shape": None, "mark": None})
                 self.refused.append(MarkRefusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
 
     def shapes(self) -> dict[str, str]:
@@ -159,24 +137,21 @@ class _Acts:
         return {name: each.shape for name, each in self.listed.items() if each.shape}
 
     def findings(self) -> Iterator[Finding]:
+        reds = {verdict.node for verdict in self.campaign.red_nodes}
         for name, shape in self.shapes().items():
-            mark = self.listed[name].mark
-            yield (
-                mark_findings.marked(name, shape, mark, self._why_still(name, mark))
-                if mark
-                else (mark_findings.foreign(name, shape))
-            )
-        yield from (mark_findings.freed(name, each.shape, each.mark) for name, each in self.freed.items()
-                    if each.shape and each.mark)  # fmt: skip
+            if (mark := self.listed[name].mark) is None:
+                yield mark_findings.foreign(name, shape)
+                continue
+            if name in self.not_freed:
+                still = f"it is well again and could not be freed: {self.not_freed[name]}"
+            elif name in reds or mark.campaign_id == self.campaign.campaign_id:
+                still = None
+            else:
+                still = why_marked(self.campaign, name, mark)
+            yield mark_findings.marked(name, shape, mark, still)
+        yield from _freed(self.freed)
         yield from mark_findings.not_marked(self.refused)
         yield from map(mark_findings.removed, self.removed)
-
-    def _why_still(self, name: str, mark: Mark) -> str | None:
-        if name in self.failed:
-            return f"it is well again and could not be freed: {self.failed[name].reason}"
-        if mark.campaign_id == self.campaign.campaign_id or any(name == n.node for n in self.campaign.red_nodes):
-            return None
-        return why_marked(self.campaign, name, mark)
 
     def _write(
         self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
@@ -193,7 +168,15 @@ class _Acts:
                     reason = reason if isinstance(error, Refused) else "not tried, the API server gave no answer before"
                     not_done += [MarkRefusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
                     break
+            else:
+                changed = {"shape": shape_of(self.settings) if mark else None, "mark": mark, "is_as_set": True}
+                self.listed[each.node] = each.model_copy(update=changed)
         return not_done
+
+
+def _freed(nodes: Iterable[ListedNode]) -> tuple[Finding, ...]:
+    """A finding on each node that is freed, from what it was before. One whose mark somebody took off is not named."""
+    return tuple(mark_findings.freed(each.node, each.shape, each.mark) for each in nodes if each.shape and each.mark)
 
 
 def _explained(error: Exception) -> tuple[str, str, bool]:

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from trainbench.core.formats import NA, degrees, duration, figure, one_line, sha
 from trainbench.core.natural_order import natural
 from trainbench.core.tables import Table, Tone, make_table, number, text
 from trainbench.pods.local_pods import FOLDER_PREFIX, POD_FILE, PROGRESS_FILE, PROGRESS_MARK
-from trainbench.pods.manifests import CONTAINER, WORK
+from trainbench.pods.manifests import CONTAINER, NODE, WORK
+from trainbench.pods.time_limits import moment_of
 
-NODE = "trainbench.io/node"
 LAST_LINES = 100
 READERS = 8
 MAX_BYTES = 1_000_000
@@ -71,9 +71,8 @@ def parse_progress(lines: Iterable[str]) -> Progress:
 
 def cluster_pods(cluster: Cluster, labels: Mapping[str, str], now: datetime) -> tuple[LivePod, ...]:
     """Our pods, by their labels. Raises ClusterError when they cannot be listed; an unreadable log is noted."""
-    pods = [_seen(pod, now) for pod in cluster.pods(labels)]
     with ThreadPoolExecutor(READERS) as readers:
-        return _ordered(readers.map(lambda pod: _with_progress(cluster, pod), pods))
+        return _ordered(readers.map(lambda pod: _seen(cluster, pod, now), cluster.pods(labels)))
 
 
 def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]:
@@ -101,31 +100,28 @@ def running_pods_table(pods: Sequence[LivePod]) -> Table:
     )
 
 
-def _seen(pod: Mapping[str, Any], now: datetime) -> LivePod:
+def _seen(cluster: Cluster, pod: Mapping[str, Any], now: datetime) -> LivePod:
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
-    state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
-    began = _moment(status.get("startTime")) or _moment(metadata.get("creationTimestamp"))
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     name = str(metadata.get("name", NA))
+    state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
+    began = moment_of(status.get("startTime") or metadata.get("creationTimestamp"))
+    why, progress = _waits_for(status) if state == "Pending" else None, Progress()
+    if state == "Running":
+        try:
+            progress = parse_progress(cluster.log(name, CONTAINER, LAST_LINES).splitlines())
+        except ClusterError as error:
+            why = f"its log cannot be read: {one_line(str(error), 120)}"
     return LivePod(
         pod=name,
         node=str(labels.get(NODE) or (pod.get("spec") or {}).get("nodeName") or NA),
         work=str(annotations.get(WORK, name)),
         state=state,
-        why=_waits_for(status) if state == "Pending" else None,
+        why=why,
         # the cluster's clock may be ahead of ours
         age_s=max(0.0, (now - began).total_seconds()) if began else None,
+        progress=progress,
     )
-
-
-def _with_progress(cluster: Cluster, pod: LivePod) -> LivePod:
-    if pod.state != "Running":
-        return pod
-    try:
-        log = cluster.log(pod.pod, CONTAINER, LAST_LINES)
-    except ClusterError as error:
-        return pod.model_copy(update={"why": f"its log cannot be read: {one_line(str(error), 120)}"})
-    return pod.model_copy(update={"progress": parse_progress(log.splitlines())})
 
 
 def _waits_for(status: Mapping[str, Any]) -> str | None:
@@ -170,14 +166,6 @@ def _own_text(path: Path) -> str:
 
 def _ordered(pods: Iterable[LivePod]) -> tuple[LivePod, ...]:
     return tuple(sorted(pods, key=lambda pod: (natural(pod.node), pod.pod)))
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _number(text: str | None) -> float | None:

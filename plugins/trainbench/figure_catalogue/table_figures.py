@@ -28,13 +28,14 @@ FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_train
     "trainbench.comparison.hardware_survey.saved_memory",
     "test_hardware_survey.py::test_memory_is_saved_against_full_on_equal_work_only", also=("saved", "full is"))
 DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.comparisons.deviation",
-    "100 x (value - expected) / expected; value: the median of the planned rounds' median and of each re-run, less "
-    "what the control changed; temperature: degrees C apart", "trainbench.judging.expectations.compare_rate",
-    "test_judged_figures.py::test_the_deviation_by_hand",
-    read="(value - expected) / expected. A node's value is the median of its runs.", also=("against *",), write=percent)
+    "100 x (value - expected) / expected; value: the mean of the planned rounds' median and of each re-run, less what "
+    "the control changed, without a round that chance does not explain; temperature: degrees C apart",
+    "trainbench.judging.expectations.compare_rate", "test_judged_figures.py::test_the_deviation_by_hand",
+    read="(value - expected) / expected. A node's value is the median of its runs; with re-runs their mean.",
+    also=("against *",), write=percent)
 EXPECTED = Figure("expected", "median of the peers", "as the value", "verdict.json: groups.nodes.comparisons.expected",
-    "against its peers: the median of the other nodes; against its past: that of its first ten nights; against the "
-    "level: that of the GPU", "trainbench.judging.expectations.by_peers",
+    "against its peers: the median of the other nodes; against its past: that of its first ten nights, changed as its "
+    "peers changed tonight; against the level: that of the GPU", "trainbench.judging.expectations.by_peers",
     "test_judged_figures.py::test_the_median_of_the_peers_by_hand",
     read=(
         "What a node should make: its peers' median, so that a slow node cannot pull its own expectation down; the "
@@ -103,7 +104,7 @@ EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_sa
     "saving in percent x the baseline's cost of the example / 100", "trainbench.reporting.cost_report.saved_usd",
     "test_cost_report.py::test_savings_of_a_diagnosis_by_hand", write=usd)
 EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
-    "samples of the example / (samples/s)", "trainbench.reporting.cost_report._example_s",
+    "samples of the example / (samples/s)", "trainbench.reporting.cost_report.example_s",
     "test_cost_report.py::test_ten_thousand_samples", write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)", "trainbench.reporting.survey_tables._speed",

@@ -25,7 +25,6 @@ from trainbench.history.tables import OURS, campaigns, node_verdicts, notices, r
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30
 FIGURES = ("samples_per_second", "deviation_pct", "past_deviation_pct", "level_deviation_pct")
-ROWS_AT_ONCE = 5000  # of a week's verdicts only the latest of each node are kept
 NO_VERDICT = NodeState("", State.NOT_CHECKED, Why.STALE)
 
 
@@ -165,8 +164,10 @@ def _absent(connection: Connection, lately: ColumnElement[bool]) -> Mapping[str,
 
 def _latest(
     connection: Connection, lately: ColumnElement[bool], names: Collection[str] | None
-) -> Mapping[str, list[Row[Any]]]:
-    """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all."""
+) -> Mapping[str, Sequence[Row[Any]]]:
+    """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all. Campaigns
+    are read newest first until each name was seen, as most are in the last one.
+    """
     columns = ("node", "state", "why", "reason", "node_state", "node_why", "is_drill", *FIGURES)
     query = (
         select(
@@ -176,19 +177,18 @@ def _latest(
         )
         .join(works, works.c.id == node_verdicts.c.work_id)
         .outerjoin(runs, (runs.c.campaign_id == works.c.campaign_id) & (runs.c.run_id == node_verdicts.c.run_id))
-        .where(lately)
         .order_by(works.c.at, works.c.id)
-        .execution_options(yield_per=ROWS_AT_ONCE)
     )
-    if names is not None:  # the first work bounds the index of nodes, whose order is that of the works
-        first = select(func.min(works.c.id)).where(lately).scalar_subquery()
-        query = query.where(node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
-    latest: dict[str, list[Row[Any]]] = {}
-    for row in connection.execute(query):
-        of_node = latest.setdefault(row.node, [])
-        if of_node and of_node[0].campaign_id != row.campaign_id:
-            of_node.clear()
-        of_node.append(row)
+    newest_first = select(works.c.campaign_id, works.c.id).where(lately).order_by(works.c.at.desc(), works.c.id.desc())
+    latest: dict[str, Sequence[Row[Any]]] = {}
+    for work_ids in grouped((row[0], row[1]) for row in connection.execute(newest_first)).values():
+        missing = None if names is None else set(names) - latest.keys()
+        if missing is not None and not missing:
+            break
+        rows = connection.execute(query.where(node_verdicts.c.work_id.in_(work_ids)))
+        for node, verdicts in grouped((row.node, row) for row in rows).items():
+            if missing is None or node in missing:
+                latest.setdefault(node, verdicts)
     return latest
 
 

@@ -261,7 +261,7 @@ class _Group:
     @cached_property
     def control_change(self) -> tuple[dict[int, float], int]:
         """(round of re-runs -> median change of the controls' logarithms since the planned rounds, their number)."""
-        controls = [unit for unit in self.units if unit.node not in self.suspects and not unit.is_drill]
+        controls = [unit for unit in self.units if unit.node not in self.suspects]
         changes = [
             (unit.node, run.round, math.log(run.rate) - self.planned.measured[unit.key].mean)
             for unit in controls

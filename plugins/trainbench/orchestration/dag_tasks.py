@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Finding, Level, by_level
@@ -32,6 +31,7 @@ from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 if TYPE_CHECKING:
+    from bench_image.contract.result import RunResult
     from trainbench.history.history import History
     from trainbench.pipeline import Judged, Measured
     from trainbench.results.artefacts import Store

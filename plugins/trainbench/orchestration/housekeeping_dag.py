@@ -14,8 +14,7 @@ from trainbench.orchestration.dag_ids import our_dag
 from trainbench.settings.environment import MAX_RETENTION_DAYS, Housekeeping, Launcher, SettingsError, read_settings
 
 if TYPE_CHECKING:
-    from trainbench.cluster.housekeeping import Swept
-    from trainbench.cluster.leaked_pods import Liveness
+    from trainbench.cluster.housekeeping import Liveness, Swept
     from trainbench.core.tables import Table
     from trainbench.pods.manifests import Owner
 
@@ -90,10 +89,11 @@ def leaked_pods() -> dict[str, Any]:
     """Delete or list leaked pods; return their names. Retried when the API server does not answer, because a leaked pod
     holds GPUs until the next day.
     """
-    from trainbench.cluster.housekeeping import pods_table, sweep_pods
+    from trainbench.cluster.housekeeping import Rules, pods_table, sweep_pods
     from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
-    from trainbench.cluster.leaked_pods import Rules
     from trainbench.pods.manifests import installation_labels
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
 
     context, settings = get_current_context(), read_settings()
     if settings.launcher is Launcher.LOCAL:
@@ -102,12 +102,12 @@ def leaked_pods() -> dict[str, Any]:
     params = context["params"]
     rules = Rules(min_age_s=params["min_age_min"] * 60.0, keep_ended_s=params["keep_ended_days"] * 86_400.0)
     try:
-        cluster = open_cluster(settings)
+        cluster, store = open_cluster(settings), open_store(settings.store)
         labels, liveness = installation_labels(settings), _liveness(context["ti"])
-        swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), datetime.now(UTC))
+        swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), store, datetime.now(UTC))
     except Unreachable as error:
         raise AirflowException(str(error)) from None
-    except ClusterError as error:
+    except (ClusterError, StoreError) as error:
         raise AirflowFailException(str(error)) from None
     return _logged(pods_table(swept), swept, "pod")
 
@@ -141,7 +141,7 @@ def _mode(context: Any) -> Housekeeping:
 
 def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
     """A reader of DAG runs' states from Airflow, one request for each run. Without an answer nothing is deleted."""
-    from trainbench.cluster.leaked_pods import Liveness
+    from trainbench.cluster.housekeeping import Liveness
 
     @cache
     def liveness(owner: Owner) -> Liveness:

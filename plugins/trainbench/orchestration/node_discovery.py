@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from trainbench.cluster.local_nodes import local_fleet
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.settings.environment import Launcher, Settings
@@ -13,6 +12,8 @@ from trainbench.settings.environment import Launcher, Settings
 def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     """The cluster's nodes. Nodes given by name need no answer from the cluster; their memory is unknown then."""
     if settings.launcher is Launcher.LOCAL:
+        from trainbench.cluster.local_nodes import local_fleet
+
         return local_fleet(settings, params)
     from trainbench.cluster.kubernetes_api import Refused, Unreachable
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from bench_image.contract.result import RankSummary, RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Communication, Memory, Probes, Telemetry
 from bench_image.contract.spec import RunSpec
 from trainbench.pods.pod_end import EndKind
 
+Section = TypeVar("Section", Memory, Telemetry, Probes, Communication)
+
 PORT = 29500  # torchrun's own default
 SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, or what ours took with it
 WAITED = frozenset({"SIGTERM", "timeout"})
+ENERGY = ("energy_per_sample_j", "energy_per_token_j")
+SHARES = ("total_pct", "exposed_pct")
 # Messages of gloo, NCCL and the store about a lost peer.
 LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (process|peer)|timed out", re.IGNORECASE)
 
@@ -38,13 +43,41 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     """
     if len(results) == 1:
         return results[0]
-    if all(result.status is Status.OK for result in results):
-        return _all_ok(spec, results)
-    cause = min((result for result in results if result.status is not Status.OK), key=_precedence)
-    node = nodes_of(spec)[results.index(cause)]
-    assert cause.error is not None
-    error = cause.error.model_copy(update={"message": f"{node}: {cause.error.message}"[:4000]})
-    return cause.model_copy(update={"spec": spec, "error": error, "ranks": _ranks(results) or cause.ranks})
+    ranks = tuple(sorted((rank for result in results for rank in result.ranks), key=lambda rank: rank.rank))
+    if failed := [result for result in results if result.status is not Status.OK]:
+        cause = min(failed, key=_precedence)
+        assert cause.error is not None
+        message = f"{nodes_of(spec)[results.index(cause)]}: {cause.error.message}"[:4000]
+        error = cause.error.model_copy(update={"message": message})
+        return cause.model_copy(update={"spec": spec, "error": error, "ranks": ranks or cause.ranks})
+    first, contexts = results[0], [result.context for result in results if result.context]
+    telemetry = [result.telemetry for result in results]
+    gpus = tuple(gpu for each in telemetry for gpu in each.gpus)
+    context_gpus = tuple(gpu for context in contexts for gpu in context.gpus)
+    memory_fields = [name for name in Memory.model_fields if name != "kind"]
+    return first.model_copy(
+        update={
+            "spec": spec,
+            "started_at": min(result.started_at for result in results),
+            "finished_at": max(result.finished_at for result in results),
+            "context": contexts[0].model_copy(update={"gpus": context_gpus}) if contexts else None,
+            "memory": _joined([result.memory for result in results], max, memory_fields),
+            "telemetry": _joined(telemetry, statistics.fmean, ENERGY).model_copy(update={"gpus": gpus}),
+            # The slowest GPU's, as within one pod; the all-reduce ran over all ranks, so each pod has the same figure.
+            "probes": _joined([result.probes for result in results], min, [*Probes.model_fields]),
+            "communication": _joined([result.communication for result in results], statistics.fmean, SHARES),
+            "ranks": ranks,
+            "missing": _reasons(results),
+        }
+    )
+
+
+def _joined(sections: Sequence[Section], how: Callable[[Any], float], names: Sequence[str]) -> Section:
+    """The first pod's section, with these figures of all pods; null where one pod does not know it."""
+    values = {name: [getattr(section, name) for section in sections] for name in names}
+    return sections[0].model_copy(
+        update={name: None if None in of_pods else how(of_pods) for name, of_pods in values.items()}
+    )
 
 
 def failed_rank(result: RunResult) -> int | None:
@@ -52,29 +85,6 @@ def failed_rank(result: RunResult) -> int | None:
     message = result.error.message if result.error else ""
     nodes = nodes_of(result.spec)
     return next((rank for rank, node in enumerate(nodes) if len(nodes) > 1 and message.startswith(f"{node}: ")), None)
-
-
-def _all_ok(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
-    first = results[0]
-    contexts = [result.context for result in results if result.context]
-    return first.model_copy(
-        update={
-            "spec": spec,
-            "started_at": min(result.started_at for result in results),
-            "finished_at": max(result.finished_at for result in results),
-            "context": contexts[0].model_copy(
-                update={"gpus": tuple(gpu for context in contexts for gpu in context.gpus)}
-            )
-            if contexts
-            else None,
-            "memory": _memory(results),
-            "telemetry": _telemetry(results),
-            "probes": _probes(results),
-            "communication": _communication(results),
-            "ranks": _ranks(results),
-            "missing": _reasons(results),
-        }
-    )
 
 
 def _reasons(results: Sequence[RunResult]) -> dict[str, str]:
@@ -110,55 +120,3 @@ def _precedence(result: RunResult) -> tuple[int, float]:
     else:
         order = 2
     return order, result.finished_at.timestamp()
-
-
-def _ranks(results: Sequence[RunResult]) -> tuple[RankSummary, ...]:
-    return tuple(sorted((rank for result in results for rank in result.ranks), key=lambda rank: rank.rank))
-
-
-def _memory(results: Sequence[RunResult]) -> Memory:
-    """The largest value of each memory figure over the pods; null where one pod does not know it."""
-    memories = [result.memory for result in results]
-    return memories[0].model_copy(
-        update={
-            name: None if None in values else max(values)
-            for name in Memory.model_fields
-            if name != "kind" and (values := [getattr(memory, name) for memory in memories])
-        }
-    )
-
-
-def _telemetry(results: Sequence[RunResult]) -> Telemetry:
-    first = results[0].telemetry
-    return first.model_copy(
-        update={
-            "gpus": tuple(gpu for result in results for gpu in result.telemetry.gpus),
-            "energy_per_sample_j": _mean([result.telemetry.energy_per_sample_j for result in results]),
-            "energy_per_token_j": _mean([result.telemetry.energy_per_token_j for result in results]),
-        }
-    )
-
-
-def _probes(results: Sequence[RunResult]) -> Probes:
-    """The slowest GPU's, as within one pod; the all-reduce ran over all ranks, so each pod has the same figure."""
-    probes = [result.probes for result in results]
-    slowest = {}
-    for name in ("h2d_gb_per_s", "matmul_tflops"):
-        values = [getattr(probe, name) for probe in probes]
-        slowest[name] = None if None in values else min(values)
-    return probes[0].model_copy(update=slowest)
-
-
-def _communication(results: Sequence[RunResult]) -> Communication:
-    shares = [result.communication for result in results]
-    return shares[0].model_copy(
-        update={
-            "total_pct": _mean([share.total_pct for share in shares]),
-            "exposed_pct": _mean([share.exposed_pct for share in shares]),
-        }
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if len(known) == len(values) else None

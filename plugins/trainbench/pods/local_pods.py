@@ -81,9 +81,8 @@ class LocalPod:
             if place.get(name):
                 raise LocalPodError(f"the Pod template's {name} needs a cluster: unset TRAINBENCH_POD_TEMPLATE here")
         with ExitStack() as stack:
-            locks = (
-                [stack.enter_context(self._turns.admitted(lambda: self._ended_by is not None))] if self._turns else []
-            )
+            turn = self._turns.admitted(lambda: self._ended_by is not None) if self._turns else None
+            locks = [stack.enter_context(turn)] if turn else []
             if self._ended_by:
                 return LocalOutcome(exit_code=-signal.SIGTERM, result_text=None, ended_by=self._ended_by)
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)))
@@ -105,7 +104,9 @@ class LocalPod:
             deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, ("DeadlineExceeded",))
             deadline.daemon = True
             deadline.start()
-            self._introduce(root)
+            # For `trainbench watch`, which runs as another process.
+            about = {"pid": self._process.pid, "started_at": time.time(), "metadata": self._metadata}
+            (root / POD_FILE).write_text(json.dumps(about))
             try:
                 reader = ResultReader()
                 log = self._follow(root / PROGRESS_FILE, reader, on_line)
@@ -114,11 +115,11 @@ class LocalPod:
                 deadline.cancel()
                 self._kill(signal.SIGKILL)
                 self._process.stdout.close()  # type: ignore[union-attr]
-            ended = LocalOutcome(exit_code=exit_code, result_text=None, ended_by=self._ended_by, log=log)
+            ended = {"exit_code": exit_code, "ended_by": self._ended_by, "log": log}
             try:
-                return ended.model_copy(update={"result_text": reader.text()})
+                return LocalOutcome(result_text=reader.text(), **ended)
             except ResultLinesError as error:
-                return ended.model_copy(update={"missing": str(error)})
+                return LocalOutcome(result_text=None, missing=str(error), **ended)
 
     def _follow(self, progress_file: Path, reader: ResultReader, on_line: Callable[[str], None]) -> str:
         """Read the output to its end, the result with the reader; return the last part of the rest."""
@@ -153,12 +154,6 @@ class LocalPod:
         self._ended_by = self._ended_by or why
         self._kill(signal.SIGKILL)
 
-    def _introduce(self, root: Path) -> None:
-        """Write the pod's description for `trainbench watch`, which runs as another process."""
-        assert self._process is not None
-        about = {"pid": self._process.pid, "started_at": time.time(), "metadata": self._metadata}
-        (root / POD_FILE).write_text(json.dumps(about))
-
     def _kill(self, signum: signal.Signals) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -173,7 +168,9 @@ class LocalPod:
         passed |= self._turns.environment if self._turns else {}
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
         for variable in self._container["env"]:
-            passed[variable["name"]] = _inside(self._value(variable), mounts)
+            value = self._value(variable)
+            within = next((path for path in mounts if value == path or value.startswith(f"{path}/")), None)
+            passed[variable["name"]] = f"{mounts[within]}{value[len(within) :]}" if within else value
         if "subdomain" in self._spec:
             passed["MASTER_ADDR"] = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
         return passed
@@ -193,10 +190,3 @@ class LocalPod:
                 f"fieldPath '{path}' of {variable['name']} is not supported locally: {', '.join(fields)}"
             )
         return str(fields[path])
-
-
-def _inside(value: str, mounts: Mapping[str, Path]) -> str:
-    for mount_path, folder in mounts.items():
-        if value == mount_path or value.startswith(f"{mount_path}/"):
-            return f"{folder}{value[len(mount_path) :]}"
-    return value

@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,6 @@ from bench_image.contract.work import Device
 
 AT_ONCE = 4  # each of them imports torch, and takes its memory
 POLL_S = 0.1
-GATE_FILE = "gate"
 STARTED = b" "  # in a member's file: its pod was let in
 
 
@@ -42,9 +40,9 @@ def slots(specs: Sequence[RunSpec]) -> tuple[Slot, ...]:
     """The slot of each run, in the order of `specs`; groups are as even as AT_ONCE allows."""
     made: list[Slot] = []
     group = 0
-    for key, members in groupby(specs, key=_shared_by):
+    for shared, members in groupby(specs, key=_shared_by):
         left = len(list(members))
-        for parts in range(math.ceil(left / AT_ONCE) if key else left, 0, -1):
+        for parts in range(math.ceil(left / AT_ONCE) if shared else left, 0, -1):
             size = math.ceil(left / parts)
             made += [Slot(group=group, member=member, num_members=size) for member in range(size)]
             left, group = left - size, group + 1
@@ -113,34 +111,29 @@ class MachineTurns:
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        """One launcher at a time."""
-        while (descriptor := self._locked_gate()) is None:
-            pass
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _locked_gate(self) -> int | None:
-        """The gate's lock; None where the last pod removed the folder meanwhile. The folder is this user's alone."""
-        try:
+        """One launcher at a time, by a lock on the folder; made anew where the last pod removed it meanwhile."""
+        while True:
             with suppress(FileExistsError):
                 self._folder.mkdir(mode=0o700)
-            status = self._folder.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-                raise PermissionError(f"{self._folder} belongs to another user")
-            path = self._folder / GATE_FILE
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except FileNotFoundError:
-            return None
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        try:
-            if os.path.samestat(path.stat(), os.fstat(descriptor)):
-                return descriptor
-        except FileNotFoundError:
-            pass
-        os.close(descriptor)
-        return None
+            try:
+                descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            except OSError:  # no folder, or a link
+                raise PermissionError(f"{self._folder} belongs to another user") from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                locked = os.fstat(descriptor)
+                if locked.st_uid != os.getuid():
+                    raise PermissionError(f"{self._folder} belongs to another user")
+                is_there = False
+                with suppress(FileNotFoundError):
+                    is_there = os.path.samestat(self._folder.lstat(), locked)
+                if is_there:
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
 
 
 def _is_alive(path: Path) -> bool:

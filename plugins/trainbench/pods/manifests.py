@@ -158,6 +158,14 @@ class Owner(Frozen):
     dag_run_id: str
 
 
+def owner_of(pod: Mapping[str, Any]) -> Owner | None:
+    """The DAG run that made the pod; None: no DAG run made it, or its annotations are gone."""
+    annotations = pod["metadata"].get("annotations") or {}
+    if DAG_ID not in annotations or DAG_RUN_ID not in annotations:
+        return None
+    return Owner(dag_id=annotations[DAG_ID], dag_run_id=annotations[DAG_RUN_ID])
+
+
 def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
     """One Pod for each node of the run, in the order of their ranks."""
     return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]
@@ -174,13 +182,23 @@ def manifest(
 
 
 def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: int, what: str | None) -> dict[str, Any]:
-    return {
+    node, is_gang = nodes_of(spec)[node_rank], spec.placement.nodes > 1
+    labels = {
+        **installation_labels(settings),
+        CAMPAIGN: spec.identity.campaign_id,
+        GANG: gang_id(spec),
+        NODE: node,
+        "trainbench.io/strategy": spec.placement.strategy.value,
+        "trainbench.io/round": str(spec.identity.round),
+    }
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": pod_name(spec, node_rank),
             "namespace": settings.namespace,
-            "labels": _labels(spec, settings, node_rank),
+            "labels": {key: label_value(value) for key, value in labels.items()},
             "annotations": {
                 "trainbench.io/run-id": spec.identity.run_id,
                 TITLE: pod_title(spec, node_rank, what),
@@ -197,17 +215,37 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             "enableServiceLinks": False,
             "securityContext": deepcopy(POD_SECURITY),
             "affinity": {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [on_node]}]
+                    }
+                }
             },
             "tolerations": [
                 {"key": taint_of(spec), "operator": "Exists", "effect": "NoSchedule"},
                 {"key": KEPT_AWAY, "operator": "Exists"},  # a node in breach recovers only if it is measured
             ],
             "containers": [_container(spec, settings, node_rank)],
-            "volumes": _volumes(settings),
-            **_optional_fields(spec, settings, node_rank),
+            "volumes": [
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
+                {"name": "scratch", "emptyDir": {}},
+                {"name": "results", "emptyDir": {}},
+                *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
+                *([{"name": "kernels", **settings.compile_cache}] if settings.compile_cache else ()),
+            ],
         },
     }
+    if is_gang:
+        pod["metadata"]["labels"] |= {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
+        pod["spec"] |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
+    # What the installation sets only where it needs it.
+    if settings.priority_class:
+        pod["spec"]["priorityClassName"] = settings.priority_class
+    if settings.service_account:
+        pod["spec"]["serviceAccountName"] = settings.service_account
+    if settings.image_pull_secret:
+        pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    return pod
 
 
 def taint_of(spec: RunSpec) -> str:
@@ -215,32 +253,8 @@ def taint_of(spec: RunSpec) -> str:
     return f"{spec.placement.gpu_resource.partition('/')[0]}/gpu"
 
 
-def _volumes(settings: PodSettings) -> list[dict[str, Any]]:
-    return [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
-        {"name": "scratch", "emptyDir": {}},
-        {"name": "results", "emptyDir": {}},
-        *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
-        *([{"name": "kernels", **settings.compile_cache}] if settings.compile_cache else ()),
-    ]
-
-
-def _optional_fields(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
-    """A gang's host name, and what the installation sets only where it needs it."""
-    fields: dict[str, Any] = {}
-    if spec.placement.nodes > 1:
-        fields |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
-    if settings.priority_class:
-        fields["priorityClassName"] = settings.priority_class
-    if settings.service_account:
-        fields["serviceAccountName"] = settings.service_account
-    if settings.image_pull_secret:
-        fields["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
-    return fields
-
-
 def node_of(pod: Mapping[str, Any]) -> str | None:
-    """The node that a manifest is pinned to by `_on_node`; None for one that another program wrote."""
+    """The node that a manifest is pinned to; None for one that another program wrote."""
     affinity = pod.get("spec", {}).get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", ())
     return next((str(rule["values"][0]) for term in terms for rule in term.get("matchExpressions", ())), None)
@@ -290,37 +304,22 @@ def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
     return f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
 
 
-def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[str, str]]:
-    if spec.placement.nodes == 1:
-        return []
-    address = meeting_address(spec, settings)
-    values = {RANK_ENV: str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
-    return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _template(settings: PodSettings) -> list[dict[str, str]]:
-    """The variable by which the result names the template under which it was made."""
-    template = digest(settings.pod_template) if settings.pod_template else NO_TEMPLATE
-    return [] if template == NO_TEMPLATE else [{"name": TEMPLATE_ENV, "value": template}]
-
-
-def _compile_cache(settings: PodSettings) -> list[dict[str, str]]:
-    """Where the image's torch and Triton keep what they compile: a folder for each image, without the pod's own."""
-    if not settings.compile_cache:
-        return []
-    folder = f"{KERNELS}/{hashlib.sha256(settings.image.encode()).hexdigest()[:12]}"
-    return [
-        {"name": "TORCHINDUCTOR_CACHE_DIR", "value": f"{folder}/inductor"},
-        {"name": "TRITON_CACHE_DIR", "value": f"{folder}/triton"},
-    ]
-
-
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
-    resources: dict[str, dict[str, str]] = {}
+    limits = {}
     if spec.work.device is Device.CUDA:
-        resources["limits"] = {spec.placement.gpu_resource: str(spec.placement.gpus_per_node)}
+        limits[spec.placement.gpu_resource] = str(spec.placement.gpus_per_node)
     if settings.memory_gib:
-        resources.setdefault("limits", {})["memory"] = f"{settings.memory_gib}Gi"
+        limits["memory"] = f"{settings.memory_gib}Gi"
+    env = {"HOME": SCRATCH}
+    if spec.placement.nodes > 1:
+        env |= {RANK_ENV: str(node_rank), "MASTER_ADDR": meeting_address(spec, settings), "MASTER_PORT": str(PORT)}
+    env["HF_HUB_OFFLINE"] = "0" if spec.work.needs_hub else "1"  # the image's own is 1
+    if settings.compile_cache:  # a folder for each image
+        folder = f"{KERNELS}/{hashlib.sha256(settings.image.encode()).hexdigest()[:12]}"
+        env |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+    template = digest(settings.pod_template) if settings.pod_template else NO_TEMPLATE
+    if template != NO_TEMPLATE:  # by which the result names the template under which it was made
+        env[TEMPLATE_ENV] = template
     return {
         "name": CONTAINER,
         "image": settings.image,
@@ -330,13 +329,9 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": OUTPUT_DIR_ENV, "value": RESULTS},
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
             {"name": POD_ENV, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "HOME", "value": SCRATCH},
-            *_meeting(spec, settings, node_rank),
-            {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1
-            *_compile_cache(settings),
-            *_template(settings),
+            *({"name": name, "value": value} for name, value in env.items()),
         ],
-        "resources": resources,
+        "resources": {"limits": limits} if limits else {},
         "securityContext": deepcopy(CONTAINER_SECURITY),  # manifests are plain dicts, and may be changed
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -351,25 +346,6 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
     }
 
 
-def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, str]:
-    rendezvous = {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
-    values = {
-        **installation_labels(settings),
-        CAMPAIGN: spec.identity.campaign_id,
-        GANG: gang_id(spec),
-        NODE: nodes_of(spec)[node_rank],
-        "trainbench.io/strategy": spec.placement.strategy.value,
-        "trainbench.io/round": str(spec.identity.round),
-        **(rendezvous if spec.placement.nodes > 1 else {}),
-    }
-    return {key: label_value(value) for key, value in values.items()}
-
-
 def label_value(text: str) -> str:
     """The text as a label value of Kubernetes: at most 63 allowed characters."""
     return identifier(text, 63)
-
-
-def _on_node(node: str) -> dict[str, Any]:
-    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}

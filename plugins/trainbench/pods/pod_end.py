@@ -6,7 +6,7 @@ The states are the Kubernetes API's (Pod, PodStatus).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -15,8 +15,8 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import ABSENT
 from trainbench.planning.nodes import not_ready, not_ready_s
-from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
-from trainbench.pods.time_limits import DEAD_AFTER_S, due_of, has_ended, is_late
+from trainbench.pods.placement import MAKE_IT_FIT, never_fits
+from trainbench.pods.time_limits import DEAD_AFTER_S, condition_of, due_of, has_ended, is_late, state_of
 
 
 class EndKind(StrEnum):
@@ -56,16 +56,30 @@ STATUSES = {
 }
 
 EVICTIONS = ("Evicted", "NodeShutdown", "NodeLost", "Terminated", "UnexpectedAdmissionError", "NodeAffinity")
-DISRUPTIONS = {"PreemptionByScheduler": EndKind.PREEMPTED, "PreemptionByKubeScheduler": EndKind.PREEMPTED}
+PREEMPTIONS = ("PreemptionByScheduler", "PreemptionByKubeScheduler")
 EVENTS = {
     "Preempted": EndKind.PREEMPTED,
     "Preempting": EndKind.PREEMPTED,
     "Evicted": EndKind.EVICTED,
     "TaintManagerEviction": EndKind.EVICTED,
 }
-# A 403 that is no missing right: that one says which user cannot do what.
-BY_ADMISSION = re.compile(r'pods "[^"]*" is forbidden: (?!User )|denied the request')
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+# What the API server's refusal means: (HTTP status, pattern of its text, kind, sentence); the first that fits.
+REFUSALS = (
+    (401, "", EndKind.UNAUTHORIZED,
+     "the Kubernetes API does not accept our token (401: {}): has it expired? Renew the credentials of the Airflow "
+     "connection"),
+    (403, "exceeded quota", EndKind.QUOTA,
+     "the namespace's quota refused the pod, the node is not at fault: {}. Raise the ResourceQuota, or run fewer pods "
+     "at once"),
+    # A 403 that is no missing right: that one says which user cannot do what.
+    (403, r'pods "[^"]*" is forbidden: (?!User )|denied the request', EndKind.REFUSED,
+     "the cluster does not take the pod, the node is not at fault: {}. `trainbench doctor` says what to change"),
+    (403, "", EndKind.REFUSED,
+     "the Kubernetes API refused ({}): `trainbench doctor` names the missing right"),
+    (400, "", EndKind.REFUSED, "the Kubernetes API did not take the pod: {}"),
+    (422, "", EndKind.REFUSED, "the Kubernetes API did not take the pod: {}"),
+)  # fmt: skip
 SIGKILL_CODE = 137
 END = "pod_end"  # XCom key of a `PodEnd`
 
@@ -106,24 +120,24 @@ def pod_end(
     reason and message of what is known of a pod that is gone; `node`: the node it was made for, empty where the cluster
     has it no more, None where it could not be read; `now`: to see whether it should have ended by now.
     """
-    if refused := _refused(api_message, http_status):
-        return refused
+    for status, pattern, kind, sentence in REFUSALS:
+        if status == http_status and re.search(pattern, api_message):
+            return _end(kind, sentence.format(api_message))
     if lost := _lost(pod, base, http_status, node, now):
         return lost
-    status = (pod or {}).get("status") or {}
     left = _withdrawn(node)
-    disrupted = _disrupted(status) if pod else None
-    if disrupted and disrupted.kind is EndKind.EVICTED and left:
-        return _end(EndKind.WITHDRAWN, f"{left}: {disrupted.message}")
-    if disrupted:
-        return disrupted
     if pod is None:
         return _gone(api_message, http_status, events, left)
+    disrupted = _disrupted(pod)
+    if disrupted and disrupted.kind is EndKind.EVICTED and left:
+        return _end(EndKind.WITHDRAWN, f"{left}: {disrupted.message}")
+    phase = (pod.get("status") or {}).get("phase")
     return (
-        _waiting(status, base)
-        or _ended(status, base)
+        disrupted
+        or _waiting(pod, base)
+        or _ended(pod, base)
         or _pending(pod, api_message, node, left)
-        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {api_message}")
+        or _end(EndKind.API, f"the pod is in phase {phase}, but its task gave up: {api_message}")
     )
 
 
@@ -142,34 +156,6 @@ def _withdrawn(node: Mapping[str, Any] | None) -> str | None:
         return "its node is no longer in the cluster"
     if node and node.get("spec", {}).get("unschedulable"):
         return f"node {node['metadata']['name']} is cordoned (`kubectl drain` or `kubectl cordon`)"
-    return None
-
-
-def _refused(api_message: str, http_status: int | None) -> PodEnd | None:
-    if http_status == 401:
-        return _end(
-            EndKind.UNAUTHORIZED,
-            f"the Kubernetes API does not accept our token (401: {api_message}): has it expired? Renew the "
-            "credentials of the Airflow connection",
-        )
-    if http_status == 403 and "exceeded quota" in api_message:
-        return _end(
-            EndKind.QUOTA,
-            f"the namespace's quota refused the pod, the node is not at fault: {api_message}. Raise the "
-            "ResourceQuota, or run fewer pods at once",
-        )
-    if http_status == 403 and BY_ADMISSION.search(api_message):
-        return _end(
-            EndKind.REFUSED,
-            f"the cluster does not take the pod, the node is not at fault: {api_message}. "
-            "`trainbench doctor` says what to change",
-        )
-    if http_status == 403:
-        return _end(
-            EndKind.REFUSED, f"the Kubernetes API refused ({api_message}): `trainbench doctor` names the missing right"
-        )
-    if http_status in (400, 422):
-        return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {api_message}")
     return None
 
 
@@ -211,53 +197,54 @@ def _gone(
     return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
 
 
-def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
-    if status.get("reason") == "DeadlineExceeded":
+def _disrupted(pod: Mapping[str, Any]) -> PodEnd | None:
+    status = pod.get("status") or {}
+    reason, message = str(status.get("reason", "")), status.get("message") or status.get("reason") or ""
+    if reason == "DeadlineExceeded":
         return _end(EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran")
-    message = status.get("message") or status.get("reason") or ""
-    if status.get("reason") == "Preempting":
+    if reason == "Preempting":
         return _end(EndKind.PREEMPTED, f"other work took the node: {message}")
-    if status.get("reason") in EVICTIONS or str(status.get("reason", "")).startswith("OutOf"):
+    if reason in EVICTIONS or reason.startswith("OutOf"):
         return _end(EndKind.EVICTED, f"the node could not keep the pod: {message}")
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            kind = DISRUPTIONS.get(condition.get("reason", ""), EndKind.EVICTED)
-            what = "other work took the node" if kind is EndKind.PREEMPTED else "the pod had to leave its node"
-            return _end(kind, f"{what}: {condition.get('message') or condition.get('reason')}")
-    return None
+    target = condition_of(pod, "DisruptionTarget")
+    if target.get("status") != "True":
+        return None
+    said = target.get("message") or target.get("reason")
+    if target.get("reason") in PREEMPTIONS:
+        return _end(EndKind.PREEMPTED, f"other work took the node: {said}")
+    return _end(EndKind.EVICTED, f"the pod had to leave its node: {said}")
 
 
-def _waiting(status: Mapping[str, Any], base: str) -> PodEnd | None:
+def _waiting(pod: Mapping[str, Any], base: str) -> PodEnd | None:
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     # The API sorts containers by name: ours first, for others may wait for the same reason.
-    for container in sorted(_containers(status), key=lambda container: container["name"] != base):
+    for container in sorted(containers, key=lambda container: container["name"] != base):
         waiting = container.get("state", {}).get("waiting") or {}
         reason, name = waiting.get("reason", ""), container["name"]
+        message = waiting.get("message") or reason
         if reason in PULLS:
             image = container.get("image", "")
-            message = waiting.get("message") or reason
             return _end(EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {message}")
         if reason.startswith("Create") or reason == "RunContainerError":
-            return _end(EndKind.NOT_STARTED, f"container '{name}' did not start: {waiting.get('message') or reason}")
+            return _end(EndKind.NOT_STARTED, f"container '{name}' did not start: {message}")
     return None
 
 
-def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
-    ours = next((container for container in _containers(status) if container["name"] == base), {})
-    ended = ours.get("state", {}).get("terminated")
+def _ended(pod: Mapping[str, Any], base: str) -> PodEnd | None:
+    status, ended = pod.get("status") or {}, state_of(pod, base).get("terminated")
     if ended is None:
-        if status.get("phase") == "Failed":
-            message = status.get("message") or status.get("reason") or "no reason given"
-            return _end(EndKind.EVICTED, f"the pod failed before its container ran: {message}")
-        return None
+        message = status.get("message") or status.get("reason") or "no reason given"
+        before = _end(EndKind.EVICTED, f"the pod failed before its container ran: {message}")
+        return before if status.get("phase") == "Failed" else None
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled":
         advice = "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or choose less work"
         return _end(EndKind.OUT_OF_MEMORY, f"the kernel killed the program for the host's memory: {advice}")
     if code == SIGKILL_CODE:
-        return _end(
-            EndKind.NO_RESULT, "the program was killed (exit code 137) and left no result: the node's log says why"
-        )
-    message = " ".join((ended.get("message") or "the pod's log may say why").split())
+        why = "the program was killed (exit code 137) and left no result: the node's log says why"
+        return _end(EndKind.NO_RESULT, why)
+    message = ended.get("message") or "the pod's log may say why"
     return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
 
 
@@ -265,42 +252,30 @@ def _pending(
     pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] | None, withdrawn: str | None
 ) -> PodEnd | None:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
-    status = pod.get("status", {})
-    if status.get("phase") != "Pending":
+    if (pod.get("status") or {}).get("phase") != "Pending":
         return None
-    placed: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
+    placed = condition_of(pod, "PodScheduled")
     if placed.get("status") == "True":
         return _end(EndKind.NOT_STARTED, f"the container did not start in time: {api_message}")
     if withdrawn:
         return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
     reason = placed.get("message") or api_message
+    busy = _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
     if placed.get("reason") == "SchedulingGated":
-        return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
+        return busy
     if "Insufficient" not in reason:
         return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
     if node and (short := never_fits(pod, node)):
-        name = node["metadata"]["name"]
-        return _end(
-            EndKind.UNSCHEDULABLE,
-            f"the pod does not fit node {name} even when it is empty: {short}: {MAKE_IT_FIT}",
-        )
-    if node or any(f"Insufficient {name}" in reason for name in _devices(pod)):
-        return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
-    return _end(
-        EndKind.UNSCHEDULABLE,
-        f"the node lacks what the pod requests, and could not be read to see whether it would fit when empty: {reason}",
-    )
-
-
-def _devices(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The extended resources that the pod takes: GPUs and adapters, which other work may hold."""
-    for container in (pod.get("spec") or {}).get("containers") or ():
-        limits = (container.get("resources") or {}).get("limits") or {}
-        yield from (name for name in limits if "/" in name)
-
-
-def _containers(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+        where = f"node {node['metadata']['name']} even when it is empty"
+        return _end(EndKind.UNSCHEDULABLE, f"the pod does not fit {where}: {short}: {MAKE_IT_FIT}")
+    # GPUs and adapters, which other work may hold.
+    limits = [
+        (each.get("resources") or {}).get("limits") or {} for each in (pod.get("spec") or {}).get("containers") or ()
+    ]
+    if node or any("/" in name and f"Insufficient {name}" in reason for of_one in limits for name in of_one):
+        return busy
+    unread = "the node lacks what the pod requests, and could not be read to see whether it would fit when empty"
+    return _end(EndKind.UNSCHEDULABLE, f"{unread}: {reason}")
 
 
 def _end(kind: EndKind, message: str) -> PodEnd:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-QUANTITY_MAPS = ("limits", "requests")  # resource -> quantity
-QUANTITIES = ("sizeLimit", "divisor")
-PRIMITIVES = {"str": (str, "a text, in quotes"), "bool": (bool, "true or false"), "datetime": (str, "a time")}
+QUANTITY = re.compile(r"\.(limits|requests)\.[^\[\]]+$|\.(sizeLimit|divisor)$")  # paths of resources and sizes
+PRIMITIVES: dict[str, tuple[type, str]] = {
+    "str": (str, "a text, in quotes"),
+    "bool": (bool, "true or false"),
+    "datetime": (str, "a time"),
+    "int": (int, "a whole number"),
+}
 PARTS = re.compile(r"^(list|dict)\[(?:str, )?(.+)\]$")
 
 
@@ -21,15 +25,17 @@ def schema_faults(value: Any, type_name: str = "V1Pod", path: str = "") -> Itera
     """One sentence for each fault: "spec.tolerations[0].efect: unknown field, did you mean effect?"."""
     if value is None:
         yield f"{path or 'the template'}: is empty, leave the field out"
+    elif QUANTITY.search(path):
+        if not _is_quantity(value):
+            yield f"{path}: {value!r} is not a quantity such as 4, 500m or 8Gi"
+    elif type_name in PRIMITIVES:
+        wanted, described = PRIMITIVES[type_name]
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            yield f"{path}: {value!r} is not {described}"
     elif parts := PARTS.match(type_name):
         yield from _items(value, parts[1], parts[2], path)
-    elif type_name.startswith(("V1", "CoreV1")):
+    elif type_name != "object":
         yield from _fields(value, type_name, path)
-    elif type_name == "int":
-        if not isinstance(value, int) or isinstance(value, bool):
-            yield f"{path}: {value!r} is not a whole number"
-    elif type_name in PRIMITIVES:
-        yield from _primitive(value, type_name, path)
 
 
 def _items(value: Any, container: str, inner: str, path: str) -> Iterator[str]:
@@ -37,66 +43,46 @@ def _items(value: Any, container: str, inner: str, path: str) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from schema_faults(item, inner, f"{path}[{index}]")
     elif container == "dict" and isinstance(value, dict):
-        yield from _entries(value, inner, path)
+        for key, item in value.items():
+            if isinstance(key, str):
+                yield from schema_faults(item, inner, f"{path}.{key}")
+            else:
+                yield f"{path}: the key {key!r} is not a text: put it in quotes"
     else:
         yield f"{path}: {value!r} is not a {'list' if container == 'list' else 'mapping'}"
-
-
-def _entries(value: Mapping[Any, Any], inner: str, path: str) -> Iterator[str]:
-    are_quantities = path.rpartition(".")[2] in QUANTITY_MAPS
-    for key, item in value.items():
-        if not isinstance(key, str):
-            yield f"{path}: the key {key!r} is not a text: put it in quotes"
-        elif are_quantities:
-            yield from _quantity(item, f"{path}.{key}")
-        else:
-            yield from schema_faults(item, inner, f"{path}.{key}")
 
 
 def _fields(value: Any, type_name: str, path: str) -> Iterator[str]:
     from kubernetes.client import models  # type: ignore[import-untyped]  # takes half a second to import
 
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         yield f"{path or 'the template'}: {value!r} is not a mapping of fields"
         return
     model = getattr(models, type_name)
     attributes = {written: attribute for attribute, written in model.attribute_map.items()}
-    faults = []
+    faults: list[str] = []
     for field, item in value.items():
         at = f"{path}.{field}".lstrip(".")
-        if field not in attributes:
+        if field in attributes:
+            faults += schema_faults(item, model.openapi_types[attributes[field]], at)
+        else:
             close = difflib.get_close_matches(str(field), attributes, n=1)
             faults.append(f"{at}: unknown field" + (f", did you mean {close[0]}?" if close else ""))
-        else:
-            faults += schema_faults(item, model.openapi_types[attributes[field]], at)
     yield from faults
-    if not faults and (missing := _missing(model, {attributes[field]: item for field, item in value.items()})):
-        yield f"{path}: {missing} is missing".lstrip(": ")
-
-
-def _missing(model: Any, values: Mapping[str, Any]) -> str | None:
-    """The required field that is not there: the model refuses to be made without it."""
-    try:
-        model(**values)
-    except ValueError as error:
-        name = re.search(r"`(\w+)`", str(error))
-        return str(model.attribute_map[name[1]]) if name else str(error)
-    return None
-
-
-def _primitive(value: Any, type_name: str, path: str) -> Iterator[str]:
-    if path.rpartition(".")[2] in QUANTITIES:
-        yield from _quantity(value, path)
+    if faults:
         return
-    kind, described = PRIMITIVES[type_name]
-    if not isinstance(value, kind):
-        yield f"{path}: {value!r} is not {described}"
+    try:
+        model(**{attributes[field]: item for field, item in value.items()})
+    except ValueError as error:  # the model refuses to be made without a required field
+        name = re.search(r"`(\w+)`", str(error))
+        yield f"{path}: {model.attribute_map[name[1]] if name else error} is missing".lstrip(": ")
 
 
-def _quantity(value: Any, path: str) -> Iterator[str]:
+def _is_quantity(value: Any) -> bool:
     from kubernetes.utils.quantity import parse_quantity  # type: ignore[import-untyped]
 
     try:
-        parse_quantity(value if isinstance(value, str | int) and not isinstance(value, bool) else f"{value}")
+        parse_quantity(str(value))
     except ValueError:
-        yield f"{path}: {value!r} is not a quantity such as 4, 500m or 8Gi"
+        return False
+    return not isinstance(value, bool)

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from trainbench.pods.time_limits import due_of, has_ended, is_late
+from trainbench.pods.time_limits import condition_of, due_of, has_ended, is_late, state_of
 
 STARTS = (None, "ContainerCreating", "PodInitializing")  # reasons of a container that waits and will run
 
@@ -32,18 +32,10 @@ def stage_of(pod: Mapping[str, Any], container: str, now: datetime) -> Stage:
         return Stage.OVER
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         return Stage.LEAVING
-    ours: Mapping[str, Any] = next(
-        (each for each in status.get("containerStatuses") or () if each["name"] == container), {}
-    )
-    if "running" in (ours.get("state") or {}):
+    if "running" in state_of(pod, container):
         return Stage.RUNNING
-    if any(_waits_for(each) not in STARTS for each in status.get("containerStatuses") or ()):
+    waiting = [(each.get("state") or {}).get("waiting") or {} for each in status.get("containerStatuses") or ()]
+    if any(each.get("reason") not in STARTS for each in waiting):
         return Stage.STUCK
-    conditions = status.get("conditions") or ()
-    is_placed = any(each["type"] == "PodScheduled" and each["status"] == "True" for each in conditions)
-    return Stage.STARTING if is_placed or status.get("phase") == "Running" else Stage.QUEUED
-
-
-def _waits_for(container: Mapping[str, Any]) -> str | None:
-    waiting: Mapping[str, Any] = (container.get("state") or {}).get("waiting") or {}
-    return waiting.get("reason")
+    is_placed = condition_of(pod, "PodScheduled").get("status") == "True" or status.get("phase") == "Running"
+    return Stage.STARTING if is_placed else Stage.QUEUED

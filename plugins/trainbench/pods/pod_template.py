@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
@@ -34,40 +35,37 @@ class PodTemplateError(UserError, ValueError):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a duplicate key: YAML's readers would silently drop the first. And more than MAX_VALUES, those of aliases
-    counted as often as they are named: a kilobyte can stand for billions.
-    """
-
-    num_values = 0
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream)
-        self.sizes: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        before, is_alias = self.num_values, self.check_event(yaml.AliasEvent)
-        node = super().compose_node(parent, index)
-        # An alias of what it stands in has no size yet.
-        self.num_values += self.sizes.get(id(node), MAX_VALUES) if is_alias else 1
-        if self.num_values > MAX_VALUES:
-            raise yaml.composer.ComposerError(None, None, f"it has more than {MAX_VALUES:,} values", None)
-        if not is_alias:
-            self.sizes[id(node)] = self.num_values - before
-        return node
+    """Refuses a key that stands twice in a mapping: YAML's readers would silently drop the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if twice := [key for position, key in enumerate(keys) if key in keys[:position]]:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [key for key, number in keys.items() if number > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key '{twice[0]}' stands twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _check_size(value: Any) -> None:
+    """Raises ValueError for more than MAX_VALUES, those of aliases counted as often as they are named: a kilobyte can
+    stand for billions.
+    """
+    waiting, number = [value], 0
+    while waiting:
+        item = waiting.pop()
+        number += 1
+        if isinstance(item, dict | list):
+            waiting += item.values() if isinstance(item, dict) else item
+        if number + len(waiting) > MAX_VALUES:
+            raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
 
 def with_template(pod: Mapping[str, Any], path: Path, num_pods: int = 1) -> dict[str, Any]:
     """`pod` with what the template at `path` adds. `num_pods`: of its run. Raises PodTemplateError."""
     template = read_template(path)
     if reasons := list(template_refusals(template, pod)):
-        raise PodTemplateError(f"{VARIABLE} {path} sets what a benchmark sets itself: {_listed(reasons)}")
-    return _reconciled(template, _combined(template, pod, num_pods))
+        raise PodTemplateError(
+            f"{VARIABLE} {path} sets what a benchmark sets itself: {listing(reasons, most=MOST_FAULTS)}"
+        )
+    return _merged(template, pod, num_pods)
 
 
 def digest(path: Path) -> str:
@@ -95,6 +93,7 @@ def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
     """Cached for as long as the file is the same: a plan makes thousands of pods."""
     try:
         template: Any = yaml.load(outside_text(path, MAX_BYTES), _StrictLoader)  # noqa: S506 - a safe loader
+        _check_size(template)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = one_line(str(error), most=500)
         raise PodTemplateError(f"{VARIABLE} {path} is not one YAML document: {reason}") from None
@@ -106,19 +105,20 @@ def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
     if "status" in filled:
         raise PodTemplateError(f"{VARIABLE} {path}: status: the cluster sets it")
     if faults := list(schema_faults(filled)):
-        raise PodTemplateError(f"{VARIABLE} {path}: {_listed(faults)}")
+        raise PodTemplateError(f"{VARIABLE} {path}: {listing(faults, most=MOST_FAULTS)}")
     if not filled["spec"]["containers"]:
         raise PodTemplateError(f"{VARIABLE} {path}: spec.containers is empty: leave it out, or name 'base'")
     return filled
 
 
-def _listed(faults: list[str]) -> str:
-    return listing(faults, most=MOST_FAULTS)
+def _merged(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int) -> dict[str, Any]:
+    """By the provider's own merge: labels, annotations, environment, mounts and volumes are joined, else `pod` wins. It
+    gets `pod` without the defaults that the template replaces, and with both where the provider would keep only one.
+    """
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # takes two seconds to import
+    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
-
-def _combined(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int) -> dict[str, Any]:
-    """`pod` without the defaults that the template replaces, and with both where the provider would keep only one."""
-    ours: dict[str, Any] = deepcopy(dict(pod))
+    ours = deepcopy(dict(pod))
     spec, theirs = ours["spec"], template["spec"]
     container, their_container = spec["containers"][0], theirs["containers"][0]
     for own, replacing in ((spec, theirs), (container, their_container)):
@@ -135,27 +135,13 @@ def _combined(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int
     if theirs.get("hostNetwork"):
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # else the node's own DNS, which knows no Service
     if num_pods > 1 and QUEUE in template["metadata"].get("labels", {}):
-        _join_queue_group(ours, num_pods)
-    return ours
-
-
-def _join_queue_group(pod: dict[str, Any], num_pods: int) -> None:
-    """Kueue admits the pods of a gang together or not at all
-    (https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/#running-a-group-of-pods-to-be-admitted-together).
-    """
-    metadata = pod["metadata"]
-    metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = metadata["labels"]["trainbench.io/gang"]
-    metadata["annotations"] |= {
-        "kueue.x-k8s.io/pod-group-total-count": str(num_pods),
-        "kueue.x-k8s.io/retriable-in-group": "false",  # a rank that failed is not made again alone
-    }
-
-
-def _reconciled(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The provider's own merge: labels, annotations, environment, mounts and volumes are joined, else `pod` wins."""
-    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # takes two seconds to import
-    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
-
-    base, client = (PodGenerator.deserialize_model_dict(dict(each)) for each in (template, pod))
-    merged: dict[str, Any] = ApiClient().sanitize_for_serialization(PodGenerator.reconcile_pods(base, client))
+        # Kueue admits the pods of a gang together or not at all
+        # (https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/#running-a-group-of-pods-to-be-admitted-together).
+        ours["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = ours["metadata"]["labels"]["trainbench.io/gang"]
+        ours["metadata"]["annotations"] |= {
+            "kueue.x-k8s.io/pod-group-total-count": str(num_pods),
+            "kueue.x-k8s.io/retriable-in-group": "false",  # a rank that failed is not made again alone
+        }
+    models = (PodGenerator.deserialize_model_dict(dict(each)) for each in (template, ours))
+    merged: dict[str, Any] = ApiClient().sanitize_for_serialization(PodGenerator.reconcile_pods(*models))
     return merged

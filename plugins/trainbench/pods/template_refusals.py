@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,7 +17,6 @@ OTHERS = "programs of the node or of another container could stop the benchmark'
 RUN_SETS_IT = "the run's timeout sets it"
 GPU_COUNT = "each run sets how many GPUs it takes, and TRAINBENCH_GPU_RESOURCES which"
 
-METADATA = ("labels", "annotations")  # the only metadata that a template may give
 SPEC = {
     "nodeName": SCHEDULE,
     "hostname": MEETING,
@@ -66,6 +65,7 @@ LABELS = re.compile(
 ANNOTATIONS = re.compile(
     r"^(trainbench\.io/.*|sidecar\.istio\.io/inject|kueue\.x-k8s\.io/(pod-group-total-count|retriable-in-group))$"
 )
+RESERVED = {"labels": LABELS, "annotations": ANNOTATIONS}  # the only metadata that a template may give
 # Variables that the program, torchrun, the image or the device plugin sets, or that make another work of it.
 ENV = re.compile(
     r"^(TRAINBENCH_.*|PET_.*|TORCHELASTIC_.*|(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|(LOCAL_|ROLE_|GROUP_)?WORLD_SIZE|"
@@ -75,87 +75,64 @@ ENV = re.compile(
     r"CUDA_LAUNCH_BLOCKING|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)$"
 )
 IMAGE_FOLDERS = ("/opt/bench", "/opt/trainbench")  # the interpreter and the program
+IMAGE_PATHS = [PurePosixPath(folder) for folder in IMAGE_FOLDERS]
 DATA_VOLUME = re.compile(r"^data-\d+$")  # of TRAINBENCH_VOLUMES
 GPU_RESOURCE = re.compile(r"^((requests|limits)\.)?(nvidia\.com/(gpu.*|mig-.*)|amd\.com/.*|gpu\.intel\.com/.*)$")
 
 
 def template_refusals(template: Fields, pod: Fields) -> Iterator[str]:
     """One clause for each field that the template must not set: "spec.hostPID: <reason>". `pod`: as it is without."""
-    yield from (
-        f"metadata.{name}: only labels and annotations" for name in template["metadata"] if name not in METADATA
-    )
-    yield from _keys(template, pod, "labels", LABELS)
-    yield from _keys(template, pod, "annotations", ANNOTATIONS)
-    spec = template["spec"]
+    metadata, spec, own = template["metadata"], template["spec"], pod["spec"]
+    yield from (f"metadata.{name}: only labels and annotations" for name in metadata if name not in RESERVED)
+    for kind, reserved in RESERVED.items():
+        for key in metadata.get(kind, {}):
+            if reserved.match(key) or key in pod["metadata"][kind]:
+                yield f"metadata.{kind}.{key}: trainbench or Airflow sets it"
+    yield from _of_spec(spec, own)
+    base, own_base, at = spec["containers"][0], own["containers"][0], "spec.containers[0]"
+    yield from (f"{at}.{clause}" for clause in _of_container(base, own_base))
+    devices = {name for name in own_base["resources"].get("limits", {}) if "/" in name}
+    yield from (f"{at}.{clause}" for clause in _of_devices(base, devices))
+    for index, container in enumerate(spec.get("initContainers", ())):
+        at = f"spec.initContainers[{index}]"
+        if container["name"] == BASE:
+            yield f"{at}.name: '{BASE}' is the name of another container of the pod"
+        yield from (f"{at}.{clause}" for clause in _of_devices(container, devices))
+
+
+def _of_spec(spec: Fields, own: Fields) -> Iterator[str]:
     yield from (f"spec.{name}: {reason}" for name, reason in SPEC.items() if name in spec)
     if "nodeAffinity" in spec.get("affinity", {}):
         yield f"spec.affinity.nodeAffinity: {SCHEDULE}"
     if spec.get("hostNetwork") and spec.get("dnsPolicy", "ClusterFirstWithHostNet") != "ClusterFirstWithHostNet":
         yield "spec.dnsPolicy: with hostNetwork only ClusterFirstWithHostNet finds the pods of a gang"
-    yield from _volumes(spec, pod)
-    yield from _containers(spec, pod)
-    yield from _init_containers(spec, pod)
-
-
-def _keys(template: Fields, pod: Fields, kind: str, reserved: re.Pattern[str]) -> Iterator[str]:
-    for key in template["metadata"].get(kind, {}):
-        if reserved.match(key) or key in pod["metadata"][kind]:
-            yield f"metadata.{kind}.{key}: trainbench or Airflow sets it"
-
-
-def _volumes(spec: Fields, pod: Fields) -> Iterator[str]:
-    taken = {volume["name"] for volume in pod["spec"]["volumes"]}
+    volumes = {volume["name"] for volume in own["volumes"]}
     for index, volume in enumerate(spec.get("volumes", ())):
-        if volume["name"] in taken or DATA_VOLUME.match(volume["name"]):
+        if volume["name"] in volumes or DATA_VOLUME.match(volume["name"]):
             yield f"spec.volumes[{index}]: the name '{volume['name']}' is one of the benchmark's own volumes"
-
-
-def _containers(spec: Fields, pod: Fields) -> Iterator[str]:
-    base, at = spec["containers"][0], "spec.containers[0]"
-    if base["name"] != BASE:
-        yield f"{at}.name: '{base['name']}' must be '{BASE}', the benchmark's container"
     if len(spec["containers"]) > 1:
         yield "spec.containers[1]: another container would share the measured CPUs and keep the pod from ending"
-    yield from (f"{at}.{name}: {reason}" for name, reason in CONTAINER.items() if name in base)
-    yield from _env(base, pod, at)
-    yield from _mounts(base, pod, at)
-    yield from _resources(base, pod, at)
-    if "memory" in base.get("resources", {}).get("limits", {}):
-        yield f"{at}.resources.limits.memory: set TRAINBENCH_MEMORY_GIB"
 
 
-def _env(base: Fields, pod: Fields, at: str) -> Iterator[str]:
-    ours = {variable["name"] for variable in pod["spec"]["containers"][0]["env"]}
+def _of_container(base: Fields, own: Fields) -> Iterator[str]:
+    if base["name"] != BASE:
+        yield f"name: '{base['name']}' must be '{BASE}', the benchmark's container"
+    yield from (f"{name}: {reason}" for name, reason in CONTAINER.items() if name in base)
+    variables = {variable["name"] for variable in own["env"]}
     for index, variable in enumerate(base.get("env", ())):
-        if variable["name"] in ours or ENV.match(variable["name"]):
-            yield f"{at}.env[{index}]: {variable['name']} is set by the program, or would make other work of it"
-
-
-def _mounts(base: Fields, pod: Fields, at: str) -> Iterator[str]:
-    ours = [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
+        if variable["name"] in variables or ENV.match(variable["name"]):
+            yield f"env[{index}]: {variable['name']} is set by the program, or would make other work of it"
+    folders = [PurePosixPath(own_mount["mountPath"]) for own_mount in own["volumeMounts"]] + IMAGE_PATHS
     for index, mount in enumerate(base.get("volumeMounts", ())):
-        for own in (*ours, *IMAGE_FOLDERS):
-            if _overlap(mount["mountPath"], own):
-                yield f"{at}.volumeMounts[{index}]: {mount['mountPath']} would hide {own}, which the benchmark needs"
-                break
+        path = PurePosixPath(mount["mountPath"])
+        if hidden := [each for each in folders if path.is_relative_to(each) or each.is_relative_to(path)]:
+            yield f"volumeMounts[{index}]: {path} would hide {hidden[0]}, which the benchmark needs"
+    if "memory" in base.get("resources", {}).get("limits", {}):
+        yield "resources.limits.memory: set TRAINBENCH_MEMORY_GIB"
 
 
-def _overlap(one: str, other: str) -> bool:
-    a, b = PurePosixPath(one), PurePosixPath(other)
-    return a.is_relative_to(b) or b.is_relative_to(a)
-
-
-def _resources(container: Fields, pod: Fields, at: str) -> Iterator[str]:
-    ours = {name for name in pod["spec"]["containers"][0]["resources"].get("limits", {}) if "/" in name}
+def _of_devices(container: Fields, own: Collection[str]) -> Iterator[str]:
     for kind in ("limits", "requests"):
         for name in container.get("resources", {}).get(kind, {}):
-            if name in ours or GPU_RESOURCE.match(name):
-                yield f"{at}.resources.{kind}.{name}: {GPU_COUNT}"
-
-
-def _init_containers(spec: Fields, pod: Fields) -> Iterator[str]:
-    for index, container in enumerate(spec.get("initContainers", ())):
-        at = f"spec.initContainers[{index}]"
-        if container["name"] == BASE:
-            yield f"{at}.name: '{container['name']}' is the name of another container of the pod"
-        yield from _resources(container, pod, at)
+            if name in own or GPU_RESOURCE.match(name):
+                yield f"resources.{kind}.{name}: {GPU_COUNT}"

@@ -29,19 +29,21 @@ class Due(NamedTuple):
     why: str
 
 
-def due(
-    deletion_at: datetime | None, started_at: datetime | None, deadline_s: float | None, grace_s: float | None
-) -> Due | None:
-    """The earlier of the two moments at which the kubelet must have ended the pod; None: neither is set.
-
-    `deletion_at`: its deletionTimestamp, which is the end of its grace. `started_at`: when the kubelet accepted it;
-    activeDeadlineSeconds count from then.
+def due_of(pod: Mapping[str, Any]) -> Due | None:
+    """The earlier of the two moments at which the kubelet must have ended a pod (the API's JSON); None: neither is set.
+    Its deletionTimestamp is the end of its grace; activeDeadlineSeconds count from when the kubelet accepted it.
     """
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
     moments = []
-    if deletion_at is not None:
+    if deletion_at := moment_of((pod.get("metadata") or {}).get("deletionTimestamp")):
         moments.append(Due(deletion_at, "its deletion was requested"))
-    if started_at is not None and deadline_s is not None:
-        moments.append(Due(started_at + timedelta(seconds=deadline_s + (grace_s or 0)), "its deadline passed"))
+    started_at, deadline_s = moment_of(status.get("startTime")), spec.get("activeDeadlineSeconds")
+    if started_at and deadline_s is not None:
+        placed = condition_of(pod, "PodScheduled")
+        if placed.get("status") == "True":  # by the control plane's clock, where the node's is behind
+            started_at = max(started_at, moment_of(placed.get("lastTransitionTime")) or started_at)
+        lasts_s = deadline_s + (spec.get("terminationGracePeriodSeconds") or 0)
+        moments.append(Due(started_at + timedelta(seconds=lasts_s), "its deadline passed"))
     return min(moments, default=None)
 
 
@@ -49,36 +51,25 @@ def is_late(moment: Due | None, now: datetime) -> bool:
     return moment is not None and now > moment.at + timedelta(seconds=LATE_S)
 
 
-def due_of(pod: Mapping[str, Any]) -> Due | None:
-    """When a pod, given as the API's JSON, should be gone; None: neither moment is set."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    return due(
-        _moment((pod.get("metadata") or {}).get("deletionTimestamp")),
-        _started_at(status),
-        spec.get("activeDeadlineSeconds"),
-        spec.get("terminationGracePeriodSeconds"),
-    )
-
-
-def _started_at(status: Mapping[str, Any]) -> datetime | None:
-    """By the node's clock, or by the control plane's where that one is ahead."""
-    started_at = _moment(status.get("startTime"))
-    conditions = status.get("conditions") or ()
-    placed: Mapping[str, Any] = next(
-        (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "True")), {}
-    )
-    placed_at = _moment(placed.get("lastTransitionTime"))
-    return max(started_at, placed_at) if started_at and placed_at else started_at
-
-
 def has_ended(pod: Mapping[str, Any], base: str) -> bool:
     """Whether the container `base` has, as far as its node reported."""
-    status = pod.get("status") or {}
-    ours: Mapping[str, Any] = next((c for c in status.get("containerStatuses") or () if c["name"] == base), {})
-    return status.get("phase") in ("Succeeded", "Failed") or "terminated" in ours.get("state", {})
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or "terminated" in state_of(pod, base)
 
 
-def _moment(text: str | None) -> datetime | None:
+def state_of(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
+    """The state of this container: waiting, running or terminated; empty where its node has reported none."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((each.get("state") or {} for each in statuses if each["name"] == container), {})
+
+
+def condition_of(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The condition of this type; empty where the pod has none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def moment_of(text: str | None) -> datetime | None:
+    """A time in the API's JSON."""
     if text is None:
         return None
     at = datetime.fromisoformat(text)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.parse import explain
+from bench_image.contract.parse import explain, strict_json
 from trainbench.core.formats import count, one_line
 from trainbench.core.outside_text import outside_text
 from trainbench.prices.price_tables import Price, PriceError
@@ -196,8 +196,8 @@ def _rows(path: Path) -> list[tuple[int, Cells]]:
         except csv.Error as error:
             raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
     try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        rows = strict_json(text.encode())
+    except ValueError as error:
         raise PriceError(f"{path} is no JSON: {error}") from None
     if not all(isinstance(row, dict) for row in rows):
         raise PriceError(f"{path}: its JSON list holds something that is no object")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
@@ -84,39 +85,54 @@ def summary(campaign: Campaign) -> str:
     return f"This campaign cost {usd(total.usd)}: {spent}{more}."
 
 
+class _Group(NamedTuple):
+    """The measured runs of a work on a kind of GPU."""
+
+    work: str
+    priced: Sequence[Priced]
+
+    @property
+    def usd_per_1000_samples(self) -> float | None:
+        return known_median(cost.usd_per_1000_samples for _, cost in self.priced)
+
+    @property
+    def example_s(self) -> float | None:
+        rate = known_median(result.performance.samples_per_second for result, _ in self.priced)
+        return EXAMPLE_SAMPLES / rate if rate else None
+
+    @property
+    def example_usd(self) -> float | None:
+        price = self.usd_per_1000_samples
+        return None if price is None else price * EXAMPLE_SAMPLES / 1000
+
+
+def _groups(campaign: Campaign) -> list[_Group]:
+    measured = [(run, cost) for run, cost in _priced(campaign) if is_measured(run)]
+    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
+    return [_Group(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
+
+
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the lowest and the
     highest.
     """
-    groups = [] if _is_cpu_trial(campaign) else _typical_groups(campaign)
+    groups = [] if _is_cpu_trial(campaign) else _groups(campaign)
+    prices = [(price, group.work) for group in groups if (price := group.usd_per_1000_samples) is not None]
     if len(groups) > MAX_GROUPS:
-        return _price_range(groups)
+        if not prices:
+            return (f"Per 1K samples: {NA}.",)
+        low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
+        unpriced = f"; {len(groups) - len(prices)} more without a price" if len(prices) < len(groups) else ""
+        over = count(len(prices), "group")
+        return (f"Per 1K samples: from {low} to {high}, over {over}{unpriced}; COST_REPORT.md has each.",)
     lines = []
-    for work, priced in groups:
-        name = f" – {work}" if len(groups) > 1 else ""
-        samples = known_median(cost.usd_per_1000_samples for _, cost in priced)
-        tokens = known_median(cost.usd_per_1m_tokens for _, cost in priced)
-        if samples is None:
-            lines.append(f"Per 1K samples: {NA}{name}.")
-        else:
-            runs = count(len(priced), "run")
-            lines.append(f"{usd(samples)} per 1K samples, {usd(tokens)} per 1M tokens (median of {runs}){name}.")
+    for group in groups:
+        name = f" – {group.work}" if len(groups) > 1 else ""
+        price = group.usd_per_1000_samples
+        tokens = usd(known_median(cost.usd_per_1m_tokens for _, cost in group.priced))
+        told = f"{usd(price)} per 1K samples, {tokens} per 1M tokens (median of {count(len(group.priced), 'run')})"
+        lines.append(f"Per 1K samples: {NA}{name}." if price is None else f"{told}{name}.")
     return tuple(lines)
-
-
-def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, ...]:
-    prices = [
-        (usd_per_1000, work)
-        for work, priced in groups
-        if (usd_per_1000 := known_median(cost.usd_per_1000_samples for _, cost in priced)) is not None
-    ]
-    if not prices:
-        return (f"Per 1K samples: {NA}.",)
-    low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
-    unpriced = f"; {len(groups) - len(prices)} more without a price" if len(prices) < len(groups) else ""
-    return (
-        f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}{unpriced}; COST_REPORT.md has each.",
-    )
 
 
 def prices_table(campaign: Campaign) -> Table:
@@ -224,26 +240,16 @@ def runs_table(campaign: Campaign) -> Table:
 def example_table(campaign: Campaign) -> Table:
     """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
     return make_table(
-        _typical_groups(campaign),
+        _groups(campaign),
         (
-            text("work", lambda item: item[0]),
-            integer(plural(rank_noun(campaign.results)), lambda item: item[1][0][0].spec.placement.world_size),
-            EXAMPLE_TIME.column(lambda item: _example_s(item[1])),
-            RUN_USD.column(lambda item: _example_usd(item[1])),
+            text("work", lambda group: group.work),
+            integer(plural(rank_noun(campaign.results)), lambda group: group.priced[0][0].spec.placement.world_size),
+            EXAMPLE_TIME.column(lambda group: group.example_s),
+            RUN_USD.column(lambda group: group.example_usd),
         ),
-        run_id=lambda item: median_run(result for result, _ in item[1]),
+        run_id=lambda group: median_run(result for result, _ in group.priced),
         title=f"Example: {EXAMPLE_SAMPLES:,} samples",
     )
-
-
-def _example_s(priced: Sequence[Priced]) -> float | None:
-    rate = known_median(result.performance.samples_per_second for result, _ in priced)
-    return EXAMPLE_SAMPLES / rate if rate else None
-
-
-def _example_usd(priced: Sequence[Priced]) -> float | None:
-    price = known_median(cost.usd_per_1000_samples for _, cost in priced)
-    return price * EXAMPLE_SAMPLES / 1000 if price is not None else None
 
 
 def missing_prices(campaign: Campaign) -> tuple[str, ...]:
@@ -260,13 +266,6 @@ def _is_cpu_trial(campaign: Campaign) -> bool:
 
 def _priced(campaign: Campaign) -> Sequence[Priced]:
     return list(zip(campaign.results, campaign.costs, strict=True))
-
-
-def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
-    """Name -> measured runs, of each work on each kind of GPU."""
-    measured = [(run, cost) for run, cost in _priced(campaign) if is_measured(run)]
-    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
-    return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 
 def _of_one_node(result: RunResult, amount: float | None) -> float | None:

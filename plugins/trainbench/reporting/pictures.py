@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Name in the style sheets -> colour in a PNG; no two are equal, since an SVG's colours become names again.
 PALETTE = {
@@ -71,9 +71,9 @@ def png(figure: Figure) -> bytes:
     return image.getvalue()
 
 
-def tell(artist: Artist, texts: Sequence[str]) -> None:
+def tell(line: Line2D, texts: Sequence[str]) -> None:
     """Give each mark of a line a text, which an SVG shows under the pointer."""
-    artist.set_gid("told:" + "\n\n".join(texts))
+    line.set_gid("told:" + "\n\n".join(texts))
 
 
 def svg(figure: Figure) -> Markup:
@@ -81,9 +81,10 @@ def svg(figure: Figure) -> Markup:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     told = {}
-    for number, artist in enumerate(figure.findobj(lambda each: (each.get_gid() or "").startswith("told:"))):
-        told[f"told-{number}"] = str(artist.get_gid()).removeprefix("told:").split("\n\n")
-        artist.set_gid(f"told-{number}")
+    lines = (line for axes in figure.axes for line in axes.lines)  # `findobj` would make every tick
+    for number, line in enumerate(line for line in lines if str(line.get_gid()).startswith("told:")):
+        told[f"told-{number}"] = str(line.get_gid()).removeprefix("told:").split("\n\n")
+        line.set_gid(f"told-{number}")
     text = io.StringIO()
     figure.patch.set_visible(False)
     for axes in figure.axes:

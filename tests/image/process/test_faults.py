@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -36,6 +36,7 @@ from tests.builders.image_processes import (
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("strategy", [Strategy.SINGLE, Strategy.ZERO3])
@@ -104,7 +105,7 @@ build_module.build = build
 def test_a_loss_that_is_not_a_number_is_a_status_with_all_figures(tmp_path: Path) -> None:
     """The weights are really NaN, so the model computes a NaN."""
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, NAN_WEIGHTS)], ProcessExits({0: 0}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, NAN_WEIGHTS)], ProcessExits({0: 0}), NOW, LATER)
 
     assert result.status is Status.INVALID_LOSS
     assert result.error is not None
@@ -126,7 +127,7 @@ build_module.build = build
 def test_running_out_of_memory_is_a_status_with_its_phase(tmp_path: Path) -> None:
     """The allocation is really too large for any machine."""
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, TOO_LARGE)], ProcessExits({0: 1}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, TOO_LARGE)], ProcessExits({0: 1}), NOW, LATER)
 
     assert result.status is Status.OOM
     assert result.error is not None
@@ -156,7 +157,7 @@ def test_out_of_memory_while_training_keeps_what_was_measured(
     """Two warm-up steps, windows of four: the allocation fails really, at a step that the test chooses."""
     spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
     report = run_rank(spec, tmp_path, OUT_OF_MEMORY_AFTER.format(steps=steps))
-    result = merge(spec, [report], ProcessExits({0: 1}), NOW, NOW)
+    result = merge(spec, [report], ProcessExits({0: 1}), NOW, LATER)
 
     assert result.status is Status.OOM
     assert result.error is not None
@@ -212,7 +213,7 @@ sys.modules.update(dict.fromkeys(["transformers", *transformers]))
 
 def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> None:
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], ProcessExits({0: 1}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], ProcessExits({0: 1}), NOW, LATER)
 
     assert result.error is not None
     assert (result.status, result.error.kind, result.error.phase) == (

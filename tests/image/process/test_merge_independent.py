@@ -303,7 +303,7 @@ def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float, **env: s
         for child in children_of(spec, folder, environment(**env), time.time())
     ]
     ending = run_all(children, spec.timeout_s, ended=lambda rank: arrive(folder, rank), later_s=later_s)
-    return merge(spec, read_reports(folder, skip_broken=True), ending, BEGIN, END)
+    return merge(spec, read_reports(folder, skip_broken=True), ending, BEGIN, BEGIN + 60 * (END - BEGIN))
 
 
 def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:

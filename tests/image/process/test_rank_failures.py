@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.builders.image_processes import environment, finish, make_spec, run_r
 from tests.builders.ports import free_port
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
 
 
 def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 1500) -> RunResult:
@@ -36,7 +37,7 @@ def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 150
         check=False,
         timeout=limit_s,
     )  # fmt: skip
-    return merge(spec, read_reports(folder), ProcessExits(read_exit_codes(folder)), NOW, NOW)
+    return merge(spec, read_reports(folder), ProcessExits(read_exit_codes(folder)), NOW, LATER)
 
 
 OUT_OF_MEMORY = """

@@ -11,7 +11,8 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
 from bench_image.model.build import build, checkpoint_activations
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.autotune import Candidate, Choice, Trial, autotune, by_formula, by_trial, clearly_fits
+from bench_image.training import autotune as autotune_module
+from bench_image.training.autotune import Candidate, Choice, Trial, autotune, by_formula, by_trial, clearly_fits, tried
 from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
@@ -144,6 +145,21 @@ def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
     assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (4, False)
     assert gpu.tried == [(16, False), (8, False), (4, False), (2, False)]
     assert "8: 10.00 samples/s, 4: 11.00 samples/s, 2: 9.00 samples/s" in why
+
+
+@pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
+def test_after_trials_the_run_begins_as_one_without(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials train, and draw random numbers for dropout."""
+    monkeypatch.setattr(autotune_module, "SIZES", (1, 2))
+    given = make_spec(recipe=recipe, micro_batch_size="auto", gradient_checkpointing=False)
+    tuned, untouched = build(given, CPU), build(given, CPU)
+    before = torch.get_rng_state()
+    choice = tried(given, tuned, ProcessGroup(CPU))
+    states = zip(tuned.model.state_dict().items(), untouched.model.state_dict().values(), strict=True)
+
+    assert "of those tried" in choice.why
+    assert [name for (name, mine), other in states if not torch.equal(mine, other)] == []
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_trials_checkpoint_when_nothing_fits_without() -> None:

@@ -20,7 +20,7 @@ from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.loop import Timing, measure_window, settled_step_s, steps_to_do, warm_up
-from bench_image.training.stopwatch import CpuStopwatch, clock_seconds, stopwatch
+from bench_image.training.stopwatch import Stopwatch, clock_seconds
 from bench_image.training.train_step import TrainStep, drill_delay_s, wait_on_clock
 from tests.builders.image_processes import make_spec
 
@@ -196,7 +196,7 @@ class FakeClocks:
 def test_on_the_cpu_a_step_does_not_count_other_processes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three marks, one look at the clock each: two steps of 0.25 s, however long they took by the wall's clock."""
     clocks = FakeClocks(monkeypatch)
-    watch = CpuStopwatch()
+    watch = Stopwatch(CPU)
     for _ in range(3):
         watch.mark()
     assert watch.intervals() == [0.25, 0.25]
@@ -230,12 +230,11 @@ def test_the_gpu_s_own_times_are_seconds_between_borders_that_have_passed(monkey
             return end.at_ms - self.at_ms
 
     monkeypatch.setattr("bench_image.training.loop.torch.cuda.Event", Event)
-    watch = stopwatch(torch.device("cuda"))
+    watch = Stopwatch(torch.device("cuda"))
     for _ in range(5):
         watch.mark()
 
     assert watch.intervals() == [1.5, 0.75]
-    assert isinstance(stopwatch(CPU), CpuStopwatch)
 
 
 def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyPatch) -> None:

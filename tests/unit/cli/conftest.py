@@ -53,7 +53,8 @@ if spec.identity.node == "node-silent":
 rate = 40.0 + int(spec.identity.node[-1]) / 10
 rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
 windows = [rate * 0.999, rate, rate * 1.001]
-result = make_cpu_result(spec.identity.node, rate, windows=windows, step_cv_pct=0.3, total_s=0.5)
+about = {"seq_length": spec.work.seq_length, "micro_batch_size": spec.work.micro_batch_size}
+result = make_cpu_result(spec.identity.node, rate, windows=windows, step_cv_pct=0.3, total_s=0.5, **about)
 times = {"started_at": started_at, "finished_at": datetime.now(UTC)}
 text = result.model_copy(update={"spec": spec, **times}).model_dump_json()
 for line in result_lines(text):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
-from tests.unit.cluster.test_doctor_facts import FakeCluster
+from tests.builders.fake_cluster import FakeCluster
 from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, installation_labels
 from trainbench.results.artefacts import open_store

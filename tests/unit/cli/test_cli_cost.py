@@ -53,7 +53,7 @@ def test_it_writes_with_the_flag(store: Any) -> None:
 
     assert Path(document["files"]["cost_report.html"]).read_text().startswith("<!doctype html>")
     assert Path(document["files"]["COST_REPORT.md"]).parent.name == "by-hand-2026-11"
-    assert [price["usd_per_gpu_hour"] for price in document["prices"] if price["basis"] is None] == [0.9]
+    assert [price["usd_per_gpu_hour"] for price in document["prices"] if price["basis"] == "given"] == [0.9]
     assert document["month"] == "2026-11"
 
 

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from tests.builders.commands import document, trainbench
+from tests.builders.fake_cluster import NODE, FakeCluster
 from tests.builders.nights import night
-from tests.unit.cluster.test_doctor_facts import NODE, FakeCluster
 from trainbench.cluster import kubernetes_api, mark_findings
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.cluster.node_marks import Mark

@@ -1,184 +1,201 @@
-"""Facts in, checks out: every fault is named, with what to do; a ready installation has nothing to say."""
+"""Every fault is named, with what to do; a ready installation has nothing to say. Asked of a cluster made up."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trainbench.cluster.cluster_facts import Admission, ClusterFacts, Misfit, Refusal, ServiceFacts
-from trainbench.cluster.doctor import checks, refusal, table, verdict
-from trainbench.cluster.doctor_check import Check, CheckState
-from trainbench.cluster.doctor_facts import Facts
-from trainbench.cluster.installation_facts import (
-    AirflowFacts,
-    ChannelFacts,
-    HistoryFacts,
-    ImageFacts,
-    StoreFacts,
-    Unknown,
-    UnsentFacts,
-)
-from trainbench.cluster.kubernetes_api import NEEDED
+from tests.builders import make_spec
+from tests.builders.fake_cluster import SERVICE, FakeCluster, gpu_node
+from trainbench.cluster import doctor, doctor_pods, installation_checks
+from trainbench.cluster.doctor import refusal, table, verdict
+from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site
+from trainbench.cluster.doctor_pods import MARK, probe_pod, sample_pods
+from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Refused, Unreachable
 from trainbench.cluster.local_nodes import LocalGpus
-from trainbench.cluster.probe_pod import ProbeFacts
 from trainbench.core.tables import Tone
-from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
+from trainbench.history.history import open_history
+from trainbench.history.tables import REVISION
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.pods.local_pods import LocalImage
+from trainbench.pods.manifests import RENDEZVOUS, manifests
+from trainbench.results.artefacts import open_store
 from trainbench.settings.channels import Webhook
-from trainbench.settings.environment import read_settings
+from trainbench.settings.environment import Settings, read_settings
 
-H200 = {"num_gpus": 8, "gpu_product": "NVIDIA-H200", "gpu_memory_bytes": 143_771 * 2**20}
-FLEET = Fleet(nodes=tuple(GpuNode(name=f"gpu-{i}", **H200) for i in range(3)))
-SERVICE = ServiceFacts(
-    is_headless=True, publishes_not_ready=True, selector={"trainbench.io/rendezvous": "true"}, ports=(29500,)
-)
-ACCEPTED = Admission(pod="a pod", refusal=None, priority=-1000, preemption_policy="Never")
-KUBERNETES = read_settings({"TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark", "TRAINBENCH_STORE": "s3://b/store"})
-LOCAL = read_settings({"TRAINBENCH_LAUNCHER": "local"})
+OK, WARN, FAIL, UNKNOWN = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.UNKNOWN
+NOW = datetime(2026, 11, 25, 2, tzinfo=UTC)
+THREE = tuple(gpu_node(f"gpu-{index}") for index in range(3))
+GANG = make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp")
+Ask = Callable[..., tuple[Check, ...]]
 
 
-def cluster(**changes: Any) -> ClusterFacts:
-    fields: dict[str, Any] = {
-        "version": "v1.33.13",
-        "identity": "system:serviceaccount:trainbench:trainbench-airflow",
-        "missing": (),
-        "fleet": FLEET,
-        "num_with_image": 3,
-        "service": SERVICE,
-        "admissions": (ACCEPTED,),
-    }
-    return ClusterFacts(**fields | changes)
+def refused(message: str, status: int = 403) -> Refused:
+    return Refused("request", status, "reason", message)
 
 
-def airflow(**changes: Any) -> AirflowFacts:
-    fields: dict[str, Any] = {
-        "version": "3.3.2",
-        "provider": "10.25.0",
-        "connection_id": "kubernetes_default",
-        "kube_config_path": None,
-    }
-    return AirflowFacts(**fields | changes)
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """The outcome for a cluster of three equal nodes with the image, and what a test changes of it."""
+
+    def ask(cluster: Cluster | None = None, planned: Manifests = (), probe: bool = False, **environ: str) -> Any:
+        made = cluster or FakeCluster(listed=THREE)
+        usual = {"TRAINBENCH_STORE": str(tmp_path / "store"), "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark"}
+        settings = read_settings(usual | {f"TRAINBENCH_{name}": value for name, value in environ.items()})
+        return doctor.examine(settings, planned, lambda: made, with_probe=probe)
+
+    return ask
 
 
-def facts(**changes: Any) -> Facts:
-    fields: dict[str, Any] = {
-        "settings": KUBERNETES,
-        "airflow": airflow(),
-        "cluster": cluster(),
-        "probe": ProbeFacts(node="gpu-0", name="p", resolves=True, address="10.0.0.9", gpus=("GPU 0: NVIDIA H200",)),
-        "store": StoreFacts(address="s3://b/store", is_local=False, is_chosen=True, free_bytes=None),
-        "history": HistoryFacts(where="postgresql://h", revision="0001_history", is_known=True),
-    }
-    return Facts(**fields | changes)
+def check(name: str, checks: tuple[Check, ...]) -> Check:
+    return next(each for each in checks if each.name == name)
 
 
-def check(name: str, **changes: Any) -> Check:
-    return next(each for each in checks(facts(**changes)) if each.name == name)
+def failed(checks: tuple[Check, ...]) -> list[str]:
+    return [each.name for each in checks if each.state is FAIL]
 
 
-def refused(message: str, status: int = 403) -> Any:
-    return cluster(admissions=(Admission(pod="a pod", refusal=Refusal(status=status, message=message)),))
+# --- the outcome as a whole -------------------------------------------------------------------------------------------
 
 
-def missing(*names: str) -> Any:
-    return tuple(permission for permission in NEEDED if permission.name in names)
+def test_a_ready_installation(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
+    checks = ask()
+    assert [(c.name, c.state) for c in checks] == [
+        ("cluster", OK), ("permissions", OK), ("pod", OK), ("priority class", OK), ("room", OK), ("GPUs", OK),
+        ("image", OK), ("Service", OK), ("store", OK), ("history", OK), ("DNS", UNKNOWN),
+    ]  # fmt: skip
+    assert [c.name for c in checks if c.resolution] == ["DNS"]
+    assert (refusal(checks), verdict(checks)) == (None, "Ready.")
 
 
-def test_a_ready_installation() -> None:
-    all_checks = checks(facts())
-    assert [c.name for c in all_checks if c.state is not CheckState.OK] == []
-    assert {c.name for c in all_checks} == {
-        "cluster", "permissions", "pod", "priority class", "room", "GPUs", "image", "Service", "DNS", "driver",
-        "Airflow", "connection", "store", "history",
-    }  # fmt: skip
-    assert all(c.resolution == "" for c in all_checks)
-    assert (refusal(all_checks), verdict(all_checks)) == (None, "Ready.")
-
-
-def test_every_fault_says_what_to_do() -> None:
-    bad = facts(
-        cluster=cluster(
-            missing=missing("create pods"),
-            fleet=Fleet(),
-            service=Refusal(status=404, message="not found"),
-            num_with_image=0,
-        ),
-        airflow=airflow(provider="10.1.0"),
-        store=Unknown(reason="no"),
-        history=Unknown(reason="no"),
+def test_the_refusal_is_one_sentence_with_the_names_of_the_rest_and_every_fault_says_what_to_do(ask: Ask) -> None:
+    checks = ask(FakeCluster(listed=(), denied=("create pods",), refusals={"service": refused("not found", 404)}))
+    assert failed(checks) == ["permissions", "GPUs", "Service"]
+    assert all(each.resolution for each in checks if each.state is FAIL)
+    assert refusal(checks) == (
+        "permissions: not allowed: create pods (to start a benchmark). Grant it to ada: apply the deployment's "
+        "manifests (docs/deploy.md). Also not ready: GPUs, Service."
     )
-    failed = [c for c in checks(bad) if c.state is CheckState.FAIL]
-    assert [c.name for c in failed] == ["permissions", "GPUs", "Service", "Airflow", "store", "history"]
-    assert all(c.resolution for c in failed)
+    assert verdict(checks) == "Not ready: permissions, GPUs, Service."
 
 
-def test_without_a_cluster_one_line_stands_for_all_of_it() -> None:
-    reason = "no Kubernetes API at https://10.0.0.1:6443: [Errno 111] Connection refused"
-    all_checks = checks(facts(cluster=Unknown(reason=reason), probe=None))
-    assert [c.name for c in all_checks] == ["cluster", "Airflow", "connection", "store", "history"]
-    assert refusal(all_checks) == (
-        "cluster: no Kubernetes API at https://10.0.0.1:6443: [Errno 111] Connection refused. "
-        "Check the connection 'kubernetes_default', the network and the API server."
+def test_the_table_reads_without_colour(ask: Ask) -> None:
+    rows = {row.texts[1]: row for row in table(ask(FakeCluster(listed=()))).rows}
+    assert (rows["GPUs"].texts[0], rows["GPUs"].tone, rows["DNS"].texts[0]) == ("✗", Tone.BAD, "?")
+    assert rows["GPUs"].texts[2] == (
+        "no node is ready and has allocatable nvidia.com/gpu. Install the vendor's GPU operator, or its device plugin."
     )
 
 
-def test_the_refusal_is_one_sentence_with_the_names_of_the_rest() -> None:
-    all_checks = checks(facts(cluster=cluster(missing=missing("create pods"), fleet=Fleet())))
-    assert refusal(all_checks) == (
-        "permissions: not allowed: create pods (to start a benchmark). Grant it to "
-        "system:serviceaccount:trainbench:trainbench-airflow: apply the deployment's manifests (docs/deploy.md). "
-        "Also not ready: GPUs."
+def test_a_cluster_that_gives_no_answer_is_one_line_and_gets_no_further_request(ask: Ask) -> None:
+    class Dead(FakeCluster):
+        def version(self) -> str:
+            raise Unreachable("no Kubernetes API at https://x: [Errno 111] Connection refused")
+
+        def nodes(self) -> tuple[dict[str, Any], ...]:
+            raise AssertionError("asked")
+
+    checks = ask(Dead(), probe=True)
+    assert [c.name for c in checks] == ["cluster", "store", "history"]
+    assert refusal(checks) == (
+        "cluster: no Kubernetes API at https://x: [Errno 111] Connection refused. "
+        "Check KUBECONFIG or --kubeconfig, the network and the API server."
     )
-    assert verdict(all_checks) == "Not ready: permissions, GPUs."
 
 
-EVERYTHING = missing(*(permission.name for permission in NEEDED))
+def test_with_the_local_launcher_no_cluster_is_opened_and_one_that_cannot_be_is_named(tmp_path: Path) -> None:
+    def opened() -> Cluster:
+        raise Unreachable("no Kubernetes cluster is configured: no file")
+
+    environ = {"TRAINBENCH_STORE": str(tmp_path), "TRAINBENCH_LOCAL_PYTHON": str(tmp_path / "none")}
+    first = doctor.examine(read_settings(environ), opened=opened)[0]
+    assert (first.name, first.summary) == ("cluster", "no Kubernetes cluster is configured: no file")
+    local = doctor.examine(read_settings(environ | {"TRAINBENCH_LAUNCHER": "local"}), opened=opened)
+    assert [(each.name, each.state) for each in local] == [("interpreter", FAIL), ("store", OK), ("history", OK)]
+
+
+def test_one_that_does_not_answer_in_time_does_not_hold_up_the_others(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster's and the store's answers are waited for at the moment 0, the history's at 600 s."""
+    released, clock = threading.Event(), iter((0.0, 0.0, 0.0))
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=lambda: next(clock, 600.0)))
+    slow = Examination(lambda _: iter([released.wait()]), installation_checks.HISTORY.silent)  # type: ignore[list-item]
+    monkeypatch.setattr(doctor, "HISTORY", slow)
+    monkeypatch.setattr(doctor, "DEADLINE_S", 600.0)
+    checks = ask()
+    released.set()
+    assert check("history", checks).summary == "no answer within 600 s"
+    assert (check("cluster", checks).state, check("store", checks).state) == (OK, OK)
+
+
+def test_the_doctor_never_raises(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_answers", lambda *_: 1 / 0)
+    (only,) = ask()
+    assert only.state is UNKNOWN
+    assert "ZeroDivisionError" in only.summary
+    assert refusal([only]) is None
+
+
+# --- rights, and the pod that is tried --------------------------------------------------------------------------------
+
+ALL_DENIED = tuple(permission.name for permission in NEEDED)
 
 
 @pytest.mark.parametrize(
     ("answer", "summary"),
     [
-        (Refusal(status=404, message='namespaces "trainbench" not found'), "there is no namespace 'trainbench'"),
+        (refused('namespaces "trainbench" not found', 404), "there is no namespace 'trainbench'"),
         (
-            Refusal(status=403, message='namespaces "trainbench" is forbidden'),
+            refused('namespaces "trainbench" is forbidden'),
             "nothing is allowed in the namespace 'trainbench': either it does not exist, or no right in it is bound to "
-            "system:serviceaccount:trainbench:trainbench-airflow",
+            "ada",
         ),
     ],
 )
-def test_a_namespace_that_does_not_exist_is_not_reported_as_missing_rights(answer: Refusal, summary: str) -> None:
+def test_a_namespace_that_does_not_exist_is_not_reported_as_missing_rights(
+    answer: Refused, summary: str, ask: Ask
+) -> None:
     """Audit K15: the API server looks at rights before it looks for the namespace."""
-    all_checks = checks(
-        facts(cluster=cluster(missing=EVERYTHING, namespace=answer, admissions=refused("cannot").admissions))
-    )
-    failed = [c for c in all_checks if c.state is CheckState.FAIL]
-    assert [(c.name, c.summary) for c in failed] == [("namespace", summary)]
-    assert "TRAINBENCH_NAMESPACE" in failed[0].resolution
+    checks = ask(FakeCluster(listed=THREE, denied=ALL_DENIED, refusals={"read_namespace": answer}))
+    assert failed(checks) == ["namespace"]
+    assert check("namespace", checks).summary == summary
+    assert "TRAINBENCH_NAMESPACE" in check("namespace", checks).resolution
 
 
-def test_a_namespace_that_exists_and_grants_nothing_is_reported_as_missing_rights() -> None:
-    assert check("permissions", cluster=cluster(missing=EVERYTHING)).state is CheckState.FAIL
+def test_a_namespace_that_exists_and_grants_nothing_is_reported_as_missing_rights(ask: Ask) -> None:
+    assert check("permissions", ask(FakeCluster(denied=ALL_DENIED))).state is FAIL
 
 
 @pytest.mark.parametrize(
-    ("names", "state"),
-    [
-        (("get pods/log",), CheckState.FAIL),
-        (("get services",), CheckState.WARN),
-        (("list nodes",), CheckState.FAIL),
-    ],
+    ("name", "state", "with_a_plan"),
+    [("get pods/log", FAIL, FAIL), ("get services", WARN, WARN), ("list nodes", FAIL, WARN)],
 )
-def test_a_missing_right_matters_as_much_as_what_it_is_for(names: tuple[str, ...], state: CheckState) -> None:
-    checked = check("permissions", cluster=cluster(missing=missing(*names)))
-    assert checked.state is state
-    assert all(name in checked.summary for name in names)
+def test_a_missing_right_matters_as_much_as_what_it_is_for(
+    name: str, state: CheckState, with_a_plan: CheckState, ask: Ask
+) -> None:
+    """The nodes of a plan are known."""
+    cluster, plan = FakeCluster(denied=(name,)), manifests(make_spec(node="gpu-0"), read_settings({}))
+    checked = check("permissions", ask(cluster))
+    assert (checked.state, check("permissions", ask(cluster, plan)).state) == (state, with_a_plan)
+    assert name in checked.summary
 
 
-def test_with_a_plan_the_nodes_need_not_be_listed_any_more() -> None:
-    blind = cluster(missing=missing("list nodes"), fleet=Refusal(status=403, message="nodes is forbidden"))
-    assert check("permissions", cluster=blind, has_plan=True).state is CheckState.WARN
-    assert check("GPUs", cluster=blind, has_plan=True).state is CheckState.UNKNOWN
-    assert check("GPUs", cluster=blind).state is CheckState.FAIL
+def test_nodes_that_cannot_be_listed_are_a_fault_without_a_plan_and_all_else_is_asked(ask: Ask) -> None:
+    blind = FakeCluster(refusals={"nodes": refused("nodes is forbidden")})
+    plan = manifests(make_spec(node="gpu-0"), read_settings({}))
+    assert check("GPUs", ask(blind)).state is FAIL
+    assert check("GPUs", ask(blind, plan)).state is UNKNOWN
+    assert (check("pod", ask(blind)).state, check("Service", ask(blind)).state) == (OK, OK)
 
 
 SAID = [
@@ -196,289 +213,374 @@ SAID = [
 
 
 @pytest.mark.parametrize(("message", "status", "name"), SAID)
-def test_the_api_servers_no_is_understood(message: str, status: int, name: str) -> None:
-    checked = check(name, cluster=refused(message, status))
-    assert checked.state is CheckState.FAIL
+def test_the_api_servers_no_is_understood(message: str, status: int, name: str, ask: Ask) -> None:
+    checked = check(name, ask(FakeCluster(refusals={"dry_run": refused(message, status)})))
+    assert checked.state is FAIL
     assert message in checked.summary
     assert checked.resolution
 
 
-@pytest.mark.parametrize("status", [409, 429, 500, 503])
-def test_a_server_that_is_busy_has_not_refused(status: int) -> None:
-    assert check("pod", cluster=refused("try again", status)).state is CheckState.UNKNOWN
+@pytest.mark.parametrize("status", [409, 429, 500])
+def test_a_server_that_is_busy_has_not_refused(status: int, ask: Ask) -> None:
+    assert check("pod", ask(FakeCluster(refusals={"dry_run": refused("try again", status)}))).state is UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("priority", "policy", "state"),
+    ("stored", "state"),
     [
-        (-1000, "Never", CheckState.OK),
-        (0, "Never", CheckState.OK),
-        (1000, "Never", CheckState.WARN),
-        (-1000, "PreemptLowerPriority", CheckState.WARN),
-        (None, None, CheckState.OK),
+        ({"priority": -1000, "preemptionPolicy": "Never"}, OK),
+        ({"priority": 0, "preemptionPolicy": "Never"}, OK),
+        ({"priority": 1000, "preemptionPolicy": "Never"}, WARN),
+        ({"priority": -1000, "preemptionPolicy": "PreemptLowerPriority"}, WARN),
+        ({}, OK),
     ],
 )
-def test_a_benchmark_displaces_nobody(priority: int | None, policy: str | None, state: CheckState) -> None:
-    admitted = Admission(pod="a pod", refusal=None, priority=priority, preemption_policy=policy)
-    assert check("priority class", cluster=cluster(admissions=(admitted,))).state is state
+def test_a_benchmark_displaces_nobody(stored: dict[str, Any], state: CheckState, ask: Ask) -> None:
+    assert check("priority class", ask(FakeCluster(stored=stored))).state is state
 
 
-def test_a_missing_priority_class_is_reported() -> None:
-    checked = check("priority class", settings=read_settings({}))
-    assert checked.state is CheckState.WARN
+def test_a_missing_priority_class_is_reported(tmp_path: Path) -> None:
+    settings = read_settings({"TRAINBENCH_STORE": str(tmp_path)})
+    checked = check("priority class", doctor.examine(settings, opened=FakeCluster))
+    assert checked.state is WARN
     assert "TRAINBENCH_PRIORITY_CLASS" in checked.resolution
 
 
-def test_gpus_are_counted_by_kind() -> None:
-    a100 = {"num_gpus": 4, "gpu_product": "NVIDIA-A100", "gpu_memory_bytes": 1}
-    mixed = Fleet(nodes=(*FLEET.nodes, *(GpuNode(name=f"a-{i}", **a100) for i in range(3))))
-    checked = check("GPUs", cluster=cluster(fleet=mixed))
-    assert checked.state is CheckState.OK
-    assert checked.summary == "6 nodes with 36 GPUs: 3 x 8 NVIDIA-H200 and 3 x 4 NVIDIA-A100"
-    few = check("GPUs", cluster=cluster(fleet=Fleet(nodes=mixed.nodes[:4])))
-    assert few.state is CheckState.WARN
-    assert "fewer than 3 nodes of NVIDIA-A100" in few.summary
+def test_the_pod_that_is_tried_is_the_operators_under_a_free_name_with_the_template(ask: Ask, tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {runtimeClassName: nvidia}")
+    cluster = FakeCluster()
+    checks = ask(cluster, POD_TEMPLATE=str(template))
+    (sent,) = cluster.sent
+    assert sent["metadata"]["name"].startswith("tb-doctor-")
+    assert [(c["name"], c["image"]) for c in sent["spec"]["containers"]] == [("base", "trainbench/bench:0.1.0")]
+    assert sent["spec"]["runtimeClassName"] == "nvidia"
+    assert (checks[0].name, checks[0].summary) == ("pod template", f"{template} is merged into every pod")
 
 
-def test_a_second_resource_of_a_node_is_named_for_it_is_not_benchmarked() -> None:
-    mixed = GpuNode(name="gpu-9", **H200, other_gpu_resources=("nvidia.com/mig-1g.10gb",))
-    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=(*FLEET.nodes, mixed))))
-    assert checked.state is CheckState.WARN
-    assert "also offered, and not benchmarked: gpu-9: nvidia.com/mig-1g.10gb" in checked.summary
+def test_a_template_that_cannot_be_used_is_one_fault_and_the_rest_is_examined(ask: Ask, tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {hostPID: true}")
+    cluster = FakeCluster()
+    checks = ask(cluster, POD_TEMPLATE=str(template), probe=True)
+    assert failed(checks) == ["pod template"]
+    assert len(cluster.sent) == 1  # the dry run, and no probe
+    text = refusal(checks) or ""
+    assert text.startswith(f"pod template: TRAINBENCH_POD_TEMPLATE {template} sets what a benchmark sets itself: ")
+    assert "spec.hostPID: programs of the node" in text
 
 
-def test_an_empty_fleet_names_resources_and_selector() -> None:
-    chosen = read_settings({"TRAINBENCH_GPU_RESOURCES": "amd.com/gpu", "TRAINBENCH_NODE_SELECTOR": "pool=a"})
-    checked = check("GPUs", settings=chosen, cluster=cluster(fleet=Fleet()))
-    assert (
-        checked.summary
-        == "no node of those by TRAINBENCH_NODE_SELECTOR=pool=a is ready and has allocatable amd.com/gpu"
+def test_a_pod_of_each_gpu_resource_is_tried_and_compared_with_its_own_nodes(ask: Ask) -> None:
+    """A quota on one resource says nothing of the others."""
+    amd = gpu_node("amd-0", {"amd.com/gpu": 4}) | {"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}
+    checks = ask(FakeCluster(listed=(*THREE, amd)), GPU_RESOURCES="nvidia.com/gpu,amd.com/gpu")
+    assert "would take a pod with amd.com/gpu and a pod:" in check("pod", checks).summary
+    room = check("room", checks)
+    assert room.summary == (
+        "a pod with amd.com/gpu would not fit amd-0 even when empty; amd-0: its taint dedicated:NoSchedule is not "
+        "tolerated"
     )
+    assert room.state is WARN
+    assert "docs/pod-template.md" in room.resolution
 
 
-def test_a_node_whose_taint_the_pods_do_not_tolerate_leads_to_the_template() -> None:
-    taint = "its taint dedicated=ml:NoSchedule is not tolerated"
-    misfit = Misfit(node="gpu-1", short=taint, is_refused=True)
-    checked = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": (misfit,)}),)))
-    assert checked.state is CheckState.WARN
-    assert f"gpu-1: {taint}" in checked.summary
-    assert "docs/pod-template.md" in checked.resolution
+def test_of_a_plan_one_pod_of_each_kind_is_tried_and_only_gangs_need_the_service(ask: Ask) -> None:
+    cluster, settings = FakeCluster(refusals={"service": refused("no service", 404)}), read_settings({})
+    single, gang = manifests(make_spec(node="gpu-0"), settings), manifests(GANG, settings)
+    checks = ask(cluster, [*single, *single, *gang])
+    assert [RENDEZVOUS in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
+    assert "would take a pod and a pod of a gang:" in check("pod", checks).summary
+    assert (check("Service", checks).state, check("DNS", checks).state) == (FAIL, UNKNOWN)
+    alone = ask(cluster, single)
+    assert check("Service", alone).state is WARN
+    assert "DNS" not in [each.name for each in alone]
+    unread = FakeCluster(refusals={"service": refused("forbidden")})
+    assert check("Service", ask(unread)).state is UNKNOWN
 
 
-def test_nodes_that_are_missing_are_named_and_those_taken_out_on_purpose_are_no_fault() -> None:
-    broken = AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True)
-    spared = AbsentNode(name="gpu-8", reason="in quarantine: fan", expected=False)
-    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=FLEET.nodes, absent=(spared, broken))))
-    assert checked.state is CheckState.WARN
-    assert "gpu-9: not ready: kubelet stopped" in checked.summary
-    assert check("GPUs", cluster=cluster(fleet=Fleet(nodes=FLEET.nodes, absent=(spared,)))).state is CheckState.OK
-    none = check("GPUs", cluster=cluster(fleet=Fleet(absent=(broken,))))
-    assert none.state is CheckState.FAIL
-    assert "gpu-9: not ready" in none.resolution
+@pytest.mark.parametrize(
+    ("cpus", "state", "where"),
+    [
+        (("64", "64", "64"), OK, "a pod would fit each of 3 nodes when it is empty"),
+        (
+            ("64", "2", "64"),
+            WARN,
+            "a pod would not fit gpu-1 even when empty; gpu-1: cpu: requested 2.5, allocatable 2",
+        ),
+        (("2", "2", "2"), FAIL, "a pod would not fit any of 3 nodes even when empty; gpu-0: cpu: requested 2.5"),
+    ],
+)
+def test_a_pod_that_fits_no_empty_node_is_refused_before_it_waits_for_ever(
+    cpus: tuple[str, ...], state: CheckState, where: str, ask: Ask
+) -> None:
+    """LimitRange defaults are in the API server's answer. GPUs count on the pod's own node only: gpu-2 has one of eight
+    that the plan's pod takes on gpu-0. One node that is too small is a warning: the others are benchmarked.
+    """
+
+    class Limited(FakeCluster):
+        def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+            (base,) = pod["spec"]["containers"]
+            return {
+                "spec": pod["spec"]
+                | {"containers": [base | {"resources": {**base["resources"], "requests": {"cpu": "2500m"}}}]}
+            }
+
+    nodes = [gpu_node(f"gpu-{index}", 1 if index == 2 else 8) for index in range(3)]
+    for node, cpu in zip(nodes, cpus, strict=True):
+        node["status"]["allocatable"]["cpu"] = cpu
+    plan = manifests(make_spec(node="gpu-0", gpus_per_node=8, strategy="ddp"), read_settings({}))
+    checked = check("room", ask(Limited(listed=tuple(nodes)), plan))
+    assert checked.state is state
+    assert checked.summary.startswith(where)
+    assert ("LimitRange" in checked.resolution) is (state is not OK)
 
 
-def test_without_labels_nothing_is_known_of_a_gpus_memory() -> None:
-    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=(GpuNode(name="gpu-0", num_gpus=1),))))
-    assert checked.state is CheckState.WARN
-    assert "feature discovery" in checked.resolution
+# --- GPUs, image, Service, probe --------------------------------------------------------------------------------------
+
+
+def cordoned(name: str) -> dict[str, Any]:
+    return gpu_node(name) | {"spec": {"unschedulable": True}}
+
+
+BROKEN = gpu_node("gpu-9", conditions=[{"type": "Ready", "status": "False", "message": "kubelet stopped"}])
+A100S = tuple(gpu_node(f"a-{index}", 4, "NVIDIA-A100") for index in range(3))
+LOST = gpu_node("gpu-2", capacity={"nvidia.com/gpu": 8}, allocatable={"nvidia.com/gpu": 7})
+SLICES = gpu_node("gpu-2", {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7})
+BOTH = {"GPU_RESOURCES": "nvidia.com/gpu,nvidia.com/mig-*"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "environ", "state", "text"),
+    [
+        ((*THREE, *A100S), {}, OK, "6 nodes with 36 GPUs: 3 x 4 NVIDIA-A100 and 3 x 8 H200"),
+        ((*THREE, A100S[0]), {}, WARN, "fewer than 3 nodes of NVIDIA-A100"),
+        ((*THREE[:2], SLICES), BOTH, WARN, "also offered, and not benchmarked: gpu-2: nvidia.com/mig-1g.10gb"),
+        ((*THREE, cordoned("gpu-8")), {}, OK, "left out: gpu-8: cordoned"),
+        ((*THREE, cordoned("gpu-8"), BROKEN), {}, WARN, "not usable: gpu-8: cordoned; gpu-9: not ready: kubelet"),
+        ((*THREE[:2], LOST), {}, WARN, "1 x 7 H200; not allocatable, but in the node's capacity: 1 of gpu-2"),
+        ((BROKEN,), {}, FAIL, "Look at these: gpu-9: not ready: kubelet stopped"),
+        ((*THREE[:2], gpu_node("gpu-2", product=None)), {}, WARN, "product or memory is not labelled on gpu-2"),
+        ((), {"GPU_RESOURCES": "amd.com/gpu", "NODE_SELECTOR": "pool=a"}, FAIL,
+         "no node of those by TRAINBENCH_NODE_SELECTOR=pool=a is ready and has allocatable amd.com/gpu"),
+    ],
+)  # fmt: skip
+def test_gpus_are_counted_by_kind_and_what_is_missing_is_named(
+    nodes: tuple[dict[str, Any], ...], environ: dict[str, str], state: CheckState, text: str, ask: Ask
+) -> None:
+    checked = check("GPUs", ask(FakeCluster(listed=nodes), **environ))
+    assert checked.state is state
+    assert text in checked.sentences
 
 
 @pytest.mark.parametrize(
     ("image", "num_with_image", "state"),
     [
-        ("registry/bench:1", 3, CheckState.OK),
-        ("registry/bench:1", 1, CheckState.UNKNOWN),
-        ("registry:5000/bench", 3, CheckState.WARN),
-        ("registry/bench:latest", 3, CheckState.WARN),
-        ("registry/bench@sha256:abc", 3, CheckState.OK),
+        ("registry/bench:1", 3, OK),
+        ("registry/bench:1", 1, UNKNOWN),
+        ("registry:5000/bench", 3, WARN),
+        ("registry/bench:latest", 3, WARN),
+        ("registry/bench@sha256:abc", 3, OK),
     ],
 )
-def test_the_image(image: str, num_with_image: int, state: CheckState) -> None:
-    settings = read_settings({"TRAINBENCH_IMAGE": image})
-    assert check("image", settings=settings, cluster=cluster(num_with_image=num_with_image)).state is state
+def test_the_image(image: str, num_with_image: int, state: CheckState, ask: Ask) -> None:
+    images = [[{"names": [f"mirror/{image}" if index == 1 else image]}] for index in range(num_with_image)]
+    nodes = tuple(gpu_node(f"gpu-{i}", images=images[i] if i < num_with_image else []) for i in range(3))
+    assert check("image", ask(FakeCluster(listed=nodes), IMAGE=image)).state is state
 
 
 @pytest.mark.parametrize(
     ("fault", "named"),
     [
-        ({"is_headless": False}, "clusterIP is not None"),
-        ({"publishes_not_ready": False}, "publishNotReadyAddresses is not true"),
+        ({"clusterIP": "10.0.0.1"}, "clusterIP is not None"),
+        ({"publishNotReadyAddresses": False}, "publishNotReadyAddresses is not true"),
         ({"selector": {"app": "x"}}, "its selector is not"),
-        ({"ports": (80,)}, "it has no port 29500"),
+        ({"ports": [{"port": 80}]}, "it has no port 29500"),
     ],
 )
-def test_a_service_by_which_no_gang_could_meet(fault: dict[str, Any], named: str) -> None:
-    checked = check("Service", cluster=cluster(service=SERVICE.model_copy(update=fault)))
-    assert checked.state is CheckState.FAIL
+def test_a_service_by_which_no_gang_could_meet(fault: dict[str, Any], named: str, ask: Ask) -> None:
+    checked = check("Service", ask(FakeCluster(of_service=SERVICE | fault)))
+    assert checked.state is FAIL
     assert named in checked.summary
 
 
-def test_only_gangs_need_the_service() -> None:
-    gone = cluster(service=Refusal(status=404, message='services "trainbench-rendezvous" not found'))
-    assert check("Service", cluster=gone).state is CheckState.FAIL
-    assert check("Service", cluster=gone, needs_service=False).state is CheckState.WARN
-    unread = cluster(service=Refusal(status=403, message="forbidden"))
-    assert check("Service", cluster=unread).state is CheckState.UNKNOWN
+def test_the_sample_is_the_nightly_checks_pod_on_a_node_that_is_there() -> None:
+    (pod,) = sample_pods(read_settings({}), Fleet(nodes=(GpuNode(name="gpu-7", num_gpus=8),)))
+    assert pod["metadata"]["labels"]["trainbench.io/node"] == "gpu-7"
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
-def test_what_the_probe_finds() -> None:
-    assert check("DNS", probe=None).state is CheckState.UNKNOWN
-    blind = ProbeFacts(node="gpu-1", name="p", resolves=False, address="Name or service not known", gpus=())
-    assert check("DNS", probe=blind).state is CheckState.FAIL
-    assert check("driver", probe=blind).state is CheckState.FAIL
-    no_image = check("probe", probe=Unknown(reason="the image 'x' of container 'base' cannot be pulled"))
-    assert no_image.state is CheckState.FAIL
+def test_the_probe_runs_anywhere_and_is_found_by_the_service() -> None:
+    settings = read_settings({})
+    pod = probe_pod(sample_pods(settings, Fleet())[0], settings)
+    name = pod["metadata"]["name"]
+    assert "affinity" not in pod["spec"]
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (name, "trainbench-rendezvous")
+    assert pod["metadata"]["labels"]["trainbench.io/rendezvous"] == "true"
+    assert pod["spec"]["containers"][0]["command"][-1] == f"{name}.trainbench-rendezvous.trainbench.svc"
+    compile(pod["spec"]["containers"][0]["command"][2], "probe", "exec")
 
 
-def test_two_ways_to_the_cluster_at_once_are_an_error() -> None:
-    checked = check("connection", kubeconfig_env="/root/.kube/config", airflow=airflow(kube_config_path="/etc/kube"))
-    assert checked.state is CheckState.FAIL
-    assert checked.resolution == "unset KUBECONFIG where Airflow runs"
-    assert check("connection", kubeconfig_env="/root/.kube/config").state is CheckState.OK
+def test_what_the_probe_finds_is_said_and_it_is_deleted_whatever_that_is(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_pods, "WAIT_S", 0.0)
+    blind = MARK + '{"resolves": false, "address": "Name or service not known", "gpus": []}'
+    good, bad, silent = FakeCluster(), FakeCluster(output=blind), FakeCluster(phase="Pending")
+    states = [
+        [(each.name, each.state) for each in ask(cluster, probe=True) if each.name in ("DNS", "driver", "probe")]
+        for cluster in (good, bad, silent)
+    ]
+    assert states == [
+        [("DNS", OK), ("driver", OK)], [("DNS", FAIL), ("driver", FAIL)], [("probe", FAIL)],
+    ]  # fmt: skip
+    assert good.deleted == bad.deleted == silent.deleted == ["uid-1"]
+
+
+# --- the installation -------------------------------------------------------------------------------------------------
+
+
+def examined(examination: Examination, settings: Settings, asks_airflow: bool = True) -> Check:
+    return doctor._answer(examination, Site(settings, None, asks_airflow=asks_airflow))[0]
 
 
 @pytest.mark.parametrize(
-    ("versions", "state"),
-    [
-        ({"version": "3.10.0", "provider": "11.0.0"}, CheckState.OK),
-        ({"version": "3.2.9"}, CheckState.FAIL),
-        ({"provider": "10.9.0"}, CheckState.FAIL),
-        ({"provider": None}, CheckState.FAIL),
-    ],
+    ("airflow", "provider", "state"),
+    [("3.10.0", "11.0.0", OK), ("3.2.9", "10.25.0", FAIL), ("3.3.0", "10.9.0", FAIL), ("3.3.0", None, FAIL)],
 )
-def test_versions_are_compared_as_numbers(versions: dict[str, Any], state: CheckState) -> None:
-    assert check("Airflow", airflow=airflow(**versions)).state is state
+def test_versions_are_compared_as_numbers(
+    airflow: str, provider: str | None, state: CheckState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"apache-airflow": airflow, installation_checks.PROVIDER: provider}
+    monkeypatch.setattr(installation_checks, "_installed", found.get)
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", '{"conn_type": "kubernetes"}')
+    checked = examined(installation_checks.AIRFLOW, read_settings({}))
+    assert checked.state is state
+    assert checked.summary.endswith(f"provider {provider or 'not installed'}, connection 'kubernetes_default'")
 
 
 def test_a_connection_that_is_not_there() -> None:
-    checked = check("Airflow", airflow=Unknown(reason="The conn_id `gpu` isn't defined"))
-    assert checked.state is CheckState.FAIL
+    checked = examined(installation_checks.AIRFLOW, read_settings({"TRAINBENCH_KUBERNETES_CONNECTION": "nowhere"}))
+    assert checked.state is FAIL
+    assert checked.summary.startswith("the connection 'nowhere' cannot be read: ")
 
 
-@pytest.mark.parametrize(
-    ("free_gb", "is_chosen", "state"),
-    [
-        (100, True, CheckState.OK),
-        (5, True, CheckState.WARN),
-        (0.1, True, CheckState.FAIL),
-        (100, False, CheckState.WARN),
-    ],
-)
-def test_a_store_on_a_disk(free_gb: float, is_chosen: bool, state: CheckState) -> None:
-    store = StoreFacts(address="/store", is_local=True, is_chosen=is_chosen, free_bytes=int(free_gb * 1e9))
-    assert check("store", store=store).state is state
-    if not is_chosen:
-        assert check("store", store=store, settings=LOCAL).state is CheckState.OK
+@pytest.mark.parametrize(("free_gb", "state"), [(100, OK), (5, WARN), (0.1, FAIL)])
+def test_a_store_on_a_disk(free_gb: float, state: CheckState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gb * 1e9))
+    checked = examined(installation_checks.STORE, read_settings({"TRAINBENCH_STORE": str(tmp_path)}))
+    assert (checked.state, checked.summary) == (state, f"{tmp_path}: written, read and deleted; {free_gb:.1f} GB free")
 
 
-@pytest.mark.parametrize(
-    ("revision", "is_known", "state", "message"),
-    [
-        (None, True, CheckState.OK, "the first run makes its tables"),
-        ("0001_history", True, CheckState.OK, "revision 0001_history"),
-        ("9999", False, CheckState.FAIL, "which this version does not know"),
-    ],
-)
-def test_the_historys_revision(revision: str | None, is_known: bool, state: CheckState, message: str) -> None:
-    checked = check("history", history=HistoryFacts(where="db", revision=revision, is_known=is_known))
-    assert checked.state is state
-    assert message in checked.summary
-
-
-@pytest.mark.parametrize(
-    ("image", "state"),
-    [
-        (ImageFacts(python="/p", version="3.11.7"), CheckState.OK),
-        (ImageFacts(python="/p", version="3.11.7", missing=("torch",)), CheckState.FAIL),
-        (ImageFacts(python="/p", version="3.11.7", missing=("torch", "deepspeed")), CheckState.FAIL),
-        (ImageFacts(python="/p", version="3.11.7", missing=("deepspeed",)), CheckState.WARN),
-        (ImageFacts(python="/p", version=None), CheckState.FAIL),
-        (Unknown(reason="exit status 1"), CheckState.FAIL),
-    ],
-)
-def test_the_local_launcher_needs_an_interpreter_and_no_cluster(image: Any, state: CheckState) -> None:
-    all_checks = checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))
-    assert [c.name for c in all_checks if c.name != "GPUs"] == ["interpreter", "store", "history"]
-    assert all_checks[0].state is state
-
-
-def test_a_machine_without_a_visible_gpu_is_ready_for_trials_and_says_so() -> None:
-    h200 = LocalGpus(count=8, product="NVIDIA H200", memory_bytes=150_754_820_096)
-    of = {gpus: ImageFacts(python="/p", version="3.11.7", gpus=gpus) for gpus in (None, h200)}
-    rows = [
-        checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))[1] for image in of.values()
-    ]
-    assert [row.summary for row in rows] == [
-        "nvidia-smi lists none: only trials on the CPU can run here",
-        "8 x NVIDIA H200, 150.8 GB each",
-    ]
-
-
-def test_the_table_reads_without_colour() -> None:
-    all_checks = checks(facts(cluster=cluster(fleet=Fleet()), probe=None))
-    rows = {row.texts[1]: row for row in table(all_checks).rows}
-    assert rows["GPUs"].texts[0] == "✗"
-    assert rows["GPUs"].tone is Tone.BAD
-    assert rows["GPUs"].texts[2] == (
-        "no node is ready and has allocatable nvidia.com/gpu. Install the vendor's GPU operator, or its device plugin."
-    )
-    assert rows["DNS"].texts[0] == "?"
-    assert verdict(all_checks) == "Not ready: GPUs."
-
-
-# --- channels of notices ----------------------------------------------------------------------------------------------
-
-TELLING = KUBERNETES.model_copy(update={"notify": (Webhook(kind="webhook", connection="oncall"),)})
-
-
-def notices_check(**changes: Any) -> Check:
-    there = (ChannelFacts(name="webhook:oncall", problem=None),)
-    return check("notifications", **{"settings": TELLING, "channels": there} | changes)
-
-
-def test_channels_whose_connections_are_there() -> None:
-    assert notices_check().state is CheckState.OK
-    assert notices_check(channels=None).summary == "webhook:oncall; their connections were not looked at"
-
-
-def test_a_channel_that_cannot_work_is_a_warning_and_stops_nothing() -> None:
-    problem = "the connection 'oncall' cannot be read: it isn't defined"
-    checked = notices_check(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
-
-    assert (checked.state, checked.summary) == (CheckState.WARN, f"webhook:oncall: {problem}")
-    assert "TRAINBENCH_NOTIFY" in checked.resolution
-    assert notices_check(channels=Unknown(reason="no")).state is CheckState.WARN
-
-
-def test_unsent_notices_are_reported() -> None:
-    checked = notices_check(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
-
-    assert checked.state is CheckState.WARN
-    assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in checked.summary
-
-
-SHORT = "cpu: requested 2.001 (base 2, proxy 0.001), allocatable 2"
-
-
-@pytest.mark.parametrize(
-    ("short_nodes", "state", "where"),
-    [
-        ((), CheckState.OK, "a pod would fit each of 3 nodes when it is empty"),
-        (("gpu-1",), CheckState.WARN, f"a pod would not fit gpu-1 even when empty; gpu-1: {SHORT}"),
-        (
-            ("gpu-0", "gpu-1", "gpu-2"),
-            CheckState.FAIL,
-            f"a pod would not fit any of 3 nodes even when empty; gpu-0: {SHORT}",
-        ),
-    ],
-)
-def test_a_pod_that_fits_no_empty_node_is_refused_before_it_waits_for_ever(
-    short_nodes: tuple[str, ...], state: CheckState, where: str
+@pytest.mark.parametrize(("launcher", "state"), [("kubernetes", WARN), ("local", OK)])
+def test_the_default_folder_is_no_store_for_several_workers(
+    launcher: str, state: CheckState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One node that is too small is a warning: the others are benchmarked."""
-    misfits = tuple(Misfit(node=node, short=SHORT) for node in short_nodes)
-    checked = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": misfits}),)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRAINBENCH_STORE", raising=False)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
+    assert examined(installation_checks.STORE, read_settings({"TRAINBENCH_LAUNCHER": launcher})).state is state
 
-    assert checked.state is state
-    assert checked.summary.startswith(where)
-    assert ("LimitRange" in checked.resolution) is bool(short_nodes)
+
+def history(tmp_path: Path, url: str | None = None) -> Check:
+    environ = {"TRAINBENCH_STORE": str(tmp_path / "store")} | ({"TRAINBENCH_HISTORY_URL": url} if url else {})
+    return examined(installation_checks.HISTORY, read_settings(environ))
+
+
+def test_a_history_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    checked = history(tmp_path)
+    assert checked.state is OK
+    assert "is empty: the first run makes its tables" in checked.summary
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_revision_of_a_history_is_read_and_a_later_one_is_not_known(tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+
+    open_history(None, open_store(str(tmp_path / "store")))
+    known = history(tmp_path)
+    assert (known.state, known.summary.endswith(f", revision {REVISION}")) == (OK, True)
+    with create_engine(f"sqlite:///{tmp_path / 'store' / 'history.sqlite'}").begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    later = history(tmp_path)
+    assert later.state is FAIL
+    assert "is at revision 9999, which this version does not know" in later.summary
+
+
+def test_a_history_that_does_not_answer_is_named_without_user_and_sql(tmp_path: Path) -> None:
+    away = history(tmp_path, "postgresql+psycopg://bob@127.0.0.1:1/db?password=secret")
+    assert away.state is FAIL
+    assert away.summary.startswith("postgresql://127.0.0.1:1/db: connection failed: ")
+    (tmp_path / "h.db").write_text("this is no database")
+    assert history(tmp_path, f"sqlite:///{tmp_path / 'h.db'}").summary.endswith("h.db: file is not a database")
+
+
+def test_the_interpreter_lists_its_modules_without_importing_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing deepspeed costs two strategies, any other module all; without an interpreter nothing runs."""
+    monkeypatch.setattr(installation_checks, "IMAGE_MODULES", ("torch_of_test", "deepspeed"))
+
+    def interpreter(python: str = sys.executable) -> tuple[CheckState, str]:
+        settings = read_settings({"TRAINBENCH_LAUNCHER": "local"})
+        image = LocalImage(python=python, pythonpath=str(tmp_path))
+        monkeypatch.setattr(type(settings), "local_image", property(lambda _: image))
+        checked = examined(installation_checks.INTERPRETER, settings)
+        return checked.state, checked.summary.removeprefix(f"{python}")
+
+    assert interpreter() == (FAIL, " lacks torch_of_test")
+    (tmp_path / "torch_of_test.py").write_text("raise SystemExit('imported')")
+    assert interpreter() == (WARN, " lacks deepspeed: zero2 and zero3 cannot run")
+    (tmp_path / "deepspeed.py").write_text("raise SystemExit('imported')")
+    assert interpreter() == (OK, f", Python {'.'.join(map(str, sys.version_info[:3]))}, has the training stack")
+    assert interpreter(str(tmp_path / "none"))[0] is FAIL
+    (tmp_path / "broken").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "broken").chmod(0o755)
+    state, summary = interpreter(str(tmp_path / "broken"))
+    assert state is FAIL
+    assert summary.startswith(" does not run: ")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "summary"),
+    [
+        (None, "nvidia-smi lists none: only trials on the CPU can run here"),
+        (LocalGpus(count=8, product="NVIDIA H200", memory_bytes=150_754_820_096), "8 x NVIDIA H200, 150.8 GB each"),
+    ],
+)
+def test_a_machine_without_a_visible_gpu_is_ready_for_trials_and_says_so(
+    gpus: LocalGpus | None, summary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation_checks, "visible_gpus", lambda: gpus)
+    settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_PYTHON": sys.executable})
+    _, checked = doctor._answer(installation_checks.INTERPRETER, Site(settings, None))
+    assert (checked.state, checked.summary) == (OK, summary)
+
+
+def test_a_channel_that_cannot_work_is_a_warning_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/dag/test_notifiers.py has the problems of a connection."""
+    telling = read_settings({}).model_copy(update={"notify": (Webhook(kind="webhook", connection="oncall"),)})
+    unread = examined(installation_checks.CHANNELS, telling, asks_airflow=False)
+    assert (unread.state, unread.summary) == (OK, "webhook:oncall; their connections were not looked at")
+    for problem, state in ((None, OK), ("the connection 'oncall' cannot be read", WARN)):
+        monkeypatch.setattr(installation_checks, "channel_problem", lambda _, problem=problem: problem)
+        checked = examined(installation_checks.CHANNELS, telling)
+        assert (checked.state, checked.summary) == (state, f"webhook:oncall{f': {problem}' if problem else ''}")
+
+
+def test_unsent_notices_are_reported_and_of_a_history_that_is_not_there_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainbench.alerting.outbox import Outbox
+
+    settings = read_settings({"TRAINBENCH_STORE": str(tmp_path / "store")})
+    site = Site(settings, None)
+    assert doctor._answer(installation_checks.NOTICES, site) == []
+    open_history(None, open_store(settings.store))
+    assert doctor._answer(installation_checks.NOTICES, site) == []
+    row = SimpleNamespace(
+        channel="webhook:oncall", node="node-3", event="opened", claimed_at=NOW, problem="TimeoutError"
+    )
+    monkeypatch.setattr(Outbox, "unsent", lambda *_: [row])
+    (checked,) = doctor._answer(installation_checks.NOTICES, site)
+    assert checked.state is WARN
+    assert checked.summary == "not sent: webhook:oncall: node-3 (opened) of 2026-11-25 02:00 UTC, TimeoutError"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainbench.cluster.housekeeping import document, faults, sweep_pods
+from bench_image.contract.result_lines import result_lines
+from bench_image.contract.spec import RunSpec
+from tests.builders import make_failed, make_result
+from trainbench.cluster.housekeeping import Liveness, Rules, document, faults, pods_table, summary, sweep_pods
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
-from trainbench.cluster.leaked_pods import Liveness, Rules
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
+from trainbench.core.tables import Tone
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels, manifest
+from trainbench.results.artefacts import Store, open_store
 from trainbench.settings.environment import Housekeeping, SettingsError, read_settings
 
 NOW = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
@@ -27,6 +32,7 @@ def pod(name: str, owner: Owner | None = OVER, phase: str = "Running") -> dict[s
             "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
             "creationTimestamp": "2026-11-18T02:00:00Z",
         },
+        "spec": {"containers": []},
         "status": {"phase": phase},
     }
 
@@ -36,9 +42,16 @@ class Pods:
 
     def __init__(self, *listed: dict[str, Any], **errors: Exception) -> None:
         self.listed, self.errors, self.deleted = listed, errors, list[str]()
+        self.logs: dict[str, str | Exception] = {}
 
     def pods(self, labels: Any) -> Any:
         return self.listed
+
+    def log(self, name: str, _: str) -> str:
+        log = self.logs[name]
+        if isinstance(log, Exception):
+            raise log
+        return log
 
     def delete_pod(self, name: str, uid: str) -> None:
         if name in self.errors:
@@ -46,9 +59,14 @@ class Pods:
         self.deleted.append(name)
 
 
-def sweep(pods: Any, mode: Housekeeping) -> Any:
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+def sweep(pods: Any, mode: Housekeeping, store: Store, labels: dict[str, str] = OURS) -> Any:
     liveness = {OVER: Liveness.ENDED, LIVE: Liveness.LIVE}
-    return sweep_pods(pods, OURS, lambda owner: liveness[owner], Rules(), mode, NOW)
+    return sweep_pods(pods, labels, lambda owner: liveness[owner], Rules(), mode, store, NOW)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +78,7 @@ def sweep(pods: Any, mode: Housekeeping) -> Any:
     ],
 )
 def test_pods_of_a_failed_release_are_deleted_by_schedule_and_logs_only_on_request(
-    mode: Housekeeping, deleted: list[str]
+    mode: Housekeeping, deleted: list[str], store: Store
 ) -> None:
     api = Pods(
         pod("runs-on"),
@@ -69,21 +87,68 @@ def test_pods_of_a_failed_release_are_deleted_by_schedule_and_logs_only_on_reque
         pod("live", LIVE),
         pod("by-hand", None),
     )
-    swept = document(sweep(api, mode))
+    swept = document(sweep(api, mode, store))
 
     assert api.deleted == deleted
     assert {*swept["deleted"], *swept["to_delete"]} == {"runs-on", "waits", "ended"}
     assert list(swept["to_look_at"]) == ["by-hand"]
 
 
-def test_one_pod_whose_deletion_fails_does_not_keep_the_others() -> None:
+def test_one_pod_whose_deletion_fails_does_not_keep_the_others(store: Store) -> None:
     """Be it refused, or not answered at all."""
     refused = Refused("DELETE pod a", 403, "Forbidden", "a policy keeps it")
     api = Pods(pod("a"), pod("b"), pod("c"), a=refused, b=Unreachable("no answer within 10 s"))
-    swept = sweep(api, Housekeeping.RELEASE)
+    swept = sweep(api, Housekeeping.RELEASE, store)
 
     assert api.deleted == ["c"]
     assert faults(swept) == "2 could not be deleted: a: a policy keeps it; b: no answer within 10 s"
+    assert summary(swept, "pod") == "3 pods: 1 deleted, 2 could not be deleted"
+    assert [row.tone for row in pods_table(swept).rows] == [Tone.BAD, Tone.BAD, Tone.GOOD]
+
+
+def with_result(name: str, spec: RunSpec, **status: Any) -> dict[str, Any]:
+    """A leaked pod of this run whose program has ended beside a container that runs on."""
+    ended = {"name": "base", "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-11-18T03:00:00Z"}}}
+    beside = {"name": "mesh", "state": {"running": {}}}
+    made = pod(name) | {"spec": manifest(spec, PodSettings())["spec"]}
+    return made | {"status": {"phase": "Running", "containerStatuses": [ended, beside], **status}}
+
+
+def test_what_a_pod_left_is_stored_before_it_is_deleted_and_a_pod_that_cannot_be_read_stays(store: Store) -> None:
+    """It was deleted unread after 15 minutes: its own container had ended, and another kept it at Running."""
+    good = [make_result(f"node-{number}", run_id=f"run-{number}") for number in range(4)]
+    specs = [result.spec for result in good]
+    store.write_result(good[2])
+    api = Pods(*(with_result(f"p{number}", spec) for number, spec in enumerate(specs)))
+    api.logs = {
+        "p0": "\n".join(result_lines(good[0].model_dump_json())),
+        "p1": Refused("read log", 500, "Internal", "the node does not answer"),
+        "p2": "\n".join(result_lines(make_failed().model_copy(update={"spec": specs[2]}).model_dump_json())),
+        "p3": Refused("read log", 404, "NotFound", "gone"),
+    }
+    swept = sweep(api, Housekeeping.RELEASE, store)
+
+    assert api.deleted == ["p0", "p2", "p3"]
+    assert faults(swept) == "1 could not be deleted: p1: the node does not answer"
+    results = store.read_results(specs[0].identity.campaign_id).results
+    assert {(result.spec.identity.run_id, result.error) for result in results} == {("run-0", None), ("run-2", None)}
+
+
+@pytest.mark.parametrize("label", OURS)
+def test_a_pod_without_each_of_our_labels_is_not_even_named(label: str, store: Store) -> None:
+    foreign = pod("foreign")
+    foreign["metadata"]["labels"] = {key: value for key, value in OURS.items() if key != label}
+    other = pod("other")
+    other["metadata"]["labels"] = OURS | {label: "x"}
+    assert sweep(Pods(foreign, other), Housekeeping.DELETE, store) == ()
+    assert sweep(Pods(pod("ours")), Housekeeping.DELETE, store, labels={}) == ()
+
+
+def test_the_oldest_comes_first(store: Store) -> None:
+    pods = [pod(f"day-{day}") for day in (19, 17, 18)]
+    for each in pods:
+        each["metadata"]["creationTimestamp"] = f"2026-11-{each['metadata']['name'][-2:]}T02:00:00Z"
+    assert [each.name for each in sweep(Pods(*pods), Housekeeping.REPORT, store)] == ["day-17", "day-18", "day-19"]
 
 
 def test_the_schedule_releases_pods_unless_the_setting_says_otherwise() -> None:

@@ -16,7 +16,6 @@ import yaml
 
 from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import (
-    NEEDED,
     Cluster,
     Permission,
     Refused,
@@ -132,24 +131,10 @@ def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> No
     ]
 
 
-def test_what_is_needed_is_the_role_and_no_more() -> None:
-    assert sorted(permission.name for permission in NEEDED) == [
-        "create pods",
-        "delete pods",
-        "get pods",
-        "get pods/log",
-        "get services",
-        "list events",
-        "list nodes",
-        "list pods",
-    ]
-    assert [permission.name for permission in NEEDED if permission.is_cluster_wide] == ["list nodes"]
-
-
 def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
     api.answer = lambda call, query, body: (201, {**body, "spec": {"priority": -5}})
     assert cluster.dry_run({"kind": "Pod"})["spec"]["priority"] == -5
-    assert api.requests[0][1] == {"dryRun": ["All"]}
+    assert api.requests[0][1] == {"dryRun": ["All"], "fieldValidation": ["Strict"]}
 
 
 def test_a_pod_is_deleted_by_its_uid_and_may_be_gone(api: Api, cluster: Cluster) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_result
-from trainbench.cluster.housekeeping import artefacts_table, document, summary, sweep_artefacts
-from trainbench.cluster.retention import expiries
+from trainbench.cluster.housekeeping import Action, artefacts_table, document, folder_verdict, summary, sweep_artefacts
+from trainbench.core.tables import Tone
 from trainbench.cost.monthly_cost import run_table
 from trainbench.cost.monthly_report import make_report, report_files
 from trainbench.params.cost_params import SpendParams
@@ -20,10 +20,10 @@ from trainbench.results.store_files import StoreError
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def usage(age_days: float | None, foreign: tuple[str, ...] = (), name: str = "c") -> Usage:
+def usage(age_days: float | None, foreign: tuple[str, ...] = ()) -> Usage:
     changed_at = None if age_days is None else NOW - timedelta(days=age_days)
     return Usage(
-        shelf=Shelf.CAMPAIGNS, name=name, num_files=2, num_bytes=3_000_000, changed_at=changed_at, foreign=foreign
+        shelf=Shelf.CAMPAIGNS, name="c", num_files=2, num_bytes=3_000_000, changed_at=changed_at, foreign=foreign
     )
 
 
@@ -42,19 +42,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     ],
 )
 def test_age_decides(age_days: float | None, retention_days: int, is_expired: bool, reason: str) -> None:
-    (usage_verdict,) = expiries([usage(age_days)], retention_days, NOW)
-    assert (usage_verdict.is_expired, usage_verdict.reason) == (is_expired, reason)
+    action = Action.DELETE if is_expired else Action.KEEP
+    assert folder_verdict(usage(age_days), retention_days, NOW) == (action, reason)
 
 
 def test_a_folder_that_holds_something_else_stays() -> None:
-    (usage_verdict,) = expiries([usage(400, foreign=("thesis",))], 180, NOW)
-    assert not usage_verdict.is_expired
-    assert usage_verdict.reason == "kept: thesis in it is not of a campaign; move it away"
-
-
-def test_the_oldest_comes_first() -> None:
-    judged = expiries([usage(1, name="new"), usage(None, name="undated"), usage(9, name="old")], 180, NOW)
-    assert [each.name for each in judged] == ["old", "new", "undated"]
+    why = "kept: thesis in it is not of a campaign; move it away"
+    assert folder_verdict(usage(400, foreign=("thesis",)), 180, NOW) == (Action.KEEP, why)
 
 
 def test_usage_counts_files_and_bytes(store: Store) -> None:
@@ -140,13 +134,15 @@ def test_a_sweep_lists_by_default_and_deletes_with_the_flag(tmp_path: Path) -> N
 
     swept = sweep_artefacts(store, 180, False, NOW)
     assert store.campaign_ids() == ("new", "old")
+    assert [item.name for item in swept] == ["campaigns/old", "campaigns/new"]
     assert summary(swept, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
-    assert [row.texts for row in artefacts_table(swept).rows] == [
-        ("campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
+    assert [(row.tone, *row.texts) for row in artefacts_table(swept).rows] == [
+        (Tone.WARN, "campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
     ]
 
     swept = sweep_artefacts(store, 180, True, NOW)
     assert store.campaign_ids() == ("new",)
+    assert [row.tone for row in artefacts_table(swept).rows] == [Tone.GOOD]
     assert document(swept) == {
         "deleted": ["campaigns/old"],
         "to_delete": [],

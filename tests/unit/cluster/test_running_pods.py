@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from tests.builders import make_spec
 from tests.builders.commands import document
-from tests.unit.cluster.test_doctor_facts import FakeCluster
+from tests.builders.fake_cluster import FakeCluster
 from trainbench.cli.app import app
 from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.cluster.kubernetes_api import Refused

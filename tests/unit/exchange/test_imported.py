@@ -95,7 +95,8 @@ def test_imported_runs_are_no_part_of_the_fleet(both: History, ours: History) ->
     assert together.overview(ALL, today) == alone.overview(ALL, today)
     assert together.heat_map(ALL, today) == alone.heat_map(ALL, today)
     assert together.open_notices(ALL) == alone.open_notices(ALL)
-    assert together.node("node-1", ALL, NOW) == alone.node("node-1", ALL, NOW)
+    pages = [repr(read.node("node-1", ALL, NOW)) for read in (together, alone)]
+    assert len({re.sub(r"work_id=\d+", "", page) for page in pages}) == 1  # each history has numbers of its own
     assert both.fleet_state(NOW, FRESH) == ours.fleet_state(NOW, FRESH)
     assert both.last_measured(ENDED_AT - timedelta(days=9)).keys() == {"node-1", "node-2"}
 

@@ -14,7 +14,7 @@ from trainbench.judging.node_runs import Key
 
 def test_the_deviation_by_hand() -> None:
     """Rounds of 8, 9 and 10 against 10: their median is 10 % below."""
-    own = measured([math.log(rate) for rate in (8.0, 9.0, 10.0)], (), 0)
+    own = measured([math.log(rate) for rate in (8.0, 9.0, 10.0)], (), 0, None, 4)
     assert compare_rate(own, Expected(10.0, "peers"), Against.PEERS, 5.0, None).deviation == pytest.approx(-10.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import Against, Metric, Why
+from trainbench.judging.noise import chance_quantile, to_pct
 from trainbench.judging.past import records_of
 
 
@@ -56,9 +58,16 @@ def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: 
     assert len(pasts) == num
 
 
-def against_past(*rates: float) -> list[tuple[float, str, Why]]:
-    """(deviation, source of the expectation, reason) of nodes that made 10 samples/s in each of ten nights."""
+def against_past(*rates: float, num_shared: int = 0) -> list[tuple[float, str, Why]]:
+    """(deviation, source of the expectation, reason) of nodes that made 10 samples/s in each of ten nights. The last
+    `num_shared` were not alone on their GPU tonight.
+    """
     runs = [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
+    first_shared = len(runs) - num_shared
+    runs[first_shared:] = [
+        make_result(run.spec.identity.node, rate, num_other_processes=1)
+        for run, rate in zip(runs[first_shared:], rates[first_shared:], strict=True)
+    ]
     usual = [make_result(run.spec.identity.node, 10.0) for run in runs]
     nights = [STARTED_AT - timedelta(days=days) for days in range(1, 11)]
     earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(usual, at)]
@@ -85,3 +94,32 @@ def test_what_the_round_did_to_all_nodes_is_no_change_of_one() -> None:
 )
 def test_a_change_of_the_fleet_is_no_chance_and_stays_in(rates: tuple[float, ...], deviation: float, why: Why) -> None:
     assert against_past(*rates)[0] == (deviation, "its own past of 10 nights from 11 Nov 2026", why)
+
+
+@pytest.mark.parametrize(
+    ("rates", "num_shared"),
+    [((9.95, 9.95, 9.95, 9.75), 0), ((9.95, 9.95, 9.95, 10.3), 0), ((9.95, 9.95, 9.95, 9.95), 1)],
+)
+def test_nodes_that_changed_or_were_shared_say_nothing_of_the_round(rates: tuple[float, ...], num_shared: int) -> None:
+    """Two others are left, of which nobody knows which one is typical."""
+    assert against_past(*rates, num_shared=num_shared)[0][:2] == (-0.5, "its own past of 10 nights from 11 Nov 2026")
+
+
+def test_what_nights_did_to_all_nodes_is_no_chance_of_one() -> None:
+    """Nights of +-1 % for all five: chance reaches 3 %, so tonight's -1.2 % of all is no change. Without what they
+    share the nights are equal, and only the prior is left: 0.5 %, 2 of 47 degrees of freedom.
+    """
+    runs = [make_result(f"node-{i}", 9.88 if i < 5 else 9.88 * 0.98) for i in range(1, 6)]
+    earlier = [
+        replace(record, campaign_id=f"night-{days}", samples_per_second=10.1 if days % 2 else 9.9)
+        for days in range(1, 11)
+        for record in records_of(runs, STARTED_AT - timedelta(days=days))
+    ]
+    (group,) = judge_fleet(runs, earlier=earlier).groups
+
+    slow = group.nodes[4].comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+    assert slow
+    assert slow.deviation == pytest.approx(-2.0)
+    variance = (1 + math.pi / 20) * (1 + math.pi / 8)  # of eleven nights, and of the four others
+    chance = chance_quantile(47, 5) * 0.005 * math.sqrt(2 / 47 * variance)
+    assert slow.chance == pytest.approx(to_pct(chance))

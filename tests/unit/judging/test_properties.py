@@ -100,13 +100,21 @@ def test_figures_that_cannot_be_lose_nobody_a_verdict(seed: int) -> None:
     draw = random.Random(seed)
     results = a_night(draw)
     for i in draw.sample(range(len(results)), k=(len(results) + 1) // 2):
-        spec, odd = results[i].spec, draw.choice([1e-3, 1.0, 1e6])
+        spec, odd = results[i].spec, draw.choice([0.02, 1.0, 1e6])
         memory_gb = draw.choice([0.0, 7.1])
-        broken = make_result(spec.identity.node, odd, round=spec.identity.round, memory_gb=memory_gb, temperature_c=0.0)
+        broken = make_result(
+            spec.identity.node, odd, timeout_s=86_400, round=spec.identity.round, memory_gb=memory_gb, temperature_c=0.0
+        )
         results[i] = faster(broken, 1.0, first_window=draw.choice([1.0, 0.0, 1e6]))
     first = judge_fleet(results, expected=LOST)
     reruns = [
-        make_result(node, draw.choice([1e-3, 10.0, 1e6]), round=round_, memory_gb=draw.choice([0.0, 7.1, None]))
+        make_result(
+            node,
+            draw.choice([0.02, 10.0, 1e6]),
+            timeout_s=86_400,
+            round=round_,
+            memory_gb=draw.choice([0.0, 7.1, None]),
+        )
         for node in (*first.suspects, *first.controls)
         for round_ in (4, 5)
     ]

@@ -11,6 +11,7 @@ import pytest
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.result_sections import Probes
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from tests.builders.pipelines import assessed
@@ -107,10 +108,19 @@ def test_energy_is_the_mean_over_pods_with_equal_shares_of_the_samples() -> None
     assert combine_ranks(SPEC, results).telemetry.energy_per_sample_j == 4.0
 
 
-def test_the_slowest_copy_counts() -> None:
-    first, second = pair(h2d_gb_per_s=20.0)
+@pytest.mark.parametrize("name", [name for name in Probes.model_fields if name != "allreduce_bus_gb_per_s"])
+def test_the_slowest_gpu_of_any_node_counts_in_each_probe_and_an_unknown_one_leaves_it_unknown(name: str) -> None:
+    """Those since 0.2 were node rank 0's, so that a slow GPU of another node did not show."""
 
-    assert combine_ranks(SPEC, (first, second)).probes.h2d_gb_per_s == 20.0
+    def joined(value: float | None) -> float | None:
+        pods = [
+            result.model_copy(update={"probes": result.probes.model_copy(update={name: of_pod})})
+            for result, of_pod in zip(pair(), (30.0, value), strict=True)
+        ]
+        found: float | None = getattr(combine_ranks(SPEC, pods).probes, name)
+        return found
+
+    assert (joined(20.0), joined(40.0), joined(None)) == (20.0, 30.0, None)
 
 
 @pytest.mark.parametrize(

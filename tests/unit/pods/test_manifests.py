@@ -15,7 +15,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
 from trainbench.pods.manifests import PodSettings, PodVolume, manifest, pod_name, pod_title
-from trainbench.pods.node_rules import refused_by
+from trainbench.pods.placement import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
 

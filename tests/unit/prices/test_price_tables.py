@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -124,11 +124,19 @@ def test_the_clusters_own_price_wins_and_needs_no_gpu() -> None:
         assert (price.usd_per_gpu_hour, price.source) == (0.05, "given for this run")
 
 
-def test_a_price_older_than_90_days_warns() -> None:
-    (guide,) = (price for price in TABLE if price.provider == "OCI (benchmarking guide)")
-    assert stale_price_findings([guide], date(2026, 4, 4)) == ()
-    (finding,) = stale_price_findings([guide], date(2026, 4, 5))
-    assert (finding.category, finding.measured) == ("stale_price", "91 days old")
+@pytest.mark.parametrize(
+    ("days", "measured"),
+    [(0, None), (90, None), (91, "91 days old"), (-1, "1 days ahead"), (-31, "31 days ahead")],
+)
+def test_a_price_older_than_90_days_or_of_a_day_to_come_warns(days: int, measured: str | None) -> None:
+    today = date(2026, 11, 21)
+    price = TABLE[0].model_copy(update={"as_of": today - timedelta(days=days)})
+    findings = stale_price_findings([price], today)
+    assert (price.age_days(today), price.is_stale(today)) == (days, measured is not None)
+    assert [(finding.category, finding.measured) for finding in findings] == [
+        ("stale_price", measured) for _ in findings
+    ]
+    assert len(findings) == price.is_stale(today)
 
 
 def test_a_given_price_never_goes_stale() -> None:
@@ -212,22 +220,10 @@ class TestOwnTables:
         with pytest.raises(PriceError, match=r"nowhere\.toml"):
             load_prices(own_tables)
         prices, (finding,) = usable_prices(own_tables)
-        assert prices[0].provider == "P"
+        assert (prices[0].provider, prices[0].own, prices[-1].own) == ("P", True, False)
+        assert usable_prices([good])[1] == ()
         assert (finding.category, finding.level) == ("price_table", "warning")
         assert "the cluster's own prices are not used: price table" in finding.summary
-
-
-def test_a_price_of_a_day_to_come_is_not_trusted() -> None:
-    price = TABLE[0].model_copy(update={"as_of": date(2062, 1, 1)})
-    (finding,) = stale_price_findings([price], date(2061, 12, 1))
-    assert finding.measured == "31 days ahead"
-    assert not price.is_stale(date(2062, 4, 1))
-
-
-def test_the_age_of_a_price() -> None:
-    price = Price(**TABLE[0].model_dump() | {"as_of": date(2026, 1, 1)})
-    assert (price.age_days(date(2026, 4, 1)), price.is_stale(date(2026, 4, 1))) == (90, False)
-    assert (price.age_days(date(2026, 4, 2)), price.is_stale(date(2026, 4, 2))) == (91, True)
 
 
 def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
@@ -239,48 +235,16 @@ def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
 
 
 def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
-    """$8 for eight GPUs are $1.00 each, the cheapest; one alone costs $2.50."""
-    many, one = (
-        TABLE[0].model_copy(
-            update={"gpu": "X1", "gpus_per_instance": gpus, "on_demand_usd_per_hour": usd, "provider": name}
-        )
-        for name, gpus, usd in (("Many", 8, 8.0), ("One", 1, 2.5))
-    )
-    result = price_spread("NVIDIA X1", (one, many))
-    assert result is not None
-    assert (result.num_prices, result.low_usd_per_gpu_hour, result.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
-    assert result.low_offer.startswith("Many ")
-    assert price_spread("NVIDIA X1", (one,)) is None
-
-
-def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
-    """$1, $2 and $3: the dearest is the third."""
-    rows = [
-        TABLE[0].model_copy(
-            update={"gpu": "X1", "gpus_per_instance": 1, "on_demand_usd_per_hour": usd, "provider": name}
-        )
-        for name, usd in (("Two", 2.0), ("Three", 3.0), ("One", 1.0))
-    ]
+    """$8 for eight GPUs are $1.00 each, the cheapest; one alone costs $2.50 or $3.00, the dearest."""
+    offers = (("Two", 1, 2.5), ("Three", 1, 3.0), ("Many", 8, 8.0))
+    names = ("provider", "gpus_per_instance", "on_demand_usd_per_hour")
+    rows = [TABLE[0].model_copy(update={"gpu": "X1"} | dict(zip(names, offer, strict=True))) for offer in offers]
     result = price_spread("NVIDIA X1", rows)
     assert result is not None
-    assert (result.num_prices, result.high_usd_per_gpu_hour) == (3, 3.0)
-    assert result.high_offer.startswith("Three ")
-    assert result.low_offer.startswith("One ")
-
-
-def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
-    good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
-    prices, unread = usable_prices([good])
-    assert (prices[0].provider, prices[0].own, unread) == ("P", True, ())
-    assert not prices[-1].own
-
-
-def test_a_price_of_today_is_fresh_and_fits_its_own_name() -> None:
-    today = date(2026, 11, 21)
-    price = TABLE[0].model_copy(update={"as_of": today, "gpu": "X1"})
-    assert not price.is_stale(today)
-    assert price.is_stale(date(2026, 11, 20))
-    assert fitting_prices("X1", (price,)) == (price,)
+    assert (result.num_prices, result.low_usd_per_gpu_hour, result.high_usd_per_gpu_hour) == (3, 1.0, 3.0)
+    assert (result.low_offer[:5], result.high_offer[:6]) == ("Many ", "Three ")
+    assert price_spread("X1", rows) == result
+    assert price_spread("NVIDIA X1", rows[:1]) is None
 
 
 @pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])

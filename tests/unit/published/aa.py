@@ -43,7 +43,7 @@ def spread(*samples: list[float]) -> noise.Noise:
 
 
 def beyond_chance_pct(actual: noise.Noise) -> float:
-    return noise.to_pct(actual.half_width(1 + noise.median_variance(3)), slow=True)
+    return noise.to_pct(actual.half_width(1 + noise.median_variance(3)))
 
 
 def cold_and_warm_s(pattern: str) -> tuple[float, list[float]]:

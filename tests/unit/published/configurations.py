@@ -1,4 +1,4 @@
-"""Figures of docs/performance.md on settings beside each other: two diagnoses of configurations."""
+"""Figures of docs/internals/performance.md on settings beside each other: two diagnoses of configurations."""
 
 from __future__ import annotations
 

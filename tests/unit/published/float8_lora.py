@@ -43,7 +43,7 @@ TILES = ("1024 4", "2048 4", "4096 4", "4096 8", "8192 8")
 
 
 def page() -> Iterator[str]:
-    """What docs/performance.md says."""
+    """What docs/internals/performance.md says."""
     bf16_pct, fp8_pct = (each(map(share_of_peak_pct, RUNS[kind]), ".0f") for kind in ("bf16", "fp8"))
     yield (
         f"{each(map(probe_tflops, RUNS['fp8']), ',.0f')} TFLOP/s in the LoRA runs, {fp8_pct} % of the peak, as the bf16"

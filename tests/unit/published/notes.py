@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from committed import committed
 from tests.unit.published.control_plane import airflows_own_pages
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -269,10 +270,10 @@ def pages() -> Iterator[str]:
     yield from airflows_own_pages()
 
 
-def hostile_inputs() -> Iterator[str]:
-    study = document("hostile-inputs-2026-11-23/inputs.json")
-    yield f"{study['inputs']:,} damaged documents"
-    yield f"{study['cpu_s']:,} CPU seconds"
+def hostile_inputs(folder: str) -> Iterator[str]:
+    studies = [document(path) for path in committed(f"{folder}/*.json")]
+    yield f"{sum(study['inputs'] for study in studies):,} damaged documents"
+    yield f"{sum(study['cpu_s'] for study in studies):,} CPU seconds"
 
 
 STEPS = {

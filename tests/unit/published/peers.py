@@ -23,30 +23,30 @@ MISTRAL = MODELS["mistral-7b"]
 BF16_BYTES = 2
 
 
-def reports(recipe: str, program: str) -> Any:
-    return document(f"{PEERS}/{recipe}.json")["programs"][program]
+def reports(recipe: str, program: str, folder: str = PEERS) -> Any:
+    return document(f"{folder}/{recipe}.json")["programs"][program]
 
 
-def tokens_per_step(recipe: str) -> int:
-    job = document(f"{PEERS}/{recipe}.json")["job"]
+def tokens_per_step(recipe: str, folder: str = PEERS) -> int:
+    job = document(f"{folder}/{recipe}.json")["job"]
     return int(job["micro_batch_size"] * job["seq_length"])
 
 
-def counted(recipe: str, program: str) -> list[Any]:
-    return [turn for turn in reports(recipe, program)["turns"] if "profile" not in turn]
+def counted(recipe: str, program: str, folder: str = PEERS) -> list[Any]:
+    return [turn for turn in reports(recipe, program, folder)["turns"] if "profile" not in turn]
 
 
-def rates(recipe: str, program: str) -> list[float]:
-    tokens = tokens_per_step(recipe)
-    return [tokens / statistics.median(turn["step_s"][SKIPPED:]) for turn in counted(recipe, program)]
+def rates(recipe: str, program: str, folder: str = PEERS) -> list[float]:
+    tokens = tokens_per_step(recipe, folder)
+    return [tokens / statistics.median(turn["step_s"][SKIPPED:]) for turn in counted(recipe, program, folder)]
 
 
 def ratio(recipe: str, program: str) -> float:
     return sum(rates(recipe, "tuned")) / sum(rates(recipe, program))
 
 
-def peak_gb(recipe: str, program: str) -> float:
-    turns = reports(recipe, program)["first_turns"] + counted(recipe, program)
+def peak_gb(recipe: str, program: str, folder: str = PEERS) -> float:
+    turns = reports(recipe, program, folder)["first_turns"] + counted(recipe, program, folder)
     return max(turn["peak_allocated_gb"] for turn in turns)
 
 
@@ -86,6 +86,13 @@ def page() -> Iterator[str]:
     yield f"takes {each([first_step_s(recipe, 'unsloth') for recipe in JOBS], '.1f')} s where that of"
     yield f"takes {each([first_step_s(recipe, 'tuned') for recipe in JOBS], '.1f')} s"
     yield f"the first step took {first_step_s('lora', 'tuned', 1):.1f} s"
+
+
+def in_short() -> Iterator[str]:
+    """What docs/performance.md says of the whole memory."""
+    yield f"QLoRA 8 x 512 {ratio('qlora', 'unsloth'):.2f} times as fast as Unsloth"
+    yield f"{ratio('qlora', 'trl-without-liger'):.2f} times as fast as TRL"
+    yield f"LoRA 8 x 2048 {ratio('lora', 'unsloth'):.2f} and {ratio('lora', 'trl'):.2f} times"
 
 
 def above_unsloth_gb(recipe: str) -> float:

@@ -12,6 +12,7 @@ from tests.unit.published import measured
 from tests.unit.published.measured import RESULTS, document, each, mfu_pct, peak_gb, row, tokens_per_s
 
 SMALL, BEFORE = "small-h200-2026-11-25", "small-h200-2026-11-23"
+LIMITS = "limits-h200-2026-11-25"
 JOBS = {
     "GPT-2 full 8 x 1024": "gpt2-full-8x1024",
     "GPT-2 full 64 x 1024": "gpt2-full-64x1024",
@@ -33,7 +34,8 @@ CLASSES = ("matmul", "attention", "elementwise", "loss", "optimizer", "copy")
 
 
 def run(name: str) -> str:
-    return f"{SMALL}/runs/{name}"
+    """The newest whole run."""
+    return f"{SMALL if name.startswith('encoder-decoder') else LIMITS}/runs/{name}"
 
 
 def turns() -> dict[tuple[str, str], list[float]]:
@@ -60,11 +62,21 @@ def page() -> Iterator[str]:
         )
     for job, name in LARGE.items():
         mfu, peak = f"{mfu_pct(run(name)):.1f} %", f"{peak_gb(run(name)):.1f}"
-        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[25 November](results/{SMALL}/README.md)")
+        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[25 November](../results/{LIMITS}/README.md)")
     yield f"{tokens_per_s(run('gpt2-full-8x1024')):,.0f} tokens/s with GPT-2, full, 8 x 1024"
     yield f"{MODELS['gpt2'].vocab_size:,} columns"
     yield f"{peak_gb(run('lora-8x2048')):.1f} and {peak_gb(run('qlora-8x512')):.1f} GB"
     yield from smaller_gpus()
+
+
+def in_short() -> Iterator[str]:
+    """The table of docs/performance.md."""
+    by_turns = turns()
+    for job, name in JOBS.items():
+        ours, loops = by_turns.get((name, "tuned")), by_turns.get((name, "loop"))
+        times = f"{statistics.fmean(ours) / statistics.fmean(loops):.2f}" if ours and loops else ""
+        mfu, peak = f"{mfu_pct(run(name)):.1f} %", f"{peak_gb(run(name)):.1f}"
+        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, times)
 
 
 def smaller_gpus() -> Iterator[str]:

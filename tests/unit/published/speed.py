@@ -1,4 +1,4 @@
-"""Figures of docs/performance.md, from the result files."""
+"""Figures of docs/performance.md and docs/internals/performance.md, from the result files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, peers, small, start, zero
+from tests.unit.published import configurations, float8_lora, limits, peers, small, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -43,6 +43,34 @@ BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
 
 
 def performance() -> Iterator[str]:
+    """The page for users."""
+    yield f"the peak ({H200.bf16:.0f} TFLOP/s"
+    yield from limits.large_rows()
+    yield f"[{ratio_by_turns(1):.1f} and {ratio_by_turns(3):.1f} times]"
+    yield from small.in_short()
+    yield from small.smaller_gpus()
+    yield from limits.compared()
+    yield from peers.in_short()
+    yield from gangs_in_short()
+    yield from limits.start_up()
+    yield f"after {start.warm_s()} s with compiled code cached"
+
+
+def ratio_by_turns(machine: int) -> float:
+    return ratio_of_means(preset_runs(machine, "tuned"), preset_runs(machine, "users"))
+
+
+def gangs_in_short() -> Iterator[str]:
+    alone = sum(tokens_per_s(f"{GRAPHS}/one-gpu-1-gpus-{turn}") for turn in (1, 2)) / 2
+    for strategy in ("ddp", "fsdp"):
+        gang = sum(tokens_per_s(f"{GRAPHS}/{strategy}-2-gpus-{turn}") for turn in (1, 2)) / 2
+        job = f"tier A 1 x 2048, accumulation 4, {strategy}"
+        yield row(job, "2", f"{gang:,.0f}", f"{100 * gang / (2 * alone):.1f} %")
+    full = f"{SECOND}/results/{ON_FOUR['full 8 x 2048']}"
+    yield f"on four GPUs makes {tokens_per_s(full):,.0f} tokens/s, {mfu_pct(full):.1f} % MFU"
+
+
+def evidence() -> Iterator[str]:
     yield f"the GPU's peak of {H200.bf16:.0f} TFLOP/s"
     yield from presets()
     yield from other_jobs()
@@ -55,6 +83,8 @@ def performance() -> Iterator[str]:
     yield from configurations.page()
     yield from peers.page()
     yield from small.page()
+    yield from limits.in_full_memory()
+    yield from limits.on_an_h100()
     yield from float8()
     yield from float8_losses()
     yield from float8_lora.page()
@@ -102,7 +132,7 @@ def second_round(name: str) -> dict[str, float]:
 
 
 def measured_on(day: str, folder: str) -> str:
-    return f"[{day}](results/{folder}/README.md)"
+    return f"[{day}](../results/{folder}/README.md)"
 
 
 def other_jobs() -> Iterator[str]:

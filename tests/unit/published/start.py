@@ -30,7 +30,7 @@ PHASES = ("launch", "import", "build", "probe", "warmup", "compile")
 
 
 def page() -> Iterator[str]:
-    """What docs/performance.md says."""
+    """What docs/internals/performance.md says."""
     labels = {"cold": "nothing cached", "warm": "compiled code cached"}
     for when, cache in RUNS:
         others = [phases_s("launch", "build", "probe"), phases_s("import"), phases_s("warmup"), phases_s("compile")]
@@ -44,6 +44,10 @@ def page() -> Iterator[str]:
         yield form.format(firsts[TODAY, cache], firsts[BEFORE, cache])
     yield f"(before: {firsts[BEFORE, 'warm']} s)"
     yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
+
+
+def warm_s() -> str:
+    return both(TODAY, "warm", first_step_s)
 
 
 def in_tries() -> Iterator[str]:

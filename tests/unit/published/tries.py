@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.unit.published import small, start, zero
+from tests.unit.published import limits, small, start, zero
 from tests.unit.published.measured import (
     FIRST,
     SECOND,
@@ -38,6 +38,10 @@ def tries() -> Iterator[str]:
     yield from zero.tried()
     yield from start.in_tries()
     yield from small.tries()
+    yield from limits.workspaces()
+    yield from limits.bounds()
+    yield from limits.highest_clock()
+    yield from limits.tried()
 
 
 def first(name: str) -> Any:

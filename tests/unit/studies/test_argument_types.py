@@ -23,7 +23,7 @@ def error_of(*command: str) -> str:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "cannot be read: No such file or directory"), ("{", "the run spec is not valid: RunSpec: Invalid JSON")],
+    [(None, "cannot be read: No such file or directory"), ("{", "the run spec is not valid: no JSON")],
 )
 def test_a_spec_that_cannot_be_run_stops_the_sweep_before_the_first_run(
     text: str | None, words: str, tmp_path: Path

@@ -8,12 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, or_, select
 
-from trainbench.core.baselines import Baseline
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.history.baselines import read_baselines
 from trainbench.history.fleet_state import nodes_now
-from trainbench.history.marks import Mark
 from trainbench.history.node_histories import stored_setup
 from trainbench.history.notices import Notice
 from trainbench.history.summaries import LIMITS
@@ -43,17 +41,33 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         return None
     accepted = [each for each in read_baselines(connection) if each.is_of(node)]
     marks = marks_of(connection, scope, node)
-    events = [
-        *_setup_events(setups), *_notice_events(of_node), *_baseline_events(accepted), *_mark_events(marks),
-    ]  # fmt: skip
+    events = [*_setup_events(setups), *_notice_events(of_node)]
+    moments: list[tuple[datetime | None, EventKind, str, str]] = []
+    for each in accepted:
+        taken_back = f"Taken back by {each.revoked_by}: {each.description}"
+        moments += [
+            (each.since, EventKind.BASELINE, "baseline", each.description),
+            (each.revoked_at, EventKind.BASELINE, "baseline", taken_back),
+        ]
+    for mark in marks:
+        moments += [
+            (mark.opened_at, EventKind.MARKED, "mark", mark.finding.summary),
+            (mark.closed_at, EventKind.FREED, "mark", mark.ended or ""),
+        ]
+    events += [NodeEvent(at=at, kind=kind, what=what, text=text) for at, kind, what, text in moments if at]
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_notices = scope.notices & (notices.c.node == node)
+    by_work = grouped((tuple(getattr(row, name) for name in _WORK), verdict_point(row)) for row in reversed(points))
+    series = [
+        NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
+        for work, of in sorted(by_work.items(), key=lambda item: str(item[0]))
+    ]
     states = nodes_now(connection, {node}, now, fresh, lately=scope.works, of_notices=of_notices)
     state = next(state for state in states if state.node == node)  # absent nodes are among them
     return NodePage(
         node=node,
         state=state,
-        series=_series(points),
+        series=tuple(series),
         events=tuple(events[:MAX_EVENTS]),
         open_notices=tuple(notice for notice in of_node if notice.closed_at is None),
         baselines=tuple(each for each in accepted if each.revoked_at is None),
@@ -79,14 +93,6 @@ def verdict_point(row: Row[Any]) -> NodePoint:
         expected = row.samples_per_second / (1 + row.deviation_pct / 100)  # value = expected x (1 + deviation)
     enums = {"state": State(row.state), "why": Why(row.why), "confirmation": Confirmation(row.confirmation)}
     return NodePoint(**{**values, **enums, "peers_expected": expected, "dag_id": row.suite})
-
-
-def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
-    of_work = grouped((tuple(getattr(row, name) for name in _WORK), verdict_point(row)) for row in reversed(points))
-    return tuple(
-        NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
-        for work, of in sorted(of_work.items(), key=lambda item: str(item[0]))
-    )
 
 
 def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
@@ -132,20 +138,3 @@ def _notice_events(of_node: Sequence[Notice]) -> Iterator[NodeEvent]:
             moments += [(EventKind.CLOSED, notice.closed_at, f"{drill}{notice.ended}", notice.closed_by_campaign_id)]
         for kind, at, text, campaign_id in moments:
             yield NodeEvent(at=at, kind=kind, what=notice.word, text=text, campaign_id=campaign_id)
-
-
-def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
-    """Events where a baseline begins, and where it was revoked."""
-    for each in accepted:
-        moments = [(each.since, each.description)]
-        if each.revoked_at is not None:
-            moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.description}")]
-        for at, text in moments:
-            yield NodeEvent(at=at, kind=EventKind.BASELINE, what="baseline", text=text)
-
-
-def _mark_events(marks: Sequence[Mark]) -> Iterator[NodeEvent]:
-    for mark in marks:
-        yield NodeEvent(at=mark.opened_at, kind=EventKind.MARKED, what="mark", text=mark.finding.summary)
-        if mark.closed_at is not None:
-            yield NodeEvent(at=mark.closed_at, kind=EventKind.FREED, what="mark", text=mark.ended or "")

@@ -90,14 +90,15 @@ SECTIONS = (
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
+    def told(figure: Figure) -> str:
+        value = figure.value(result)
+        return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
+
     spec = result.spec.model_dump(mode="json", exclude_none=True)
     setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
     return (
         *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
-        *(
-            _pairs(title, ((each.label, _value(result, each)) for each in of_section(section)))
-            for title, section in SECTIONS
-        ),
+        *(_pairs(title, ((each.label, told(each)) for each in of_section(section))) for title, section in SECTIONS),
         _pairs("Setup", setup.items()),
         _pairs("Settings of the run", _settings(spec)),
     )
@@ -110,7 +111,11 @@ def gpu_table(result: RunResult) -> Table:
     if rates:
         measured = (SAMPLES_PER_SECOND.column(lambda run: rates.get(_only_gpu(run).uuid)),)
     return make_table(
-        [_with_one_gpu(result, gpu) for gpu in result.telemetry.gpus],
+        # The same run as if it had this GPU only: a figure over the GPUs is then this GPU's own.
+        [
+            result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": (gpu,)})})
+            for gpu in result.telemetry.gpus
+        ],
         (
             text("GPU", lambda run: str(_only_gpu(run).index)),
             text("UUID", lambda run: _only_gpu(run).uuid or NA),
@@ -122,18 +127,8 @@ def gpu_table(result: RunResult) -> Table:
     )
 
 
-def _with_one_gpu(result: RunResult, gpu: GpuTelemetry) -> RunResult:
-    """The same run as if it had this GPU only: a figure over the GPUs is then this GPU's own."""
-    return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": (gpu,)})})
-
-
 def _only_gpu(result: RunResult) -> GpuTelemetry:
     return result.telemetry.gpus[0]
-
-
-def _value(result: RunResult, figure: Figure) -> str:
-    value = figure.value(result)
-    return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
@@ -204,18 +199,13 @@ def notices_table(rows: Sequence[Notice], links: Links, name: str, title: str) -
             text("strategy", lambda row: row.strategy or ""),
             text("likely cause", lambda row: row.finding.cause or row.reason),
             text("next", lambda row: row.finding.resolution),
-            text("acknowledged by", _acknowledged_by),
+            text("acknowledged by", lambda row: f"{seen.who}: {seen.reason}" if (seen := row.acknowledgement) else ""),
             text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
         ),
         name=name,
         title=title,
         empty="No notice.",
     )
-
-
-def _acknowledged_by(row: Notice) -> str:
-    seen = row.acknowledgement
-    return f"{seen.who}: {seen.reason}" if seen else ""
 
 
 def events_table(events: Sequence[NodeEvent]) -> Table:
@@ -299,6 +289,10 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
     on_cpu = bool(rows) and rows[0].on_cpu
     sizes = Counter(row.world_size for row in rows if row.place)
 
+    def failed(row: StrategyRow) -> Cell:
+        tone = Tone.BAD if row.num_failed else Tone.PLAIN
+        return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
+
     def place(row: StrategyRow) -> Content:
         return "alone" if row.place and sizes[row.world_size] == 1 else cast("int | None", row.place)
 
@@ -318,7 +312,7 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
             PLACE.column(place, write=lambda number: str(number or "")),
             integer("campaigns", lambda row: row.num_campaigns),
             integer("runs", lambda row: row.num_runs),
-            integer("failed", _num_failed),
+            integer("failed", failed),
         ),
         name=name,
         title=title,
@@ -348,11 +342,6 @@ def _choice(row: StrategyRow) -> str:
     at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
     size, of = count(row.world_size, "process" if row.on_cpu else "GPU"), " of CPU time" if row.on_cpu else ""
     return f"{row.strategy} on {size}, {figure(row.figure(TOKENS_PER_SECOND))} tokens/s{of}{at}"
-
-
-def _num_failed(row: StrategyRow) -> Cell:
-    tone = Tone.BAD if row.num_failed else Tone.PLAIN
-    return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
 
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:

@@ -215,6 +215,11 @@ def _cost_of_refusal(raw: bytes) -> tuple[int, str]:
         os._exit(0)
 
 
+def test_a_file_that_windows_saved_is_read() -> None:
+    result = make_result()
+    assert parse_result(b"\xef\xbb\xbf" + result.model_dump_json().encode()) == result
+
+
 def test_nesting_without_end_is_refused() -> None:
     with pytest.raises(ContractError):
         parse_result("[" * 1_000_000)

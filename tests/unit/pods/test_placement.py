@@ -1,11 +1,63 @@
-"""A pod's requests, and whether an empty node could ever take it: cases summed by hand."""
+"""Whether an empty node could take a pod: by its taints and labels, and by requests summed by hand."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
 
-from trainbench.pods.pod_requests import never_fits, pod_requests
+import pytest
+
+from trainbench.pods.placement import never_fits, pod_requests, refused_by
+
+DEDICATED = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+
+
+def tainted(*taints: dict[str, str], **labels: str) -> dict[str, Any]:
+    return {"metadata": {"labels": labels}, "spec": {"taints": list(taints)}}
+
+
+def tolerant(*tolerations: dict[str, str], **selector: str) -> dict[str, Any]:
+    return {"spec": {"tolerations": list(tolerations), "nodeSelector": selector}}
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"key": "dedicated", "operator": "Exists"},
+        {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
+        {"operator": "Exists"},
+    ],
+)
+def test_a_taint_that_is_tolerated_keeps_nobody_out(toleration: dict[str, str]) -> None:
+    assert refused_by(tainted(DEDICATED), tolerant(toleration)) is None
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"key": "nvidia.com/gpu", "operator": "Exists"},
+        {"key": "dedicated", "value": "web"},
+        {"key": "dedicated", "operator": "Exists", "effect": "NoExecute"},
+    ],
+)
+def test_a_taint_that_is_not_tolerated_is_named(toleration: dict[str, str]) -> None:
+    assert refused_by(tainted(DEDICATED), tolerant(toleration)) == "its taint dedicated=ml:NoSchedule is not tolerated"
+
+
+def test_taints_of_the_node_s_state_and_mere_preferences_are_not_looked_at() -> None:
+    state = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    assert refused_by(tainted(state, DEDICATED | {"effect": "PreferNoSchedule"}), tolerant()) is None
+
+
+def test_a_label_that_the_pods_want_is_named() -> None:
+    assert refused_by(tainted(pool="a"), tolerant(pool="a")) is None
+    assert refused_by(tainted(), tolerant(pool="a")) == "the pods' nodeSelector wants the label pool=a, it has none"
+    assert (
+        refused_by(tainted(pool="b"), tolerant(pool="a")) == "the pods' nodeSelector wants the label pool=a, it has b"
+    )
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
 
 # The shipped LimitRange gives the program 2 CPUs; a proxy that a webhook adds brings 1m CPU and 10 MiB of its own.
 PROGRAM = {"name": "base", "resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "2", "memory": "8Gi"}}}
