@@ -101,7 +101,6 @@ PARTS = {
         [f"plugins/trainbench/{name}" for name in ("prices", "cost")],
         [
             *COST_TESTS,
-            "tests/unit/cli/test_estimates.py",
             "tests/unit/cli/test_cli_cost.py",
             "--deselect=tests/unit/cost/test_monthly_report.py::test_many_runs_make_a_page_that_can_be_read",
         ],
