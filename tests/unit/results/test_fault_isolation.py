@@ -199,7 +199,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
 def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(judge, "_judge_work", fails_for(BAD, judge._judge_work))
+    monkeypatch.setattr(judge, "by_group", fails_for(BAD, judge.by_group))
     campaign = night(documents())
 
     assert [(node.node, node.state) for node in campaign.nodes if node.node != BAD] == [
@@ -214,14 +214,14 @@ def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judge
 
 
 def test_where_judging_fails_for_all_of_them_together_nobody_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = judge._judge_work
+    real = judge.by_group
 
     def broken(results: Any, *rest: Any, **named: Any) -> Any:
         if sum(bool(result.performance.samples_per_second) for result in results) > 1:
             raise KeyError("pair")
         return real(results, *rest, **named)
 
-    monkeypatch.setattr(judge, "_judge_work", broken)
+    monkeypatch.setattr(judge, "by_group", broken)
     campaign = night(documents())
 
     assert {node.why for node in campaign.nodes} == {Why.FAILED}
@@ -232,7 +232,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("a defect of ours")
 
-    monkeypatch.setattr(judge, "_judge_work", broken)
+    monkeypatch.setattr(judge, "by_group", broken)
     with pytest.raises(ValueError, match="a defect of ours"):
         night(documents())
 
