@@ -14,12 +14,12 @@ from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.work import Device
 from committed import committed
 from tests.builders.commands import trainbench
-from tests.unit.published import probes
+from tests.unit.published import limits, probes
 from tests.unit.published.aa import nightly_check, noise_per_gpu
 from tests.unit.published.figures import on_one_line
-from tests.unit.published.measured import THIRD, document, each, row, tokens_per_s
+from tests.unit.published.measured import THIRD, document, row, tokens_per_s
 from tests.unit.published.small import encoder_decoder as of_presets
-from tests.unit.published.speed import ahead_of_the_trainer_pct, preset_runs
+from tests.unit.published.speed import ahead_of_the_trainer_pct
 from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
 from trainbench.judging.checks.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
@@ -37,8 +37,8 @@ def readme() -> Iterator[str]:
     nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("after"))
     yield f"a night of up to {nodes:,} nodes"
     yield from first_hour()
-    tuned, users = (each(map(tokens_per_s, preset_runs(3, preset)), ",.0f") for preset in ("tuned", "users"))
-    yield f"makes {tuned} tokens/s as `tuned`, {users} with"
+    tuned, users = (tokens_per_s(limits.run(name)) for name in ("qlora-8x512", "users-qlora-8x512"))
+    yield f"makes {tuned:,.0f} tokens/s as `tuned`, {users:,.0f} with"
 
 
 def environments_gb() -> float:
