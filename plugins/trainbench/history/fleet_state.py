@@ -169,7 +169,7 @@ def _latest(
     connection: Connection, lately: ColumnElement[bool], names: Collection[str] | None
 ) -> Mapping[str, Sequence[Row[Any]]]:
     """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all. Campaigns
-    are read newest first until each name was seen, as most are in the last one.
+    are read newest first until each name was seen, as most are in the last one; of each only the names not yet seen.
     """
     columns = ("node", "state", "why", "reason", "node_state", "node_why", "is_drill", *FIGURES)
     query = (
@@ -188,10 +188,10 @@ def _latest(
         missing = None if names is None else set(names) - latest.keys()
         if missing is not None and not missing:
             break
-        rows = connection.execute(query.where(node_verdicts.c.work_id.in_(work_ids)))
+        of_missing = true() if missing is None else node_verdicts.c.node.in_(missing)
+        rows = connection.execute(query.where(node_verdicts.c.work_id.in_(work_ids), of_missing))
         for node, verdicts in grouped((row.node, row) for row in rows).items():
-            if missing is None or node in missing:
-                latest.setdefault(node, verdicts)
+            latest.setdefault(node, verdicts)
     return latest
 
 

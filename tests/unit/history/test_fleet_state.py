@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import false, true
+from sqlalchemy import event, false, true
 
 from tests.builders import make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
@@ -119,6 +120,23 @@ def test_named_nodes_stand_as_their_latest_verdict_of_the_time_says(history: His
     with history.engine.connect() as connection:
         states = nodes_now(connection, {"node-1"}, ENDED_AT, FRESH, **times)
     assert [(state.node, state.why) for state in states] == [("node-1", Why.SLOW)]
+
+
+def test_of_named_nodes_no_other_verdicts_are_read(history: History) -> None:
+    """node-3 was judged in the first night alone, so all three nights are looked through."""
+    for day, names in ((1, ("node-1", "node-2", "node-3")), (2, ("node-1", "node-2")), (3, ("node-1", "node-2"))):
+        history.record(night(day, dict.fromkeys(names, 10.0)))
+    read: list[str] = []
+
+    def keep(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        read.extend([str(parameters)] if "node_verdicts.node_why" in statement else [])
+
+    event.listen(history.engine, "before_cursor_execute", keep)
+    with history.engine.connect() as connection:
+        scope = {"of_works": true(), "lately": true(), "of_notices": false()}
+        (state,) = nodes_now(connection, {"node-3"}, NIGHT_3, timedelta(days=9), **scope)
+    assert state.why is Why.WELL
+    assert ["node-3" in parameters for parameters in read] == [True] * 3
 
 
 def test_a_node_that_its_dag_found_absent_is_absent_there_although_another_dag_judged_it_later(
