@@ -78,7 +78,7 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
     marked = marked_nodes(connection)
     nodes = tuple(
         NodeNow(state, at, num_open, _figures(rows), _probe_shares_pct(rows), state.node in marked)
-        for state, at, num_open, rows in _standing(connection, None, now, fresh, lately, true())
+        for state, at, num_open, rows in _standing(connection, None, now, fresh, true(), lately, true())
     )
     return FleetState(judged_at, nodes, _spends(connection, now - timedelta(days=SPEND_DAYS)))
 
@@ -89,13 +89,15 @@ def nodes_now(
     now: datetime,
     fresh: timedelta,
     *,
+    of_works: ColumnElement[bool],
     lately: ColumnElement[bool],
     of_notices: ColumnElement[bool],
 ) -> tuple[NodeState, ...]:
-    """The states of these nodes, of absent ones and of those with an open notice, in natural order. `lately`, on
-    `works`: where their latest verdicts are; `of_notices`, on `notices`: those that count.
+    """The states of these nodes, of absent ones and of those with an open notice, in natural order. `of_works`, on
+    `works`: those that count, of any time; `lately`: where their latest verdicts are; `of_notices`, on `notices`: those
+    that count.
     """
-    return tuple(state for state, *_ in _standing(connection, names, now, fresh, lately, of_notices))
+    return tuple(state for state, *_ in _standing(connection, names, now, fresh, of_works, lately, of_notices))
 
 
 def _standing(
@@ -103,6 +105,7 @@ def _standing(
     names: Collection[str] | None,
     now: datetime,
     fresh: timedelta,
+    of_works: ColumnElement[bool],
     lately: ColumnElement[bool],
     of_notices: ColumnElement[bool],
 ) -> Iterator[tuple[NodeState, datetime | None, int, Sequence[Row[Any]]]]:
@@ -115,7 +118,7 @@ def _standing(
     latest, absent = _latest(connection, lately, names), _absent(connection, lately)
     for name in sorted({*(latest if names is None else names), *open_notices, *absent}, key=natural):
         rows, of_node = latest.get(name, ()), open_notices.get(name, ())
-        at = rows[0].at if rows else last_judged(connection, name)
+        at = rows[0].at if rows else last_judged(connection, name, of_works)
         yield _state(name, rows, at, of_node, absent.get(name), now, fresh), at, len(of_node), rows
 
 
@@ -166,7 +169,7 @@ def _latest(
     connection: Connection, lately: ColumnElement[bool], names: Collection[str] | None
 ) -> Mapping[str, Sequence[Row[Any]]]:
     """Node -> its verdicts of the latest campaign that judged it, one for each work. `names`: None for all. Campaigns
-    are read newest first until each name was seen, as most are in the last one.
+    are read newest first until each name was seen, as most are in the last one; of each only the names not yet seen.
     """
     columns = ("node", "state", "why", "reason", "node_state", "node_why", "is_drill", *FIGURES)
     query = (
@@ -185,10 +188,10 @@ def _latest(
         missing = None if names is None else set(names) - latest.keys()
         if missing is not None and not missing:
             break
-        rows = connection.execute(query.where(node_verdicts.c.work_id.in_(work_ids)))
+        of_missing = true() if missing is None else node_verdicts.c.node.in_(missing)
+        rows = connection.execute(query.where(node_verdicts.c.work_id.in_(work_ids), of_missing))
         for node, verdicts in grouped((row.node, row) for row in rows).items():
-            if missing is None or node in missing:
-                latest.setdefault(node, verdicts)
+            latest.setdefault(node, verdicts)
     return latest
 
 

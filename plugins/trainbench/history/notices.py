@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pydantic import AwareDatetime
-from sqlalchemy import Connection, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, true, update
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import signed
@@ -57,6 +57,7 @@ DEVIATIONS = {
     **{(Metric.TEMPERATURE_C, against): "temperature_deviation_c" for against in Against},
 }
 WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked again"
+JOINED = "joined with the other notice of this node"  # by the upgrade from 0.1.0
 REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
 ENDED = {
     NO_FIGURE: "a later run gave figures",
@@ -192,9 +193,9 @@ def is_old(connection: Connection, campaign: Campaign) -> bool:
     return last_finished_at is not None and last_finished_at > campaign.finished_at
 
 
-def last_judged(connection: Connection, node: str) -> datetime | None:
+def last_judged(connection: Connection, node: str, of_works: ColumnElement[bool]) -> datetime | None:
     of_node = select(func.max(works.c.at)).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
-    at: datetime | None = connection.execute(of_node.where(node_verdicts.c.node == node)).scalar()
+    at: datetime | None = connection.execute(of_node.where(node_verdicts.c.node == node, of_works)).scalar()
     return at
 
 
@@ -304,7 +305,7 @@ def _is_removed(connection: Connection, campaign: Campaign, notice: Notice) -> b
     """Whether the cluster has not listed the node for GONE_DAYS, as far as a campaign of the whole cluster knows."""
     if campaign.params.get("nodes") or notice.node in {node.name for node in campaign.known}:
         return False
-    last = max(notice.opened_at, last_judged(connection, notice.node) or notice.opened_at)
+    last = max(notice.opened_at, last_judged(connection, notice.node, true()) or notice.opened_at)
     return last < campaign.finished_at - timedelta(days=GONE_DAYS)
 
 

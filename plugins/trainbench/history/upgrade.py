@@ -27,6 +27,7 @@ from sqlalchemy import text as sql
 
 from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import ALARMS, State, Why
+from trainbench.history.notices import JOINED
 from trainbench.history.tables import (
     UtcDateTime,
     acknowledgements,
@@ -48,7 +49,6 @@ KINDS = {
     **dict.fromkeys(("absent_node", "gone_node", "lost_gpus", "unmeasured_node"), Why.ABSENT),
 }
 CONDITIONS = {"breach": "slow", "acknowledged": "slow", "watched": "behind", "undecided": "noisy"}
-JOINED = "joined with the other notice of this node"
 Row = dict[str, Any]
 
 

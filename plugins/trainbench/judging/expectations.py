@@ -47,7 +47,8 @@ def measured(
 ) -> Measured:
     """From logarithms of single runs. Each re-run has its own error and that of the controls' change.
 
-    A round that lies further from the median of all than chance among `num_units` was disturbed, and does not count.
+    A round that lies further from the median of all than chance among `num_units` was disturbed, and does not count: of
+    three or more, since of two nobody knows which one was.
     """
     of_first, planned = median_variance(len(first)), statistics.median(first)
     if not again:
@@ -58,7 +59,7 @@ def measured(
     usual = [
         log
         for log, variance in zip(rounds, variances, strict=True)
-        if noise and abs(log - middle) <= noise.chance(variance, num_units)
+        if noise and len(rounds) > 2 and abs(log - middle) <= noise.chance(variance, num_units)
     ]
     variance = statistics.fmean(variances) * median_variance(len(rounds))
     return Measured(rounds, statistics.fmean(usual or [middle]), variance)

@@ -342,9 +342,8 @@ class _Group:
         noise = night_noise(self.pasts.values(), run_noise)
         own = {node: self.of_nodes[node] for node in self.pasts if node in self.of_nodes}
         alone = {node: self._against_past(one, self.pasts[node].expected, noise) for node, one in own.items()}
-        slow = frozenset(node for node, c in alone.items() if c.is_off)
-        if len(slow) > 1 and 2 * len(slow) >= len(self.pasts):
-            return _AgainstPast(alone, slow)
+        if changed := self._changed(alone):
+            return _AgainstPast(alone, changed)
         bad = {key.node for key in self.planned.no_example}
         usual = {node: c for node, c in alone.items() if node not in bad and not c.is_off and not c.is_over}
         common = by_peers({Key(node): c.value / c.expected for node, c in usual.items()}, (), 1)
@@ -361,7 +360,12 @@ class _Group:
                     past.variance + others.variance * (own[node].variance + past.variance),
                 )
                 found[node] = self._against_past(own[node], expected, noise)
-        return _AgainstPast(alone | found)
+        of_nodes = alone | found  # without what nights did to all, chance reaches less far: more of them may be slow
+        return _AgainstPast(of_nodes, self._changed(of_nodes))
+
+    def _changed(self, of_nodes: Mapping[str, Comparison]) -> frozenset[str]:
+        slow = frozenset(node for node, c in of_nodes.items() if c.is_off)
+        return slow if len(slow) > 1 and 2 * len(slow) >= len(self.pasts) else frozenset()
 
     def _against_past(self, own: Measured, past: Expected, noise: Noise) -> Comparison:
         chance = noise.chance(own.variance + past.variance, len(self.members))

@@ -112,18 +112,18 @@ def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
     return {place: (noise.sd**2, noise.degrees_of_freedom) for place, noise in own if noise}
 
 
-def between_rounds(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
-    """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom)."""
+def between_rounds(units: Sequence[Sequence[Run]], least_units: int = 2) -> dict[int, tuple[float, int]]:
+    """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom). In a round
+    of fewer than `least_units` nobody knows what is common.
+    """
     logs = {place: {run.round: math.log(run.rate) for run in runs} for place, runs in enumerate(units)}
     residuals = {
         place: {round_: value - statistics.fmean(own.values()) for round_, value in own.items()}
         for place, own in logs.items()
         if len(own) > 1
     }
-    common: dict[int, float] = {}
-    if len(residuals) > 1:
-        together = grouped((round_, value) for own in residuals.values() for round_, value in own.items())
-        common = {round_: statistics.median(values) for round_, values in together.items()}
+    together = grouped((round_, value) for own in residuals.values() for round_, value in own.items())
+    common = {round_: statistics.median(values) for round_, values in together.items() if len(values) >= least_units}
     return {
         place: (
             math.fsum((value - common.get(round_, 0.0)) ** 2 for round_, value in own.items()) / (len(own) - 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,6 +29,7 @@ from trainbench.results.setups import Setup, change_phrases, setup_of
 from trainbench.results.shared_gpu import shared_by
 
 BASELINE_NIGHTS = 10  # the first ones make the baseline
+LEAST_COMMON = 4  # units of a night: what fewer have in common is mostly their own change
 RISING_NIGHTS = 3  # nights in a row beyond the limit raise it
 # What nights differ by before any was seen twice: healthy H200s differ by 0.1 to 0.3 % from night to night. It counts
 # as much as three nights.
@@ -155,7 +157,7 @@ def _median(level: Sequence[NodeRecord]) -> float:
 def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_common: bool = False) -> Noise:
     """What a unit's nights differ by: the variances of their nights pooled over the units, and PRIOR (or the noise of
     one run, where that is larger), weighted by their degrees of freedom. `without_common`: what a night did to all
-    units is taken out.
+    units is taken out, where it measured LEAST_COMMON of them or more.
     """
     numbers: dict[str, int] = {}  # of the campaigns
     units = [
@@ -165,12 +167,15 @@ def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_commo
         ]
         for past in pasts
     ]
-    if without_common and len(units) > 1:
+    squares = [square for unit in units for square in between_rounds([unit]).values()]
+    if without_common:
         # The common change was estimated from these units, and takes their share of the variance with it.
-        share_left = 1 - 1 / len(units)
-        squares = [(variance / share_left, df) for variance, df in between_rounds(units).values()]
-    else:
-        squares = [square for unit in units for square in between_rounds([unit]).values()]
+        num_units = Counter(night.round for unit in units if len(unit) > 1 for night in unit)
+        shares = {number: 1 - 1 / num if num >= LEAST_COMMON else 1.0 for number, num in num_units.items()}
+        squares = [
+            (variance / statistics.fmean(shares[night.round] for night in units[place]), df)
+            for place, (variance, df) in between_rounds(units, LEAST_COMMON).items()
+        ]
     seen = median_noise(squares) or Noise(0.0, 0)
     prior = max(PRIOR.sd, run_noise.sd) if run_noise else PRIOR.sd
     df = PRIOR.degrees_of_freedom + seen.degrees_of_freedom

@@ -7,6 +7,7 @@
 | as all, or fast | slow, with half of the fleet | changed: the fleet did, and no node is blamed |
 | as all, or fast | slow, alone | behind |
 | nobody, or one peer that differs | says | the past decides, without one the level |
+| one peer, alike | slow, both | changed: the fleet did |
 | one peer, alike | none | well, by its level where there is one |
 
 Only slow, hot, heavy and wrong numbers are bad. Slow counts as red only after the re-runs showed it again.
@@ -114,6 +115,8 @@ def _slow(facts: Facts) -> Decision | None:
             always = f"as it always was ({phrase(past)}): accept its level if that is meant"
             return _made(Why.SLOW, phrase(peers), always)
         return _made(Why.SLOW, phrase(peers), phrase(past) if past else "", facts.since)
+    if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
+        return None  # it and its only peer became slower together
     decides = past or level
     if decides and decides.is_off:
         return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
 LEVELS_FILE = "levels.toml"
-MAX_CAMPAIGN_BYTES = 1_000_000_000  # 1,000 nodes of 8 GPUs, each GPU measured by itself, make 110 MB
+# 1,000 nodes of 8 GPUs, each GPU measured by itself, make 110 MB; who reads it needs about six times its bytes.
+MAX_CAMPAIGN_BYTES = 200_000_000
 MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
 WRITERS = 16
 Content = str | bytes | Iterable[bytes]  # the last: in pieces
@@ -200,7 +201,13 @@ class Store:
         return self._write(self.root / LEVELS_FILE, (text.encode(),))
 
     def write_campaign(self, campaign: Campaign) -> str:
-        return self._write(self._summary_file(campaign.campaign_id, CAMPAIGN_FILE), (to_json(campaign, indent=1),))
+        text = to_json(campaign, indent=1)
+        if len(text) > MAX_CAMPAIGN_BYTES:
+            raise StoreError(
+                f"the verdict of campaign '{campaign.campaign_id}' has {len(text)} bytes: {MAX_CAMPAIGN_BYTES} can be "
+                "read again; its results are stored: measure fewer nodes or works in one campaign"
+            )
+        return self._write(self._summary_file(campaign.campaign_id, CAMPAIGN_FILE), (text,))
 
     def read_campaign(self, campaign_id: str) -> Campaign:
         return read_campaign(self._summary_file(campaign_id, CAMPAIGN_FILE), self.root)

@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import MetaData, Table, insert, select
 
 from tests.builders.nights import night
+from tests.builders.played_nights import EVERYTHING
 from tests.builders.recorded_nights import stored
+from trainbench.alerting.notice_text import Event
+from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import Why
 from trainbench.history.database import connect
 from trainbench.history.history import History, open_history
@@ -115,6 +119,23 @@ def test_a_message_that_was_sent_is_not_sent_again(fresh_url: str) -> None:
     told = {row["notice_id"] for row in stored(history, messages)}
 
     assert told == {notice.id for notice in history.open_notices() if notice.node}
+
+
+def test_a_joined_notice_is_told_neither_as_closed_nor_as_opened(
+    fresh_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """node-1 is still red; its second notice was told. node-2 has an open drill beside its open red notice."""
+    told = [row | {"channel": EVERYTHING.name} for row in (*ROWS["notices"], ROWS["notices"][0] | {"about_id": 2})]
+    open_twice = [breach(5, "node-2", is_drill=True), breach(6, "node-2")]
+    monkeypatch.setitem(ROWS, "notices", told)
+    monkeypatch.setitem(ROWS, "breaches", [*ROWS["breaches"], *open_twice])
+    due = Outbox(upgraded(fresh_url).engine).take("dag", EVERYTHING, AT[6])
+
+    assert {(each.notice.node, each.event, each.notice.is_drill) for each in due} == {
+        ("", Event.OPENED, False),
+        ("node-2", Event.OPENED, False),
+        ("node-3", Event.OPENED, True),
+    }
 
 
 def test_verdicts_and_marks_are_kept(fresh_url: str) -> None:

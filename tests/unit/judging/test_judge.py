@@ -13,6 +13,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import Against, Metric, Why
+from trainbench.judging.judge import FLEET_CHANGED
 from trainbench.judging.noise import chance_quantile, to_pct
 from trainbench.judging.past import records_of
 
@@ -94,6 +95,21 @@ def test_what_the_round_did_to_all_nodes_is_no_change_of_one() -> None:
 )
 def test_a_change_of_the_fleet_is_no_chance_and_stays_in(rates: tuple[float, ...], deviation: float, why: Why) -> None:
     assert against_past(*rates)[0] == (deviation, "its own past of 10 nights from 11 Nov 2026", why)
+
+
+def test_half_of_the_fleet_is_slow_too_where_only_what_nights_share_hid_it() -> None:
+    """Nights of +-1 % for all ten: chance reaches more than 2.5 % for one alone, and less than 1.5 % without that."""
+    runs = [make_result(f"node-{i}", 9.75 if i <= 5 else 10.0) for i in range(1, 11)]
+    earlier = [
+        replace(record, campaign_id=f"night-{days}", samples_per_second=10.1 if days % 2 else 9.9)
+        for days in range(1, 11)
+        for record in records_of(runs, STARTED_AT - timedelta(days=days))
+    ]
+    judgement = judge_fleet(runs, earlier=earlier)
+
+    assert [node.why for node in judgement.groups[0].nodes] == [Why.CHANGED] * 5 + [Why.WELL] * 5
+    assert [finding.category for finding in judgement.findings] == [FLEET_CHANGED]
+    assert judgement.suspects == ()
 
 
 @pytest.mark.parametrize(

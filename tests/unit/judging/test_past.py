@@ -123,8 +123,22 @@ def test_a_past_of_one_night_is_as_wide_as_the_prior_or_the_runs() -> None:
 
 
 def test_what_a_night_did_to_all_units_is_no_noise_of_one() -> None:
-    """Logs +-0.010 and +-0.012: the nights' common +-0.011 leaves +-0.001. Half of the variance went with it, so it is
-    2 * 2e-6; the prior is 0.5 %, two degrees of freedom each: (2 * 25e-6 + 2 * 4e-6) / 4.
+    """Logs +-0.010 and +-0.012, two of each: the nights' common +-0.011 leaves +-0.001. A quarter of the variance went
+    with it, so it is 2e-6 * 4/3; the prior is 0.5 %, two degrees of freedom: (2 * 25e-6 + 4 * 2e-6 * 4/3) / 6.
     """
-    of = pasts(*([10 * math.exp(sign * log) for sign in (1, -1)] for log in (0.010, 0.012)))
-    assert night_noise(of, None, without_common=True).sd == pytest.approx((14.5e-6) ** 0.5)
+    of = pasts(*([10 * math.exp(sign * log) for sign in (1, -1)] for log in (0.010, 0.012) * 2))
+    assert night_noise(of, None, without_common=True).sd == pytest.approx((182e-6 / 18) ** 0.5)
+
+
+@pytest.mark.parametrize("num_together", [1, 3])
+def test_what_a_night_of_fewer_than_four_units_did_is_their_own_noise(num_together: int) -> None:
+    """Campaigns of one node each: what such a night has in common is that node's own change, and not 0."""
+    of = [
+        past._replace(
+            nights=tuple(
+                replace(night, campaign_id=f"{night.campaign_id}-{i // num_together}") for night in past.nights
+            )
+        )
+        for i, past in enumerate(pasts(*([10 * math.exp(sign * log) for sign in (1, -1)] for log in (0.01,) * 6)))
+    ]
+    assert night_noise(of, None, without_common=True) == night_noise(of, None)

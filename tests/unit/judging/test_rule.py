@@ -82,6 +82,12 @@ def test_half_of_the_fleet_slower_than_its_past_blames_nobody() -> None:
     assert why(-8.0, -8.0, fleet_changed=True) is Why.SLOW
 
 
+def test_of_two_nodes_that_became_slower_together_none_is_blamed() -> None:
+    """Unless they differ: then the past decides."""
+    assert why(-0.1, -2.5, only_peer=True, fleet_changed=True) is Why.CHANGED
+    assert why(-9.0, -11.0, only_peer=True, fleet_changed=True) is Why.SLOW
+
+
 def test_an_accepted_level_excuses_what_the_node_always_was_and_nothing_else() -> None:
     assert why(-8.0, 0.0, has_accepted_level=True) is Why.WELL
     assert why(-8.0, -8.0, has_accepted_level=True) is Why.SLOW

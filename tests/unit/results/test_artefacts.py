@@ -19,6 +19,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.kube.after_fault import after_fault
 from trainbench.prices.run_cost import RunCost
+from trainbench.results import artefacts
 from trainbench.results.artefacts import Shelf, Store, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
@@ -83,6 +84,13 @@ def test_a_campaign_is_read_as_written(store: Store) -> None:
     campaign = make_campaign(make_result("node-1"), make_failed("node-2"))
     store.write_campaign(campaign)
     assert store.read_campaign("campaign-1") == campaign
+
+
+def test_a_campaign_that_could_not_be_read_again_is_not_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefacts, "MAX_CAMPAIGN_BYTES", 1000)
+    with pytest.raises(StoreError, match=r"'campaign-1' has \d+ bytes: 1000 can be read .* fewer nodes or works"):
+        store.write_campaign(make_campaign(make_result("node-1")))
+    assert not store.has_verdict("campaign-1")
 
 
 def test_summary_files_are_text_or_bytes_and_their_addresses_are_returned(store: Store) -> None:

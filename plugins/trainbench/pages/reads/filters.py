@@ -61,7 +61,11 @@ class Scope:
     @property
     def works(self) -> ColumnElement[bool]:
         """The conditions on `works`."""
-        return and_(works.c.suite.in_(self.suites), *self._named(works), *self.within(works.c.at))
+        return and_(self.works_of_any_time, *self.within(works.c.at))
+
+    @property
+    def works_of_any_time(self) -> ColumnElement[bool]:
+        return and_(works.c.suite.in_(self.suites), *self._named(works))
 
     @property
     def notices(self) -> ColumnElement[bool]:

@@ -52,7 +52,15 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured),
-        states=nodes_now(connection, judged, now, fresh, lately=lately.works, of_notices=scope.notices),
+        states=nodes_now(
+            connection,
+            judged,
+            now,
+            fresh,
+            of_works=scope.works_of_any_time,
+            lately=lately.works,
+            of_notices=scope.notices,
+        ),
         last_run=LastRun(*last_run) if last_run else None,
         spent=spent(connection, scope.since(today - timedelta(days=SPEND_DAYS - 1))),
     )
