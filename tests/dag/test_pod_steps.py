@@ -149,6 +149,19 @@ def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, s
     assert pods.api.deleted == [pods.name]
 
 
+def test_a_node_that_comes_back_may_serve_the_log_in_part_for_a_while(pods: Pods) -> None:
+    """The minutes without an answer used up the time for it."""
+    pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
+    pods.clock.at(120, lambda: pods.api.logs.update({pods.name: refusal(404, "Not Found", "no such pod")}))
+    pods.clock.at(150, lambda: pods.api.logs.update({pods.name: NO_ROUTE}))
+    pods.clock.at(200, lambda: pods.api.logs.update({pods.name: ["unable to retrieve container logs"]}))
+    pods.clock.at(235, lambda: pods.api.logs.update({pods.name: pods.lines()}))
+    pods.run()
+
+    assert len(pods.stored()) == 1
+    assert pods.api.deleted == [pods.name]
+
+
 def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 

@@ -224,16 +224,26 @@ class BenchPodOperator(KubernetesPodOperator):
         )
 
     def _collect(self) -> Steps[None]:
-        """Store what the pod left. For REREAD_S a node is asked again whose log of a program that ended with 0 holds
-        no whole result: the program prints it before.
+        """Store what the pod left. A node whose log of a program that ended with 0 holds no result is asked again for
+        REREAD_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
-        first = time.monotonic()
         pod, warn = self.progress.pod, self.log.warning
-        collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
+        answers_since = float("inf")
+
+        def collect() -> Left:
+            nonlocal answers_since
+            try:
+                left = pod_requests.collect(self._cluster, self._store, self.manifest, pod, warn)
+            except ClusterError:
+                answers_since = float("inf")
+                raise
+            answers_since = min(answers_since, time.monotonic())
+            return left
+
         while True:
             left = self.progress.left = yield from self._asked(collect)
             ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.is_whole or not ended_well or time.monotonic() - first > REREAD_S:
+            if left.is_whole or not ended_well or time.monotonic() - answers_since > REREAD_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
