@@ -132,7 +132,9 @@ def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> Non
     assert (pods.end["kind"], pods.end["pod"], pods.api.there) == ("no_result", pods.name, {})
 
 
-@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], "half", 404])
+@pytest.mark.parametrize(
+    "served", [["unable to retrieve container logs for containerd://1"], ["step 1"], [], "half", 404]
+)
 def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, served: Any) -> None:
     """The program ended with 0, so it had printed its result."""
 

@@ -243,7 +243,7 @@ class BenchPodOperator(KubernetesPodOperator):
         while True:
             left = self.progress.left = yield from self._asked(collect)
             ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.is_whole or not ended_well or time.monotonic() - answers_since > REREAD_S:
+            if left.arrival or not ended_well or time.monotonic() - answers_since > REREAD_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
