@@ -546,6 +546,29 @@ def test_a_triggerer_that_was_ended_after_it_stored_the_result_makes_no_second_p
     assert len(pods.api.created) == 1
 
 
+@pytest.mark.parametrize("what", ["cordoned", "removed"])
+@pytest.mark.parametrize("is_stored", [False, True], ids=["runs", "stored"])
+def test_a_triggerer_that_was_ended_finds_its_pod_or_result_though_the_node_takes_none_now(
+    pods: Pods, what: str, is_stored: bool
+) -> None:
+    """It judged the node first: the pod was left alone, and the stored result counted for no run."""
+    if is_stored:
+        pods.clock.at(20, lambda: pods.ends())
+        pods.deferred(pods.operator()).remove()
+    else:
+        next(pods.operator().steps(pods.task(), concludes=False))
+        pods.api.run(pods.name)
+        pods.clock.at(60, lambda: pods.ends())
+    if what == "removed":
+        pods.api.known_nodes.clear()
+    else:
+        pods.node["spec"]["unschedulable"] = True
+    again = pods.deferred(pods.operator())
+
+    assert again.good_result
+    assert len(pods.api.created) == len(pods.stored()) == 1
+
+
 def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:
     """Of two pods one cannot be read yet: it stays, and release is tried again, unless its node is dead."""
     from trainbench.cluster.kubernetes_api import ClusterError

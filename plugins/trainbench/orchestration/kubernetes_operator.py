@@ -153,21 +153,30 @@ class BenchPodOperator(KubernetesPodOperator):
                     "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
                     "else run the gang again"
                 )
-        node, name = pod_requests.read_node(self._cluster, node_of(self.manifest)), node_of(self.manifest)
-        unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
-        missing = PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
-        self._end = missing if node == {} else unplaceable(node, datetime.now(UTC))
-        if self._end:
-            return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
         if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
+        elif unfit := self._unfit():
+            # A triggerer that was ended may have made the pod while the node still took it.
+            made = yield from self._asked(lambda: pod_requests.read_pod(self._cluster, self.progress.pod))
+            if made is None:
+                self._end = unfit
+                return
         else:
             yield from self._asked(lambda: self._create(request))
             self.log.info("Made pod %s", self.progress.pod)
         self.progress.is_made = True
+
+    def _unfit(self) -> PodEnd | None:
+        """Why the node takes no pod; None: as far as it could be read, it does."""
+        name = node_of(self.manifest)
+        node = pod_requests.read_node(self._cluster, name)
+        if node == {}:
+            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
+            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        return unplaceable(node, datetime.now(UTC))
 
     def _create(self, request: Any) -> None:
         """Create the pod, unless a request without an answer did."""
