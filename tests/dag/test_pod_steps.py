@@ -408,13 +408,37 @@ def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> Non
     assert list(pods.api.there) == [pods.name]
 
 
-def test_a_rank_whose_pod_is_gone_is_not_made_anew_alone(pods: Pods) -> None:
+@pytest.mark.parametrize(("kind", "words"), [("vanished", "its pod is gone"), ("not_stored", "no pod was made: away")])
+def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
+) -> None:
+    """Its peers held their GPUs until their deadline."""
     from airflow.sdk.exceptions import AirflowFailException
 
+    from trainbench.orchestration import kubernetes_operator
+    from trainbench.results.store_files import StoreError
+
     pods.peers = PEERS
-    with pytest.raises(AirflowFailException, match="Airflow lost this task, and its pod is gone"):
-        pods.run(pods.task(try_number=2))
-    assert pods.api.created == []
+    peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
+    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], "name": "peer", "resourceVersion": "1"}}
+    pods.api.run("peer")
+    if kind == "not_stored":
+        monkeypatch.setattr(kubernetes_operator, "arrived_of_pod", Mock(side_effect=StoreError("away")))
+    with pytest.raises(AirflowFailException, match=words):
+        pods.run(pods.task(try_number=2 if kind == "vanished" else 1))
+
+    assert (pods.end["kind"], pods.end["pod"]) == (kind, None)
+    assert (pods.api.created, pods.api.deleted) == ([], ["peer"])
+
+
+def test_a_rank_that_airflow_lost_after_its_result_was_stored_hands_it_over(pods: Pods) -> None:
+    pods.peers = PEERS
+    pods.clock.at(20, lambda: pods.ends())
+    pods.deferred(pods.operator()).remove()
+    pods.run(pods.task(try_number=2))
+
+    assert pods.pushed.keys() == {"return_value"}
+    assert len(pods.api.created) == 1
 
 
 def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_is_left(

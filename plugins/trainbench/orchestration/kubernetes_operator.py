@@ -40,7 +40,7 @@ REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a 
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
-# A pod of a gang is never made anew, but after a failure of the API or the store it is still there for the next try.
+# A pod of a gang is never made anew, but once made it is there for the next try after a failure of the API or the store.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 STAYS = (
@@ -149,10 +149,12 @@ class BenchPodOperator(KubernetesPodOperator):
                 self.progress = Progress(pod=newest["name"], is_made=True)
                 return
             if self._has_peers:
-                raise AirflowFailException(
-                    "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
-                    "else run the gang again"
-                )
+                lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
+                if arrival := arrived_of_pod(self._store, self.manifest, None):  # no rank has two pods
+                    self.progress.left = Left(arrival=arrival)
+                else:
+                    self._end = PodEnd(kind=EndKind.VANISHED, message=lost)
+                return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
@@ -284,7 +286,7 @@ class BenchPodOperator(KubernetesPodOperator):
         if end.kind is EndKind.NODE_LOST and pod and self._stays():
             message += STAYS.format(pod=pod)
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
-        if self._has_peers and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
+        if self._has_peers and pod and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
             raise AirflowException(end.message) from failure
         # Before this rank's pod was made, another rank's task may just be making its own.
         self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.progress.is_made else PEER_GRACE_S)
