@@ -396,14 +396,24 @@ def test_a_node_that_serves_no_log_for_a_while_costs_no_result(pods: Pods) -> No
     assert pods.pushed.keys() == {"return_value"}
 
 
-def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowException
+@pytest.mark.parametrize("peers", [{}, PEERS], ids=["single", "rank"])
+def test_a_node_that_serves_no_log_is_waited_for_once_and_leaves_the_pod_for_release(
+    pods: Pods, peers: Mapping[str, Any]
+) -> None:
+    """Trigger, worker and each of three tries waited for half an hour."""
+    from airflow.sdk.exceptions import AirflowFailException
 
+    from trainbench.cluster.kubernetes_api import Refused
+
+    pods.peers = dict(peers)
     pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
-    with pytest.raises(AirflowException, match=r"could not be read, it is still in the pod: .* no route to host"):
-        pods.run()
+    trigger = pods.operator()
+    with pytest.raises(Refused):
+        pods.deferred(trigger)
+    with pytest.raises(AirflowFailException, match=r"could not be read, it is still in the pod: .* no route to host"):
+        pods.run(event=json.loads(json.dumps(trigger.progress.event)))
 
-    assert pods.end["kind"] == "api"
+    assert (pods.end["kind"], pods.end["pod"]) == ("api", pods.name)
     assert pods.clock.now < 1900
     assert list(pods.api.there) == [pods.name]
 

@@ -26,7 +26,7 @@ from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, has_ended
+from trainbench.pods.time_limits import GRACE_S, has_ended, state_of
 from trainbench.results.arrivals import Arrival, arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -40,7 +40,7 @@ REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a 
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
-# A pod of a gang is never made anew, but once made it is there for the next try after a failure of the API or the store.
+# A pod of a gang is never made anew; after a failure of the API or the store the one that was made is still there.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 STAYS = (
@@ -132,8 +132,9 @@ class BenchPodOperator(KubernetesPodOperator):
             yield from self._make(context)
         if self._end or self.arrival:
             return
-        yield from self._wait(concludes)
-        if self.progress.is_gone or (self.progress.seen and has_ended(self.progress.seen, self.base_container_name)):
+        if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
+            yield from self._wait(concludes)
+        if self.progress.is_gone or self._has_ended:
             yield from self._collect()
 
     def _make(self, context: Context) -> Steps[None]:
@@ -286,7 +287,8 @@ class BenchPodOperator(KubernetesPodOperator):
         if end.kind is EndKind.NODE_LOST and pod and self._stays():
             message += STAYS.format(pod=pod)
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
-        if self._has_peers and pod and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
+        is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
+        if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:
             raise AirflowException(end.message) from failure
         # Before this rank's pod was made, another rank's task may just be making its own.
         self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.progress.is_made else PEER_GRACE_S)
@@ -298,7 +300,7 @@ class BenchPodOperator(KubernetesPodOperator):
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from failure
-        retried = end.is_infrastructure and not self._has_peers
+        retried = end.is_infrastructure and not self._has_peers and not is_unread
         raise (AirflowException if retried else AirflowFailException)(end.message) from failure
 
     def _cause(self, failure: BaseException | None) -> PodEnd:
@@ -325,8 +327,8 @@ class BenchPodOperator(KubernetesPodOperator):
         )
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
         if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
-            is_unread = seen and has_ended(seen, self.base_container_name)
-            what = "its result could not be read, it is still in the pod" if is_unread else f"no answer ({status})"
+            unread = "its result could not be read, it is still in the pod"
+            what = unread if self._has_ended else f"no answer ({status})"
             return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
         return end
 
@@ -388,9 +390,12 @@ class BenchPodOperator(KubernetesPodOperator):
         return RENDEZVOUS in self.manifest["metadata"]["labels"]
 
     @property
+    def _has_ended(self) -> bool:
+        return has_ended(self.progress.seen or {}, self.base_container_name)
+
+    @property
     def _exit_code(self) -> int | None:
         """None: the program has not ended, as far as it was seen."""
-        statuses = (self.progress.seen or {"status": {}})["status"].get("containerStatuses") or ()
-        ours: Mapping[str, Any] = next((each for each in statuses if each["name"] == self.base_container_name), {})
-        code: int | None = (ours.get("state") or {}).get("terminated", {}).get("exitCode")
+        state = state_of(self.progress.seen or {}, self.base_container_name)
+        code: int | None = state.get("terminated", {}).get("exitCode")
         return code
