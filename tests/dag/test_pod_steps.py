@@ -257,6 +257,17 @@ def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_p
     assert (len(pods.api.created), pods.api.there) == (1, {})
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_api_server_that_does_not_know_our_rights_for_half_a_minute_costs_no_pod(pods: Pods, status: int) -> None:
+    pods_of, denied = pods.api.pods, refusal(status, "No", 'User "trainbench" cannot list resource "pods"')
+    pods.clock.at(10, lambda: setattr(pods.api, "pods", Mock(side_effect=denied)))
+    pods.clock.at(40, lambda: setattr(pods.api, "pods", pods_of))
+    pods.clock.at(60, lambda: pods.ends())
+    pods.run()
+
+    assert pods.pushed.keys() == {"return_value"}
+
+
 def test_a_pod_whose_creation_got_no_answer_is_found_by_its_name(pods: Pods) -> None:
     create = pods.api.create_pod
 

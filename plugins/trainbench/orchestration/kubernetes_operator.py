@@ -36,6 +36,7 @@ T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
+DENIED_S = 60.0  # an API server that restarts may not know our token or rights for so long
 REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a log, for so long
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
@@ -263,14 +264,19 @@ class BenchPodOperator(KubernetesPodOperator):
             self.log.info("[%s] %s", self.base_container_name, line)
 
     def _asked(self, request: Callable[[], T]) -> Steps[T]:
-        """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S."""
-        silent_since = time.monotonic() - self.progress.silent_s
+        """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S. Once the
+        pod is made, a request that is not allowed is repeated for DENIED_S.
+        """
+        silent_since, num_denied = time.monotonic() - self.progress.silent_s, 0
         while True:
             try:
                 answer = request()
             except ClusterError as error:
                 self.progress.silent_s = time.monotonic() - silent_since
-                if not pod_requests.is_outage(error) or self.progress.silent_s > time_limits.OUTAGE_S:
+                is_denied = self.progress.is_made and error.status in (401, 403)
+                num_denied += is_denied
+                is_passing = num_denied * REFRESH_S <= DENIED_S if is_denied else pod_requests.is_outage(error)
+                if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
             else:
