@@ -36,8 +36,7 @@ T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
-DENIED_S = 60.0  # an API server that restarts may not know our token or rights for so long
-REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a log, for so long
+RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
@@ -93,6 +92,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
         self.progress = Progress()
         self._end: PodEnd | None = None
+        self._answers_since = float("inf")  # the first answer after the latest one that was none
         self._is_resumed = False
 
     def execute(self, context: Context) -> None:
@@ -238,25 +238,15 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _collect(self) -> Steps[None]:
         """Store what the pod left. A node whose log of a program that ended with 0 holds no result is asked again for
-        REREAD_S, which begin anew after a time without an answer: the program prints its result before it ends.
+        RESTART_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
         pod, warn = self.progress.pod, self.log.warning
-        answers_since = float("inf")
-
-        def collect() -> Left:
-            nonlocal answers_since
-            try:
-                left = pod_requests.collect(self._cluster, self._store, self.manifest, pod, warn)
-            except ClusterError:
-                answers_since = float("inf")
-                raise
-            answers_since = min(answers_since, time.monotonic())
-            return left
-
+        collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
+        self._answers_since = float("inf")
         while True:
             left = self.progress.left = yield from self._asked(collect)
             ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.arrival or not ended_well or time.monotonic() - answers_since > REREAD_S:
+            if left.arrival or not ended_well or time.monotonic() - self._answers_since > RESTART_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
@@ -265,22 +255,22 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _asked(self, request: Callable[[], T]) -> Steps[T]:
         """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S. Once the
-        pod is made, a request that is not allowed is repeated for DENIED_S.
+        pod is made, a request that is not allowed is repeated for RESTART_S.
         """
         silent_since, num_denied = time.monotonic() - self.progress.silent_s, 0
         while True:
             try:
                 answer = request()
             except ClusterError as error:
-                self.progress.silent_s = time.monotonic() - silent_since
+                self.progress.silent_s, self._answers_since = time.monotonic() - silent_since, float("inf")
                 is_denied = self.progress.is_made and error.status in (401, 403)
                 num_denied += is_denied
-                is_passing = num_denied * REFRESH_S <= DENIED_S if is_denied else pod_requests.is_outage(error)
+                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else pod_requests.is_outage(error)
                 if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
             else:
-                self.progress.silent_s = 0.0
+                self.progress.silent_s, self._answers_since = 0.0, min(self._answers_since, time.monotonic())
                 return answer
             yield REFRESH_S
 
