@@ -132,7 +132,9 @@ def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> Non
     assert (pods.end["kind"], pods.end["pod"], pods.api.there) == ("no_result", pods.name, {})
 
 
-@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], "half", 404])
+@pytest.mark.parametrize(
+    "served", [["unable to retrieve container logs for containerd://1"], ["step 1"], [], "half", 404]
+)
 def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, served: Any) -> None:
     """The program ended with 0, so it had printed its result."""
 
@@ -143,6 +145,19 @@ def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, s
 
     pods.clock.at(20, ends)
     pods.clock.at(50, lambda: pods.api.logs.update({pods.name: pods.lines()}))
+    pods.run()
+
+    assert len(pods.stored()) == 1
+    assert pods.api.deleted == [pods.name]
+
+
+def test_a_node_that_comes_back_may_serve_the_log_in_part_for_a_while(pods: Pods) -> None:
+    """The minutes without an answer used up the time for it."""
+    pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
+    pods.clock.at(120, lambda: pods.api.logs.update({pods.name: refusal(404, "Not Found", "no such pod")}))
+    pods.clock.at(150, lambda: pods.api.logs.update({pods.name: NO_ROUTE}))
+    pods.clock.at(200, lambda: pods.api.logs.update({pods.name: ["unable to retrieve container logs"]}))
+    pods.clock.at(235, lambda: pods.api.logs.update({pods.name: pods.lines()}))
     pods.run()
 
     assert len(pods.stored()) == 1
@@ -240,6 +255,17 @@ def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_p
     pods.run(pods.task(try_number=2))
     assert "return_value" in pods.pushed
     assert (len(pods.api.created), pods.api.there) == (1, {})
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_api_server_that_does_not_know_our_rights_for_half_a_minute_costs_no_pod(pods: Pods, status: int) -> None:
+    pods_of, denied = pods.api.pods, refusal(status, "No", 'User "trainbench" cannot list resource "pods"')
+    pods.clock.at(10, lambda: setattr(pods.api, "pods", Mock(side_effect=denied)))
+    pods.clock.at(40, lambda: setattr(pods.api, "pods", pods_of))
+    pods.clock.at(60, lambda: pods.ends())
+    pods.run()
+
+    assert pods.pushed.keys() == {"return_value"}
 
 
 def test_a_pod_whose_creation_got_no_answer_is_found_by_its_name(pods: Pods) -> None:
@@ -381,25 +407,59 @@ def test_a_node_that_serves_no_log_for_a_while_costs_no_result(pods: Pods) -> No
     assert pods.pushed.keys() == {"return_value"}
 
 
-def test_a_node_that_serves_no_log_leaves_the_pod_for_release(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowException
+@pytest.mark.parametrize("peers", [{}, PEERS], ids=["single", "rank"])
+def test_a_node_that_serves_no_log_is_waited_for_once_and_leaves_the_pod_for_release(
+    pods: Pods, peers: Mapping[str, Any]
+) -> None:
+    """Trigger, worker and each of three tries waited for half an hour."""
+    from airflow.sdk.exceptions import AirflowFailException
 
+    from trainbench.cluster.kubernetes_api import Refused
+
+    pods.peers = dict(peers)
     pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
-    with pytest.raises(AirflowException, match=r"could not be read, it is still in the pod: .* no route to host"):
-        pods.run()
+    trigger = pods.operator()
+    with pytest.raises(Refused):
+        pods.deferred(trigger)
+    with pytest.raises(AirflowFailException, match=r"could not be read, it is still in the pod: .* no route to host"):
+        pods.run(event=json.loads(json.dumps(trigger.progress.event)))
 
-    assert pods.end["kind"] == "api"
+    assert (pods.end["kind"], pods.end["pod"]) == ("api", pods.name)
     assert pods.clock.now < 1900
     assert list(pods.api.there) == [pods.name]
 
 
-def test_a_rank_whose_pod_is_gone_is_not_made_anew_alone(pods: Pods) -> None:
+@pytest.mark.parametrize(("kind", "words"), [("vanished", "its pod is gone"), ("not_stored", "no pod was made: away")])
+def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
+) -> None:
+    """Its peers held their GPUs until their deadline."""
     from airflow.sdk.exceptions import AirflowFailException
 
+    from trainbench.orchestration import kubernetes_operator
+    from trainbench.results.store_files import StoreError
+
     pods.peers = PEERS
-    with pytest.raises(AirflowFailException, match="Airflow lost this task, and its pod is gone"):
-        pods.run(pods.task(try_number=2))
-    assert pods.api.created == []
+    peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
+    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], "name": "peer", "resourceVersion": "1"}}
+    pods.api.run("peer")
+    if kind == "not_stored":
+        monkeypatch.setattr(kubernetes_operator, "arrived_of_pod", Mock(side_effect=StoreError("away")))
+    with pytest.raises(AirflowFailException, match=words):
+        pods.run(pods.task(try_number=2 if kind == "vanished" else 1))
+
+    assert (pods.end["kind"], pods.end["pod"]) == (kind, None)
+    assert (pods.api.created, pods.api.deleted) == ([], ["peer"])
+
+
+def test_a_rank_that_airflow_lost_after_its_result_was_stored_hands_it_over(pods: Pods) -> None:
+    pods.peers = PEERS
+    pods.clock.at(20, lambda: pods.ends())
+    pods.deferred(pods.operator()).remove()
+    pods.run(pods.task(try_number=2))
+
+    assert pods.pushed.keys() == {"return_value"}
+    assert len(pods.api.created) == 1
 
 
 def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_is_left(
@@ -529,6 +589,29 @@ def test_a_triggerer_that_was_ended_after_it_stored_the_result_makes_no_second_p
     assert list(again.steps(pods.task(), concludes=False)) == []
     assert again.good_result
     assert len(pods.api.created) == 1
+
+
+@pytest.mark.parametrize("what", ["cordoned", "removed"])
+@pytest.mark.parametrize("is_stored", [False, True], ids=["runs", "stored"])
+def test_a_triggerer_that_was_ended_finds_its_pod_or_result_though_the_node_takes_none_now(
+    pods: Pods, what: str, is_stored: bool
+) -> None:
+    """It judged the node first: the pod was left alone, and the stored result counted for no run."""
+    if is_stored:
+        pods.clock.at(20, lambda: pods.ends())
+        pods.deferred(pods.operator()).remove()
+    else:
+        next(pods.operator().steps(pods.task(), concludes=False))
+        pods.api.run(pods.name)
+        pods.clock.at(60, lambda: pods.ends())
+    if what == "removed":
+        pods.api.known_nodes.clear()
+    else:
+        pods.node["spec"]["unschedulable"] = True
+    again = pods.deferred(pods.operator())
+
+    assert again.good_result
+    assert len(pods.api.created) == len(pods.stored()) == 1
 
 
 def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:

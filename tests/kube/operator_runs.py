@@ -33,7 +33,7 @@ from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
 
-kubernetes_operator.REREAD_S = 3.0  # of the programs that end with 0 and print no whole result
+kubernetes_operator.RESTART_S = 3.0  # of the programs that end with 0 and print no whole result, and of refusals
 BUNDLE = "dags-folder"
 USUAL = {name: getattr(time_limits, name) for name in ("LATE_S", "LOG_SILENCE_S", "CONNECT_S")}
 HURRIED = {"LATE_S": 2, "LOG_SILENCE_S": 3, "CONNECT_S": 3}

@@ -26,7 +26,7 @@ from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, has_ended
+from trainbench.pods.time_limits import GRACE_S, has_ended, state_of
 from trainbench.results.arrivals import Arrival, arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -36,11 +36,11 @@ T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
-REREAD_S = 60.0  # a container runtime that restarts serves a notice, or half a log, for so long
+RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
-# A pod of a gang is never made anew, but after a failure of the API or the store it is still there for the next try.
+# A pod of a gang is never made anew; after a failure of the API or the store the one that was made is still there.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 STAYS = (
@@ -92,6 +92,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
         self.progress = Progress()
         self._end: PodEnd | None = None
+        self._answers_since = float("inf")  # the first answer after the latest one that was none
         self._is_resumed = False
 
     def execute(self, context: Context) -> None:
@@ -132,8 +133,9 @@ class BenchPodOperator(KubernetesPodOperator):
             yield from self._make(context)
         if self._end or self.arrival:
             return
-        yield from self._wait(concludes)
-        if self.progress.is_gone or (self.progress.seen and has_ended(self.progress.seen, self.base_container_name)):
+        if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
+            yield from self._wait(concludes)
+        if self.progress.is_gone or self._has_ended:
             yield from self._collect()
 
     def _make(self, context: Context) -> Steps[None]:
@@ -149,25 +151,36 @@ class BenchPodOperator(KubernetesPodOperator):
                 self.progress = Progress(pod=newest["name"], is_made=True)
                 return
             if self._has_peers:
-                raise AirflowFailException(
-                    "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; "
-                    "else run the gang again"
-                )
-        node, name = pod_requests.read_node(self._cluster, node_of(self.manifest)), node_of(self.manifest)
-        unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
-        missing = PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
-        self._end = missing if node == {} else unplaceable(node, datetime.now(UTC))
-        if self._end:
-            return
+                lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
+                if arrival := arrived_of_pod(self._store, self.manifest, None):  # no rank has two pods
+                    self.progress.left = Left(arrival=arrival)
+                else:
+                    self._end = PodEnd(kind=EndKind.VANISHED, message=lost)
+                return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
         if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
+        elif unfit := self._unfit():
+            # A triggerer that was ended may have made the pod while the node still took it.
+            made = yield from self._asked(lambda: pod_requests.read_pod(self._cluster, self.progress.pod))
+            if made is None:
+                self._end = unfit
+                return
         else:
             yield from self._asked(lambda: self._create(request))
             self.log.info("Made pod %s", self.progress.pod)
         self.progress.is_made = True
+
+    def _unfit(self) -> PodEnd | None:
+        """Why the node takes no pod; None: as far as it could be read, it does."""
+        name = node_of(self.manifest)
+        node = pod_requests.read_node(self._cluster, name)
+        if node == {}:
+            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
+            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        return unplaceable(node, datetime.now(UTC))
 
     def _create(self, request: Any) -> None:
         """Create the pod, unless a request without an answer did."""
@@ -224,16 +237,16 @@ class BenchPodOperator(KubernetesPodOperator):
         )
 
     def _collect(self) -> Steps[None]:
-        """Store what the pod left. For REREAD_S a node is asked again whose log of a program that ended with 0 holds
-        no whole result: the program prints it before.
+        """Store what the pod left. A node whose log of a program that ended with 0 holds no result is asked again for
+        RESTART_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
-        first = time.monotonic()
         pod, warn = self.progress.pod, self.log.warning
         collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
+        self._answers_since = float("inf")
         while True:
             left = self.progress.left = yield from self._asked(collect)
             ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.is_whole or not ended_well or time.monotonic() - first > REREAD_S:
+            if left.arrival or not ended_well or time.monotonic() - self._answers_since > RESTART_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
@@ -241,18 +254,23 @@ class BenchPodOperator(KubernetesPodOperator):
             self.log.info("[%s] %s", self.base_container_name, line)
 
     def _asked(self, request: Callable[[], T]) -> Steps[T]:
-        """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S."""
-        silent_since = time.monotonic() - self.progress.silent_s
+        """The answer of a request, which is repeated while API server or node are away, in all for OUTAGE_S. Once the
+        pod is made, a request that is not allowed is repeated for RESTART_S.
+        """
+        silent_since, num_denied = time.monotonic() - self.progress.silent_s, 0
         while True:
             try:
                 answer = request()
             except ClusterError as error:
-                self.progress.silent_s = time.monotonic() - silent_since
-                if not pod_requests.is_outage(error) or self.progress.silent_s > time_limits.OUTAGE_S:
+                self.progress.silent_s, self._answers_since = time.monotonic() - silent_since, float("inf")
+                is_denied = self.progress.is_made and error.status in (401, 403)
+                num_denied += is_denied
+                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else pod_requests.is_outage(error)
+                if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
             else:
-                self.progress.silent_s = 0.0
+                self.progress.silent_s, self._answers_since = 0.0, min(self._answers_since, time.monotonic())
                 return answer
             yield REFRESH_S
 
@@ -265,7 +283,8 @@ class BenchPodOperator(KubernetesPodOperator):
         if end.kind is EndKind.NODE_LOST and pod and self._stays():
             message += STAYS.format(pod=pod)
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
-        if self._has_peers and end.kind in REATTACHED and ti.try_number <= ti.max_tries:
+        is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
+        if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:
             raise AirflowException(end.message) from failure
         # Before this rank's pod was made, another rank's task may just be making its own.
         self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.progress.is_made else PEER_GRACE_S)
@@ -277,7 +296,7 @@ class BenchPodOperator(KubernetesPodOperator):
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from failure
-        retried = end.is_infrastructure and not self._has_peers
+        retried = end.is_infrastructure and not self._has_peers and not is_unread
         raise (AirflowException if retried else AirflowFailException)(end.message) from failure
 
     def _cause(self, failure: BaseException | None) -> PodEnd:
@@ -304,8 +323,8 @@ class BenchPodOperator(KubernetesPodOperator):
         )
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
         if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
-            is_unread = seen and has_ended(seen, self.base_container_name)
-            what = "its result could not be read, it is still in the pod" if is_unread else f"no answer ({status})"
+            unread = "its result could not be read, it is still in the pod"
+            what = unread if self._has_ended else f"no answer ({status})"
             return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
         return end
 
@@ -367,9 +386,12 @@ class BenchPodOperator(KubernetesPodOperator):
         return RENDEZVOUS in self.manifest["metadata"]["labels"]
 
     @property
+    def _has_ended(self) -> bool:
+        return has_ended(self.progress.seen or {}, self.base_container_name)
+
+    @property
     def _exit_code(self) -> int | None:
         """None: the program has not ended, as far as it was seen."""
-        statuses = (self.progress.seen or {"status": {}})["status"].get("containerStatuses") or ()
-        ours: Mapping[str, Any] = next((each for each in statuses if each["name"] == self.base_container_name), {})
-        code: int | None = (ours.get("state") or {}).get("terminated", {}).get("exitCode")
+        state = state_of(self.progress.seen or {}, self.base_container_name)
+        code: int | None = state.get("terminated", {}).get("exitCode")
         return code

@@ -25,7 +25,6 @@ from trainbench.results.store_files import StoreError
 Pod = Mapping[str, Any]  # as the API's JSON
 REFRESH_S = 5.0
 PASSING = (410, 429)  # statuses beside 5xx: a page of a list expired, too many requests
-NOTICE = "unable to retrieve container logs"  # the kubelet's text in place of a log, with status 200
 NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
 
 
@@ -162,11 +161,6 @@ class Left(Frozen):
     arrival: Arrival | None = None
     missing: str = ABSENT
     log: str = ""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its log was served as the program wrote it, as far as one can see."""
-        return self.arrival is not None or (self.missing == ABSENT and bool(self.log) and NOTICE not in self.log)
 
 
 def collect(cluster: Cluster, store: Store, manifest: Mapping[str, Any], name: str, log: Callable[[str], None]) -> Left:

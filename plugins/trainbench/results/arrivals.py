@@ -127,14 +127,14 @@ def _file(spec: RunSpec, rank: int) -> tuple[str, str, str]:
     return spec.identity.campaign_id, spec.identity.run_id, name
 
 
-def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> Arrival | None:
-    """This pod's result that an earlier task stored; None: none is stored, or another pod's of the run. Raises
-    StoreError.
+def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str | None) -> Arrival | None:
+    """This pod's result that an earlier task stored; None: none is stored, or another pod's of the run. `pod_name`:
+    None: any pod's of the run counts. Raises StoreError.
     """
     if (run := run_of(manifest)) is None or (text := arrived(store, *run)) is None:
         return None
     (spec, rank), result = run, parse_payload(text)
-    if not _is_of_pod(result, pod_name):
+    if pod_name is not None and not _is_of_pod(result, pod_name):
         return None
     address = store.run_file_address(*_file(spec, rank))
     return _arrival(address, text, result)
