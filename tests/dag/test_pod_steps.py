@@ -627,6 +627,21 @@ def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: py
     assert pods.api.deleted == ["runs", "spec"]
 
 
+def test_a_request_without_an_answer_is_sent_once() -> None:
+    """urllib3 sent it four times, and each waited for its 30 s."""
+    from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
+
+    from trainbench.orchestration.pod_requests import cluster_of
+
+    client = ApiClient(Configuration(host="http://127.0.0.1:1"))
+    cluster_of(SimpleNamespace(api_client=client), "bench")
+    rest = client.rest_client
+    pool = rest.pool_manager.connection_from_url("http://127.0.0.1:1")
+    assert pool.retries.total is False
+    cluster_of(SimpleNamespace(api_client=client), "bench")
+    assert client.rest_client is rest  # with its open connections
+
+
 def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,13 @@ NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves 
 
 def cluster_of(hook: Any, namespace: str) -> Cluster:
     """The cluster of Airflow's hook. Tasks wait longer for an answer than people do."""
-    return Cluster(hook.api_client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
+    client = hook.api_client
+    if client.configuration.retries is not False:  # urllib3 would repeat a request without an answer three times
+        from kubernetes.client.rest import RESTClientObject  # type: ignore[import-untyped]
+
+        client.configuration.retries = False
+        client.rest_client = RESTClientObject(client.configuration)  # reads its configuration only here
+    return Cluster(client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
 
 
 def is_outage(error: ClusterError) -> bool:
