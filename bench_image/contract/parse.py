@@ -47,8 +47,9 @@ def parse_result(text: str | bytes) -> RunResult:
         raise ContractError(f"result breaks the contract: {explain(error)}") from None
 
 
-# Bytes of memory for each mark of a JSON text, at most: of an object, of a list, of a value and of a name.
-MARK_BYTES = {b"{": 200, b"[": 90, b",": 60, b":": 90}
+# Bytes of memory for each mark of a JSON text, at most: of an object, of a list, of a value and of a name; null is no
+# object of its own.
+MARK_BYTES = {b"{": 200, b"[": 90, b",": 60, b":": 90, b":null": -40}
 WIDE, WIDE_BYTES = (
     bytes(range(0xC4, 0xF5)),
     40,
@@ -58,12 +59,12 @@ SMALL_BYTES = 1_000_000  # of memory: a small text may need more than its share
 MAX_NAMES, MAX_NAMES_BEYOND = 100, MAX_REASONS  # of an object; of all objects beyond that, such as lists of libraries
 
 
-def refuse_dense(raw: bytes) -> None:
-    """Raises ContractError for a JSON text with more values than our programs write in so many bytes."""
+def refuse_dense(raw: bytes, times: float = MAX_MEMORY) -> None:
+    """Raises ContractError for a JSON text whose values may take more than so many `times` its bytes."""
     counted = len(raw) + sum(raw.count(mark) * num_bytes for mark, num_bytes in MARK_BYTES.items())
     if not raw.isascii():
         counted += (len(raw) - len(raw.translate(None, WIDE))) * WIDE_BYTES
-    if counted > MAX_MEMORY * len(raw) + SMALL_BYTES:
+    if counted > times * len(raw) + SMALL_BYTES:
         raise ContractError(f"too many values for its {len(raw)} bytes: no program of ours writes so many in so few")
 
 

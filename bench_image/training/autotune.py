@@ -92,6 +92,8 @@ def tried(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
     with torch.random.fork_rng([group.device] if group.device.type == "cuda" else []):
         choice = by_trial(spec, group.memory_bytes(), _trials(built, group))
     built.restore()
+    if group.device.type == "cuda":
+        torch.cuda.empty_cache()  # what drawing the weights again left, so that it is no part of the run's peak
     return choice
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
@@ -164,6 +164,7 @@ class TrainingJob(Frozen):
 class Estimate(TrainingJob):
     """The estimate. None: unknown, and `missing` names the data it needs. `num_samples`: over all epochs."""
 
+    epochs: float = Field(1.0, exclude=True)
     samples_per_s: float | None
     rate_from: str | None
     hours: float | None
@@ -286,15 +287,19 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
             fields = ", ".join(kind.model_fields)
             raise EstimateError(f"price {price} is made of {fields}: {explain(error)}") from None
         return Pricing(basis=Basis(price), **{name: made})
+    usd_per_gpu_hour = None
+    if price != Basis.ON_DEMAND:
+        try:
+            usd_per_gpu_hour = float(price)
+        except ValueError:
+            raise EstimateError(
+                f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
+            ) from None
     if details:
         what = "the on-demand price" if price == Basis.ON_DEMAND else f"a price of {price}"
         raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
-    if price == Basis.ON_DEMAND:
+    if usd_per_gpu_hour is None:
         return Pricing()
-    try:
-        usd_per_gpu_hour = float(price)
-    except ValueError:
-        raise EstimateError(f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour") from None
     if not 0 < usd_per_gpu_hour < 1e6:
         raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
     return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)

@@ -331,7 +331,8 @@ def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[Ot
         for price in prices:
             if work.this and price.gpu_name == work.gpu_name:
                 at = (price.usd_per_gpu_hour, work.num_gpus)
-                costs = {
+                costs = {  # of so many samples or tokens, not of the month
+                    **dict.fromkeys(("usd", "against_paid_pct")),
                     "usd_per_1000_samples": where_known(usd_per_1000_samples, *at, work.this.samples_per_s),
                     "usd_per_1m_tokens": where_known(usd_per_1m_tokens, *at, work.this.tokens_per_s),
                 }

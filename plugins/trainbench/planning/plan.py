@@ -297,6 +297,7 @@ def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skip
             yield Draft(work, node, gpus)
     for (reason, unfit, gpus, kind), of_reason in unable.items():
         where = kind or ("" if len(of_reason) == len(nodes) else listing(node.name for node in of_reason))
+        products = {node.gpu_product for node in of_reason}
         about = {"strategy": work.strategy, "gpus_per_node": gpus, **work.about}
         skipped.append(
             Skipped(
@@ -304,7 +305,7 @@ def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skip
                 reason=reason,
                 nodes=tuple(node.name for node in of_reason),
                 group_id=unfit,
-                gpu_product=of_reason[0].gpu_product,
+                gpu_product=products.pop() if len(products) == 1 else None,
                 **about,
             )
         )
@@ -379,7 +380,7 @@ def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
     if node.num_gpus is not None and node.num_gpus < gpus:
         return (
             f"needs {count(gpus, 'GPU')} of one node, a node of this kind has {node.num_gpus}: choose fewer in "
-            "world_sizes, or name nodes with more in nodes"
+            "world_sizes or gpus_per_node, or name nodes with more in nodes"
         )
     if force or spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
         return None

@@ -69,7 +69,7 @@ def report_sections(
         make(campaign) for make in (run_tables.performance, run_tables.scaling, run_tables.probes, run_tables.telemetry)
     )
     measured = rates if rates.rows else Text("No run measured a throughput.")
-    not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[1:]))
+    not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[not campaign.judges_nodes :]))
     yield Section("Runs", [measured, *_filled(*others), not_drawn], "runs", is_evidence=True)
 
     picture = Picture(plots.SECONDS, "Seconds of each run by phase; the table below has the figures")

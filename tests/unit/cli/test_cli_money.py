@@ -181,6 +181,7 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
+            (["--price", "Spot", "--with", "per_day=2"], "price is 'Spot': choose on-demand, spot, owned"),
             (["--price", "cheap"], "price is 'cheap': choose on-demand, spot, owned"),
             (["--price", "0"], "price is 0 USD per GPU-hour"),
             (["--price", "nan"], "price is nan USD per GPU-hour"),

@@ -63,7 +63,9 @@ def test_one_provider_only() -> None:
 def test_the_work_at_another_price() -> None:
     """1.20 / (1.46 x 3600) x 1000 = $0.2283 per 1K samples."""
     works = work_costs(RUNS, "2026-11", "2026-10")
-    actual = {line.label: line.usd_per_1000_samples for line in what_if(works, tried())}
+    lines = what_if(works, tried())
+    actual = {line.label: line.usd_per_1000_samples for line in lines}
+    assert {line.usd for line in lines} == {None}  # what the month's hours of all works cost is not this work's
     assert actual["Cheap x, here"] == pytest.approx(0.22831, abs=1e-5)
 
 

@@ -123,8 +123,8 @@ def test_more_gpus_than_a_node_has_are_skipped_with_the_reason() -> None:
         for gpus, name in ((4, "s"), (16, "s"), (16, "l"))
     ]
     assert planned.skipped[0].reason == (
-        "needs 4 GPUs of one node, a node of this kind has 2: choose fewer in world_sizes, or name nodes with more in "
-        "nodes"
+        "needs 4 GPUs of one node, a node of this kind has 2: choose fewer in world_sizes or "
+        "gpus_per_node, or name nodes with more in nodes"
     )
 
 

@@ -102,7 +102,9 @@ class TestGpuhuntCatalogue:
             "provider": "lambdalabs", "instance_name": "gpu_1x_a10", "location": "us", "price": 1.29, "gpu_count": 1,
             "gpu_name": "A10", "gpu_memory": 24.0, "spot": False,
         }  # fmt: skip
-        (price,) = _import(tmp_path / "items.json", json.dumps([item]), provider=None).prices
+        # compact, and with NaN where pandas had no value
+        items = json.dumps([item | {"cpu": float("nan")}] * 15_000, separators=(",", ":"))
+        (price,) = _import(tmp_path / "items.json", items, provider=None).prices
         assert (price.provider, price.instance, price.gpu) == ("lambdalabs", "gpu_1x_a10", "A10")
 
     def test_a_zone_with_a_spot_price_is_enough_to_say_that_there_is_only_that(self, tmp_path: Path) -> None:

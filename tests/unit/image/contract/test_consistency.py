@@ -95,7 +95,7 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (
             ("performance", "windows", 0, "started_s"),
             1800.0,
-            "performance.windows.0 ends 1842.15 s after the run began, but",
+            "performance.windows.0 ends 1842.15 s after the run began, which took 1800 s at most",
         ),
         (
             ("performance", "tokens_per_second"),
@@ -137,6 +137,12 @@ def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ..
 
     with pytest.raises(ContractError, match=re.escape(sentence)):
         parse_result(json.dumps(document))
+
+
+def test_a_run_that_nobody_ended_may_take_longer_than_its_limit() -> None:
+    long = make_result(total_s=3.0).model_dump(mode="json")
+    long["spec"]["timeout_s"], long["finished_at"] = 5.0, "2026-12-31T00:00:00Z"
+    assert parse_result(json.dumps(long)).performance.windows
 
 
 def test_a_failed_gang_has_the_memory_of_one_pod_and_the_ranks_of_all() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bench_image.contract.frozen import ContractError
-from bench_image.contract.parse import json_schemas, parse_result
+from bench_image.contract.frozen import ContractError, fields_of
+from bench_image.contract.parse import json_schemas, parse_result, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
-from bench_image.contract.result import Status
+from bench_image.contract.result import RankSummary, Status
 from bench_image.contract.result_sections import Cost
 from committed import committed
 from tests.builders import make_result
@@ -162,6 +162,7 @@ RANKS, REASONS = '"ranks":[', '"missing":{'
         (RANKS, "{{}},"),
         (RANKS, '{{"{:x}":0}},'),
         (RANKS, '{{"a":[]}},'),
+        (RANKS, '{{"a":null}},'),
         (RANKS, "[0],"),
         (RANKS, "{},"),
         (RANKS, '"{:05x}",'),
@@ -214,6 +215,13 @@ def _cost_of_refusal(raw: bytes) -> tuple[int, str]:
         os.write(writes, f"{status_bytes('VmHWM') - before} {error.value}".encode()[:4000])
     finally:
         os._exit(0)
+
+
+def test_a_gang_whose_ranks_all_failed_before_they_measured_is_read() -> None:
+    fields = dict.fromkeys(fields_of(RankSummary))
+    ranks = [fields | {"rank": rank, "status": "error"} for rank in range(16_384)]
+    document = json.dumps({"schema_version": 1, "ranks": ranks}, separators=(",", ":"))
+    assert strict_json(document.encode())["ranks"] == ranks
 
 
 def test_a_file_that_windows_saved_is_read() -> None:
