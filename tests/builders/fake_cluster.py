@@ -107,5 +107,5 @@ class FakeCluster(Cluster):
     def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
         return f"starting\n{self.output}\n"
 
-    def delete_pod(self, name: str, uid: str) -> None:
+    def delete_pod(self, name: str, uid: str, version: str | None = None, **_: Any) -> None:
         self.deleted.append(uid)

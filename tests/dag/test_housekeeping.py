@@ -39,6 +39,7 @@ def pod(name: str, owner: Owner | None, hours_old: float = 48) -> dict[str, Any]
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
+            "resourceVersion": "1",
             "labels": installation_labels(PodSettings()),
             "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
             "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -55,7 +56,7 @@ class Pods:
     def pods(self, labels: Any) -> Any:
         return self.listed
 
-    def delete_pod(self, name: str, uid: str) -> None:
+    def delete_pod(self, name: str, *_: str, **__: Any) -> None:
         self.deleted.append(name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from bench_image.contract.parse import parse_result
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import result_lines
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.dag.fake_api import Clock, FakeApi, refusal
 from tests.kube.after_fault import after_fault
-from trainbench.pods.manifests import PodSettings, manifest
+from trainbench.pods.manifests import RANK_ENV, PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
 
@@ -102,9 +103,11 @@ class Pods:
 
 @pytest.fixture
 def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    from trainbench.cluster import pod_deletions
     from trainbench.orchestration import kubernetes_operator, pod_requests
 
     made = Pods(store, Clock())
+    monkeypatch.setattr(pod_deletions, "time", made.clock)
     monkeypatch.setattr(kubernetes_operator, "time", made.clock)
     monkeypatch.setattr(pod_requests, "time", made.clock)
     monkeypatch.setattr(pod_requests, "cluster_of", lambda *_: made.api)
@@ -636,6 +639,90 @@ def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: P
     assert release(pods.api, pods.store, labels, print) == ()  # type: ignore[arg-type]  # its node is dead, not away
     after_fault("dead-node-at-release", pods=there.keys() - {"unread"})
     assert list(there) == ["unread"]
+
+
+@pytest.mark.parametrize("back_at", [30, None], ids=["served later", "never served"])
+@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], 404])
+def test_release_reads_again_what_a_program_that_ended_well_must_have_printed(
+    pods: Pods, served: Any, back_at: float | None
+) -> None:
+    """One such read was taken for no result, and the pod deleted."""
+    from trainbench.orchestration.pod_requests import release
+
+    next(pods.operator().steps(pods.task()))
+    pods.ends(refusal(404, "Not Found", "no such container") if served == 404 else served)
+    if back_at:
+        pods.clock.at(back_at, lambda: pods.api.logs.update({pods.name: pods.lines()}))
+
+    assert release(pods.api, pods.store, {}, print) == (pods.name,)  # type: ignore[arg-type]
+    assert (len(pods.stored_nodes()), pods.clock.now) == (1 if back_at else 0, 60)
+
+
+def beside(pods: Pods, name: str) -> Any:
+    """A second pod like the first, which waits for its place."""
+    first = pods.api.there[pods.name]
+    metadata = {**first["metadata"], "name": name, "uid": f"uid-{name}"}
+    pods.api.there[name] = deepcopy({**first, "metadata": metadata, "status": {"phase": "Pending"}})
+    return pods.api.there[name]
+
+
+def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
+    """It ran in the listing, and was deleted unread. A pod that runs on is deleted, whatever else changed."""
+    from trainbench.orchestration.pod_requests import release
+
+    next(pods.operator().steps(pods.task()))
+    beside(pods, "runs")
+
+    def change(_: str) -> None:
+        pods.api.on_delete = lambda _: None
+        pods.ends()
+        pods.api.run("runs")
+
+    pods.api.on_delete = change
+    assert set(release(pods.api, pods.store, {}, print)) == {pods.name, "runs"}  # type: ignore[arg-type]
+    assert len(pods.stored()) == 1
+    assert pods.api.there == {}
+
+
+def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that run hold GPUs: they go first. A run of another version's contract is none that could be read."""
+    from trainbench.cluster.kubernetes_api import ClusterError
+    from trainbench.orchestration import pod_requests
+
+    next(pods.operator().steps(pods.task()))
+    pods.ends()
+    for name, variable, value in (("rank", RANK_ENV, "one"), ("spec", SPEC_ENV, '{"schema_version": 99}')):
+        base = beside(pods, name)["spec"]["containers"][0]
+        base["env"] = [each for each in base["env"] if each["name"] != variable] + [{"name": variable, "value": value}]
+        pods.api.end(name)
+    beside(pods, "runs")
+    failing = pods.name
+    collect = pod_requests.collect
+
+    def break_store(*arguments: Any) -> Any:
+        if arguments[3] == failing:
+            raise RuntimeError("the store's client broke")
+        return collect(*arguments)
+
+    monkeypatch.setattr(pod_requests, "collect", break_store)
+    with pytest.raises(ClusterError, match=f"{failing} \\(the store's client broke\\).*rank \\(invalid literal"):
+        pod_requests.release(pods.api, pods.store, {}, print)  # type: ignore[arg-type]
+    assert pods.api.deleted == ["runs", "spec"]
+
+
+def test_a_request_without_an_answer_is_sent_once() -> None:
+    """urllib3 sent it four times, and each waited for its 30 s."""
+    from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
+
+    from trainbench.orchestration.pod_requests import cluster_of
+
+    client = ApiClient(Configuration(host="http://127.0.0.1:1"))
+    cluster_of(SimpleNamespace(api_client=client), "bench")
+    rest = client.rest_client
+    pool = rest.pool_manager.connection_from_url("http://127.0.0.1:1")
+    assert pool.retries.total is False
+    cluster_of(SimpleNamespace(api_client=client), "bench")
+    assert client.rest_client is rest  # with its open connections
 
 
 def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(

@@ -15,6 +15,7 @@ from tests.kube.after_fault import after_fault
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
+from trainbench.cluster import pod_deletions
 from trainbench.cluster.housekeeping import Liveness, Rules, document, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.pods.manifests import Owner, installation_labels, manifests
@@ -36,7 +37,8 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def api(cluster: Any, settings: Settings) -> Cluster:
+def api(cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(pod_deletions, "RESTART_S", 1.0)
     return open_cluster(settings, str(cluster.kubeconfig))
 
 

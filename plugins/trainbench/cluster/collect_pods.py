@@ -5,7 +5,6 @@ that are to be deleted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -98,24 +97,21 @@ def _stored(
     return Outcome.FAILED, result.error.message if result.error else ""
 
 
-def keep_result(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> None:
-    """Store the result and the log of a pod of ours whose program has ended, unless its run has a result. Raises
-    ClusterError and StoreError where it is not known whether it has one: then the pod has to stay.
+def keep_result(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> bool:
+    """Store the result and the log of a pod of ours whose program has ended, unless its run has a result. Whether it
+    has one then. Raises ClusterError and StoreError where that is not known: then the pod has to stay.
     """
+    if (run := run_of(pod)) and arrived(store, *run) is not None:
+        return True
     try:
-        run = run_of(pod)
-    except ContractError:
-        return
-    if run is None or arrived(store, *run) is not None:
-        return
-    try:
-        lines = _kept_log(cluster, store, pod)
+        text = ResultReader(_kept_log(cluster, store, pod)).text()
+    except ResultLinesError:
+        return False
     except Refused as refused:
         if refused.status in NO_LOG:
-            return
+            return False
         raise
-    with suppress(ResultLinesError):
-        store_arrival(store, pod, ResultReader(lines).text(), now)
+    return store_arrival(store, pod, text, now) is not None
 
 
 def _kept_log(cluster: Cluster, store: Store, pod: Mapping[str, Any]) -> list[str]:

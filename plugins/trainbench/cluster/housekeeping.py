@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.collect_pods import keep_result
-from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError
+from trainbench.cluster.pod_deletions import delete_and_keep
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of
@@ -92,18 +92,18 @@ def sweep_pods(
     """Sweep the pods with all of `labels`, the oldest first. Raises ClusterError when they cannot be listed; a pod that
     cannot be deleted is reported.
     """
-    swept = []
+    swept, due = [], {}
     for pod in sorted(cluster.pods(labels), key=lambda pod: _age_s(pod, now), reverse=True):
         name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Unknown")
         if not labels or not labels.items() <= (pod["metadata"].get("labels") or {}).items():
             continue  # not ours, whatever the server listed
         action, reason = pod_verdict(pod, liveness, rules, now)
         cells = (name, pod.get("spec", {}).get("nodeName") or NA, phase, duration(_age_s(pod, now)))
-        item = Swept(name=name, action=action, reason=reason, cells=cells)
-        swept.append(
-            _deleted(item, partial(_delete_pod, cluster, store, pod, now)) if action in DELETED[mode] else item
-        )
-    return tuple(swept)
+        swept.append(Swept(name=name, action=action, reason=reason, cells=cells))
+        if action in DELETED[mode]:
+            due[name] = pod
+    errors = delete_and_keep(cluster, due.values(), lambda pod: keep_result(cluster, store, pod, now))
+    return tuple(_tried(item, errors.get(item.name)) if item.name in due else item for item in swept)
 
 
 def pod_verdict(
@@ -157,7 +157,12 @@ def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datet
         cells = (name, str(usage.num_files), _size(usage.num_bytes), age)
         item = Swept(name=name, action=action, reason=reason, cells=cells, num_bytes=usage.num_bytes)
         if deletes and item.is_leaked:
-            item = _deleted(item, partial(store.delete, usage.shelf, usage.name))
+            error = None
+            try:
+                store.delete(usage.shelf, usage.name)
+            except StoreError as failure:
+                error = failure
+            item = _tried(item, error)
         swept.append(item)
     return tuple(swept)
 
@@ -230,20 +235,11 @@ def faults(swept: Sequence[Swept]) -> str | None:
     return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
 
 
-def _deleted(item: Swept, delete: Callable[[], object]) -> Swept:
-    try:
-        delete()
-    except Refused as refused:
-        return item.model_copy(update={"fault": refused.message})
-    except (ClusterError, StoreError) as error:
-        return item.model_copy(update={"fault": str(error)})
-    return item.model_copy(update={"is_deleted": True})
-
-
-def _delete_pod(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> None:
-    if has_ended(pod, CONTAINER):
-        keep_result(cluster, store, pod, now)
-    cluster.delete_pod(pod["metadata"]["name"], pod["metadata"]["uid"])
+def _tried(item: Swept, error: Exception | None) -> Swept:
+    """The item whose deletion was requested."""
+    if error is None:
+        return item.model_copy(update={"is_deleted": True})
+    return item.model_copy(update={"fault": error.message if isinstance(error, ClusterError) else str(error)})
 
 
 def _age_s(pod: Mapping[str, Any], now: datetime) -> float:

@@ -15,6 +15,7 @@ from trainbench.cluster.doctor_check import Check, Examination, Site, fail, ok, 
 from trainbench.cluster.local_nodes import visible_gpus
 from trainbench.core.formats import listing, one_line
 from trainbench.history.database import HISTORY_ENV
+from trainbench.pods.time_limits import OUTAGE_S
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import STORE_ENV
 from trainbench.settings.channels import NOTIFY_ENV, Channel
@@ -43,6 +44,19 @@ def _airflow_checks(site: Site) -> Iterator[Check]:
             yield fail("Airflow", summary, f"install {package} {'.'.join(map(str, needed))} or later")
             return
     yield ok("Airflow", summary)
+    if not site.settings.deferrable:
+        from airflow.sdk.configuration import conf
+
+        failures, every_s = (conf.getint("workers", key) for key in ("max_failed_heartbeats", "min_heartbeat_interval"))
+        ends_after_s = min(failures * every_s, conf.getint("scheduler", "task_instance_heartbeat_timeout"))
+        if ends_after_s < OUTAGE_S:
+            yield warn(
+                "heartbeats",
+                f"while its API server is away, Airflow ends a task that waits for a pod, and with it the pod, after "
+                f"{ends_after_s} s or little more; trainbench waits for {OUTAGE_S} s",
+                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400 and "
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000, or leave out TRAINBENCH_DEFERRABLE=false",
+            )
 
 
 AIRFLOW = Examination(

@@ -26,7 +26,7 @@ from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, has_ended, state_of
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, has_ended, state_of
 from trainbench.results.arrivals import Arrival, arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -36,7 +36,6 @@ T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
-RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share

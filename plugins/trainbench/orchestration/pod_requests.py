@@ -12,17 +12,18 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.pod_deletions import Pod as Pod
+from trainbench.cluster.pod_deletions import delete_and_keep, delete_unless_ended
+from trainbench.cluster.pod_deletions import delete_as_seen as delete_as_seen
+from trainbench.cluster.pod_deletions import read_pod as read_pod
 from trainbench.core.formats import listing
 from trainbench.planning.nodes import not_ready
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, CONTAINER, node_of
 from trainbench.pods.pod_log import MAX_LINE, LogTail
-from trainbench.pods.time_limits import GRACE_S, has_ended
 from trainbench.results.arrivals import Arrival, arrived_of_pod, keep_log, store_arrival
 from trainbench.results.artefacts import Store
-from trainbench.results.store_files import StoreError
 
-Pod = Mapping[str, Any]  # as the API's JSON
 REFRESH_S = 5.0
 PASSING = (410, 429)  # statuses beside 5xx: a page of a list expired, too many requests
 NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
@@ -30,7 +31,13 @@ NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves 
 
 def cluster_of(hook: Any, namespace: str) -> Cluster:
     """The cluster of Airflow's hook. Tasks wait longer for an answer than people do."""
-    return Cluster(hook.api_client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
+    client = hook.api_client
+    if client.configuration.retries is not False:  # urllib3 would repeat a request without an answer three times
+        from kubernetes.client.rest import RESTClientObject  # type: ignore[import-untyped]
+
+        client.configuration.retries = False
+        client.rest_client = RESTClientObject(client.configuration)  # reads its configuration only here
+    return Cluster(client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
 
 
 def is_outage(error: ClusterError) -> bool:
@@ -74,16 +81,6 @@ def campaign_listing(campaign: str) -> PodListing:
     return PodListing({CAMPAIGN: campaign})
 
 
-def read_pod(cluster: Cluster, name: str) -> Pod | None:
-    """None: it is gone. Raises ClusterError."""
-    try:
-        return cluster.pod(name)
-    except Refused as error:
-        if error.status == 404:
-            return None
-        raise
-
-
 def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
     """The node, empty where there is none of this name; None: it may not be read."""
     if name is None:
@@ -94,63 +91,47 @@ def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
         return None
 
 
-def delete_as_seen(cluster: Cluster, seen: Pod, grace_s: float) -> bool:
-    """Request the pod's deletion; False: it has changed since it was seen, and may have been placed. Raises
-    ClusterError.
+def delete_pods(cluster: Cluster, labels: Mapping[str, str]) -> None:
+    """Delete the pods with these labels whose program runs. Raises ClusterError with the names of the pods that could
+    not be deleted, after trying all.
     """
-    metadata = seen["metadata"]
-    try:
-        cluster.delete_pod(metadata["name"], metadata["uid"], metadata["resourceVersion"], gracePeriodSeconds=grace_s)
-    except Refused as error:
-        if error.status != 409:
-            raise
-        now = read_pod(cluster, metadata["name"])  # an earlier request that got no answer may have changed it
-        return now is None or "deletionTimestamp" in now["metadata"]
-    return True
-
-
-def delete_pods(
-    cluster: Cluster, labels: Mapping[str, str], may_go: Callable[[Pod], bool] = lambda _: False
-) -> tuple[str, ...]:
-    """Delete the pods with these labels whose program runs, and of the others those that `may_go`; where that raises,
-    the pod stays. Returns the names. Raises ClusterError with the names of the pods that could not be deleted, after
-    trying all.
-    """
-    deleted, kept = [], []
+    kept = []
     for pod in cluster.pods(labels):
-        name = pod["metadata"]["name"]
         try:
-            if not has_ended(pod, CONTAINER) or may_go(pod):
-                cluster.delete_pod(name, gracePeriodSeconds=GRACE_S)
-                deleted.append(name)
-        except (ClusterError, StoreError) as error:
-            kept.append(f"{name} ({error})")
+            delete_unless_ended(cluster, pod)
+        except ClusterError as error:
+            kept.append(f"{pod['metadata']['name']} ({error})")
     if kept:
         raise ClusterError(f"could not be deleted: {listing(kept)}")
-    return tuple(deleted)
 
 
 def release(cluster: Cluster, store: Store, labels: Mapping[str, str], log: Callable[[str], None]) -> tuple[str, ...]:
-    """Store the results that the tasks could not read, then delete the pods. One whose node is dead stays: nobody can
-    read it, and it holds no GPU. Returns the names of the deleted. Raises ClusterError.
+    """Store the results that the tasks could not read, and delete the pods. One whose node is dead stays: nobody can
+    read it, and it holds no GPU. Returns the names of the deleted. Raises ClusterError with the names of the pods that
+    could not be deleted, after trying all.
     """
+    on_dead_nodes = set()
 
-    def is_kept(pod: Pod) -> bool:
+    def keep(pod: Pod) -> bool:
         name = pod["metadata"]["name"]
         try:
             left = collect(cluster, store, pod, name, log)
         except ClusterError as error:
             node = read_node(cluster, node_of(pod))
             trouble = not_ready(node) if node else None
-            if not is_outage(error) or not trouble:
-                raise
-            log(f"{name} stays, its node does not serve its log ({trouble}): clear this task when the node is back")
-            return False
+            if is_outage(error) and trouble:
+                log(f"{name} stays, its node does not serve its log ({trouble}): clear this task when the node is back")
+                on_dead_nodes.add(name)
+            raise
         if left.arrival:
             log(f"the result of {name} is stored as {left.arrival.address}")
-        return True
+        return left.arrival is not None
 
-    return delete_pods(cluster, labels, may_go=is_kept)
+    pods = cluster.pods(labels)
+    errors = delete_and_keep(cluster, pods, keep)
+    if kept := [f"{name} ({error})" for name, error in errors.items() if name not in on_dead_nodes]:
+        raise ClusterError(f"could not be deleted: {listing(kept)}")
+    return tuple(pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"] not in errors)
 
 
 class Left(Frozen):

@@ -16,6 +16,7 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
 LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, and requested again
+RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
 CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
 # An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.

@@ -25,6 +25,7 @@ def pod(name: str, owned: bool = True, **metadata: Any) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
+            "resourceVersion": "1",
             "labels": installation_labels(PodSettings()),
             "annotations": annotations,
             "creationTimestamp": OLD,

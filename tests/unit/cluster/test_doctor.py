@@ -458,6 +458,24 @@ def test_versions_are_compared_as_numbers(
     assert checked.summary.endswith(f"provider {provider or 'not installed'}, connection 'kubernetes_default'")
 
 
+@pytest.mark.parametrize(
+    ("failures", "timeout_s", "ends_after"), [("3", "2000", "15 s"), ("400", "300", "300 s"), ("400", "2000", None)]
+)
+def test_a_worker_that_waits_for_pods_has_to_outlast_half_an_hour_without_airflow_s_api_server(
+    failures: str, timeout_s: str, ends_after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", '{"conn_type": "kubernetes"}')
+    monkeypatch.setenv("AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS", failures)
+    monkeypatch.setenv("AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT", timeout_s)
+
+    def warnings(deferrable: str) -> list[str]:
+        site = Site(read_settings({"TRAINBENCH_DEFERRABLE": deferrable}), None, asks_airflow=True)
+        return [check.summary for check in doctor._answer(installation_checks.AIRFLOW, site) if check.state is WARN]
+
+    assert [f"after {ends_after} or little more" in each for each in warnings("false")] == [True] * bool(ends_after)
+    assert warnings("true") == []
+
+
 def test_a_connection_that_is_not_there() -> None:
     checked = examined(installation_checks.AIRFLOW, read_settings({"TRAINBENCH_KUBERNETES_CONNECTION": "nowhere"}))
     assert checked.state is FAIL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
+from trainbench.cluster import pod_deletions
 from trainbench.cluster.housekeeping import Liveness, Rules, document, faults, pods_table, summary, sweep_pods
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.core.tables import Tone
@@ -28,6 +30,7 @@ def pod(name: str, owner: Owner | None = OVER, phase: str = "Running") -> dict[s
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
+            "resourceVersion": "1",
             "labels": OURS,
             "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
             "creationTimestamp": "2026-11-18T02:00:00Z",
@@ -42,7 +45,7 @@ class Pods:
 
     def __init__(self, *listed: dict[str, Any], **errors: Exception) -> None:
         self.listed, self.errors, self.deleted = listed, errors, list[str]()
-        self.logs: dict[str, str | Exception] = {}
+        self.logs: dict[str, str | Exception | list[str]] = {}  # a list: read by read
 
     def pods(self, labels: Any) -> Any:
         return self.listed
@@ -51,12 +54,22 @@ class Pods:
         log = self.logs[name]
         if isinstance(log, Exception):
             raise log
-        return log
+        return log.pop(0) if isinstance(log, list) else log
 
-    def delete_pod(self, name: str, uid: str) -> None:
+    def pod(self, name: str) -> Any:
+        return next(each for each in self.listed if each["metadata"]["name"] == name)
+
+    def delete_pod(self, name: str, uid: str, version: str | None = None, **_: Any) -> None:
         if name in self.errors:
             raise self.errors[name]
         self.deleted.append(name)
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waits: list[float] = []
+    monkeypatch.setattr(pod_deletions, "time", SimpleNamespace(sleep=waits.append))
+    return waits
 
 
 @pytest.fixture
@@ -114,9 +127,11 @@ def with_result(name: str, spec: RunSpec, **status: Any) -> dict[str, Any]:
     return made | {"status": {"phase": "Running", "containerStatuses": [ended, beside], **status}}
 
 
-def test_what_a_pod_left_is_stored_before_it_is_deleted_and_a_pod_that_cannot_be_read_stays(store: Store) -> None:
+def test_what_a_pod_left_is_stored_before_it_is_deleted_and_a_pod_that_cannot_be_read_stays(
+    store: Store, slept: list[float]
+) -> None:
     """It was deleted unread after 15 minutes: its own container had ended, and another kept it at Running."""
-    good = [make_result(f"node-{number}", run_id=f"run-{number}") for number in range(4)]
+    good = [make_result(f"node-{number}", run_id=f"run-{number}") for number in range(5)]
     specs = [result.spec for result in good]
     store.write_result(good[2])
     api = Pods(*(with_result(f"p{number}", spec) for number, spec in enumerate(specs)))
@@ -125,13 +140,17 @@ def test_what_a_pod_left_is_stored_before_it_is_deleted_and_a_pod_that_cannot_be
         "p1": Refused("read log", 500, "Internal", "the node does not answer"),
         "p2": "\n".join(result_lines(make_failed().model_copy(update={"spec": specs[2]}).model_dump_json())),
         "p3": Refused("read log", 404, "NotFound", "gone"),
+        "p4": ["unable to retrieve container logs", "\n".join(result_lines(good[4].model_dump_json()))],  # at last
     }
     swept = sweep(api, Housekeeping.RELEASE, store)
 
-    assert api.deleted == ["p0", "p2", "p3"]
+    assert api.deleted == ["p0", "p2", "p3", "p4"]
+    assert slept == [60]
     assert faults(swept) == "1 could not be deleted: p1: the node does not answer"
     results = store.read_results(specs[0].identity.campaign_id).results
-    assert {(result.spec.identity.run_id, result.error) for result in results} == {("run-0", None), ("run-2", None)}
+    assert {(result.spec.identity.run_id, result.error) for result in results} == {
+        ("run-0", None), ("run-2", None), ("run-4", None)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("label", OURS)
