@@ -444,7 +444,8 @@ def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
 
     pods.peers = PEERS
     peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
-    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], "name": "peer", "resourceVersion": "1"}}
+    named = {"name": "peer", "uid": "uid-peer", "resourceVersion": "1"}
+    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], **named}}
     pods.api.run("peer")
     if kind == "not_stored":
         monkeypatch.setattr(kubernetes_operator, "arrived_of_pod", Mock(side_effect=StoreError("away")))
