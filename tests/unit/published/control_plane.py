@@ -28,7 +28,8 @@ from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
-PAGES_STUDY, NIGHTS, COMMANDS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23"), "scale-2026-11-25"
+PAGES_STUDY, NIGHTS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25")
+COMMANDS = "scale-2026-11-25"
 
 
 def readme() -> Iterator[str]:
@@ -210,14 +211,15 @@ def cost_of_a_pod() -> Iterator[str]:
     many, few = f"{pod_s['after-1000-sqlite']:.1f}", f"{pod_s['after-100-sqlite']:.1f}"
     assert many == few
     yield (
-        f"a pod costs {few} CPU seconds among 100 and among 1,000 (SQLite), {pod_s['after-100-postgres']:.1f} and"
-        f" {pod_s['after-1000-postgres']:.1f} (PostgreSQL)."
+        f"a pod cost {few} CPU seconds among 100 and among 1,000 (SQLite), {pod_s['after-100-postgres']:.1f} and"
+        f" {pod_s['after-1000-postgres']:.1f} (PostgreSQL), with"
     )
     scheduler = [part_s(f"after-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
-    yield f"The scheduler's part grows, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
-    yield f"A pod cost {pod_s['before-100-sqlite']:.1f} CPU seconds before and {few} with the operator of 23 November"
+    yield f"scheduler's part grew, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
+    before, today = pod_s["before-100-sqlite"], pod_s["today-100-sqlite"]
+    yield f"A pod cost {before:.1f} CPU seconds before and costs {today:.2f} today."
     for part in PARTS:
-        yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('after-100-sqlite', part):.2f} |"
+        yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('today-100-sqlite', part):.2f} |"
 
 
 def cores_of_a_night() -> Iterator[str]:
