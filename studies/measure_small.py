@@ -25,6 +25,7 @@ from bench_image.contract.model_shapes import EncoderDecoderShape, shape_of
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import AUTO, Lora, Quantisation, Work
+from bench_image.process.supervisor import GROWING
 
 WIDE = EncoderDecoderShape(
     family="encoder-decoder", hidden_size=512, intermediate_size=2048, num_encoder_layers=6, num_decoder_layers=6,
@@ -170,7 +171,8 @@ def turns_of(names: Sequence[str], output: Path) -> list[dict[str, Any]]:
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2"}
     processes = {
         (name, program): subprocess.Popen(
-            [sys.executable, __file__, str(output), "--serve", name, program], env=environment, text=True,
+            [sys.executable, __file__, str(output), "--serve", name, program], text=True,
+            env=environment | (GROWING if program == "tuned" else {}),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(output / f"{name}-{program}.log").open("w"),
         )
         for name in names for program in ("tuned", "loop")
@@ -234,7 +236,8 @@ def whole_runs(output: Path, names: Sequence[str] = ()) -> None:
         if folder.name in LIMITED:
             command = [sys.executable, __file__, str(folder), "--limited"]
         with (folder / "log").open("wb") as log:
-            run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            environment = os.environ | (GROWING if folder.name in LIMITED else {})
+            run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         if previous:
             previous.wait()
         while run.poll() is None and "window" not in (folder / "log").read_text():

@@ -19,6 +19,7 @@ from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, 
 from bench_image.contract.preset_switches import (
     compiles_as_tuned,
     fuses_head,
+    grows_segments,
     makes_product_anew,
     uses_compile,
     uses_cuda_graph,
@@ -30,7 +31,8 @@ from bench_image.contract.work import AUTO, Lora, Preset
 GPU_MEMORY_GIB: dict[str, int] = {name: spec.memory_gib for name, spec in GPU_SPECS.items()}
 # The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
 USABLE_SHARE = 0.9
-# Where some layers are checkpointed: torch reserved 1.15 times what it allocated, since layers free unequal blocks.
+# Where some layers are checkpointed they free unequal blocks: torch reserved 1.15 times what it allocated, unless its
+# segments grow.
 PARTLY_USABLE_SHARE = 0.85
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
@@ -85,7 +87,8 @@ def partly_checkpointed(spec: RunSpec, gpu_memory_bytes: int) -> Iterator[tuple[
         return
     all_layers = num_layers(spec.work.shape)
     needs = {n: _need(spec, gpu_memory_bytes, keeps=False, checkpointed=n).total for n in range(1, all_layers)}
-    fewest = next((n for n, need in needs.items() if need <= PARTLY_USABLE_SHARE * gpu_memory_bytes), all_layers)
+    usable_bytes = (USABLE_SHARE if grows_segments(spec) else PARTLY_USABLE_SHARE) * gpu_memory_bytes
+    fewest = next((n for n, need in needs.items() if need <= usable_bytes), all_layers)
     for layers in (fewest, fewest + math.ceil(all_layers / 8)):
         if layers in needs:
             yield layers, needs[layers]

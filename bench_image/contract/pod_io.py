@@ -8,4 +8,5 @@ SPEC_ENV = "TRAINBENCH_SPEC"
 OUTPUT_DIR_ENV = "TRAINBENCH_OUTPUT_DIR"
 POD_ENV = "TRAINBENCH_POD"  # the pod's name: where it is set, the result leaves as lines of the log (`result_lines`)
 TEMPLATE_ENV = "TRAINBENCH_TEMPLATE_DIGEST"
+ALLOCATOR_ENV = "PYTORCH_ALLOC_CONF"  # torch's
 NO_TEMPLATE = "none"

@@ -31,6 +31,14 @@ def compiles_as_tuned(spec: RunSpec) -> bool:
     return spec.work.preset is Preset.TUNED and uses_compile(spec)
 
 
+def grows_segments(spec: RunSpec) -> bool:
+    """Whether torch's allocator takes memory in segments that grow, so that hardly any lies unused between blocks.
+
+    Not tried with several ranks that communicate.
+    """
+    return compiles_as_tuned(spec) and spec.placement.strategy in SINGLE_GPU
+
+
 def fuses_head(spec: RunSpec) -> bool:
     """Whether head and loss are one operation: not with ZeRO-3, which gathers the head's weight when it is called."""
     return compiles_as_tuned(spec) and spec.placement.strategy is not Strategy.ZERO3

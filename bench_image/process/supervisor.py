@@ -18,7 +18,8 @@ from bench_image.contract.flops import num_lora_parameters
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.options import DEEPSPEED, SINGLE_GPU, Strategy
 from bench_image.contract.parse import explain
-from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
+from bench_image.contract.pod_io import ALLOCATOR_ENV, OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
+from bench_image.contract.preset_switches import grows_segments
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
@@ -35,6 +36,7 @@ from bench_image.telemetry.gpu_watch import GpuWatch
 
 TERMINATION_LOG = Path("/dev/termination-log")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a request to a hub that is not needed would cost seconds
+GROWING = {ALLOCATOR_ENV: "expandable_segments:True"}
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
@@ -123,8 +125,8 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
 
 def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
     """The environment of the ranks: quiet libraries, the spec, and the time at which the supervisor started."""
-    result = QUIET | ({} if spec.work.needs_hub else OFFLINE) | dict(environ)
-    result |= {
+    result = QUIET | ({} if spec.work.needs_hub else OFFLINE) | (GROWING if grows_segments(spec) else {})
+    result |= dict(environ) | {
         SPEC_ENV: spec.model_dump_json(),
         OUTPUT_DIR_ENV: str(output.resolve()),
         STARTED_ENV: repr(started),

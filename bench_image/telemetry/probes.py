@@ -31,6 +31,7 @@ BF16_SINCE, FP8_SINCE = (8, 0), (8, 9)  # compute capabilities
 RATES = (
     "h2d_gb_per_s", "d2h_gb_per_s", "memory_gb_per_s", "peer_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops",
 )  # fmt: skip
+RATE_OF = {"torch.bfloat16": "matmul_bf16_tflops", "torch.float8_e4m3fn": "matmul_fp8_tflops"}  # torch is not imported
 NO_GPU = "the run uses no GPU"
 
 
@@ -53,9 +54,9 @@ def probe(group: Ranks, gpu_name: str | None, dtype: torch.dtype) -> tuple[Probe
     `gpu_name`: this rank's, None on the CPU. `dtype`: of the numbers that the run multiplies. All ranks call it.
     """
     device = group.device
-    own: dict[str, float] = {"matmul_tflops": matmul_tflops(device, dtype)}
-    rates, missing = gpu_rates(device, own["matmul_tflops"], dtype)
-    own |= rates | shares_pct(rates, gpu_name)
+    rates, missing = gpu_rates(device)
+    own = rates | shares_pct(rates, gpu_name)
+    own["matmul_tflops"] = rates.get(RATE_OF.get(str(dtype), "")) or matmul_tflops(device, dtype)
     allreduce = allreduce_bus_gb_per_s(device) if group.world_size > 1 else None
     # The minimum over ranks, as the maximum of negative rates; of a rank that lacks one it is unknown.
     names = ("matmul_tflops", *RATES, *map(share_field, RATES))
@@ -72,25 +73,27 @@ def probe(group: Ranks, gpu_name: str | None, dtype: torch.dtype) -> tuple[Probe
     return Probes(**known, allreduce_bus_gb_per_s=allreduce), missing
 
 
-def gpu_rates(device: torch.device, tflops: float, dtype: torch.dtype) -> tuple[dict[str, float], dict[str, str]]:
-    """The rates of RATES that this GPU has, and why it lacks the others. `tflops`: the matmul's of `dtype`."""
+def gpu_rates(device: torch.device) -> tuple[dict[str, float], dict[str, str]]:
+    """The rates of RATES that this GPU has, and why it lacks the others.
+
+    Products come first, in one order in every run: what the GPU just did decides its clock for some tenths of a second.
+    """
     import torch
 
     if device.type != "cuda":
         return {}, dict.fromkeys(RATES, NO_GPU)
     probes: dict[str, Callable[[], float]] = {
+        "matmul_bf16_tflops": partial(_units_tflops, device, torch.bfloat16, BF16_SINCE),
+        "matmul_fp8_tflops": partial(_units_tflops, device, torch.float8_e4m3fn, FP8_SINCE),
         "h2d_gb_per_s": partial(host_copy_gb_per_s, device, to_host=False),
         "d2h_gb_per_s": partial(host_copy_gb_per_s, device, to_host=True),
         "memory_gb_per_s": partial(memory_gb_per_s, device),
         "peer_gb_per_s": partial(peer_gb_per_s, device),
-        "matmul_bf16_tflops": partial(_units_tflops, device, torch.bfloat16, BF16_SINCE),
-        "matmul_fp8_tflops": partial(_units_tflops, device, torch.float8_e4m3fn, FP8_SINCE),
     }
-    same = {torch.bfloat16: "matmul_bf16_tflops", torch.float8_e4m3fn: "matmul_fp8_tflops"}.get(dtype)
     rates, missing = {}, {}
     for name, measure in probes.items():
         try:
-            rates[name] = tflops if name == same else measure()
+            rates[name] = measure()
         except CannotProbe as why:
             missing[name] = str(why)
         except RuntimeError as error:  # too little memory beside the model, a link or a format that is not there

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
 
 from bench_image.contract.options import Attention, Optimizer, Precision
+from bench_image.contract.pod_io import ALLOCATOR_ENV
 from bench_image.contract.preset_switches import (
     clips_within_update,
     compiles_whole,
@@ -50,6 +52,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": ATTENTION[spec.work.attention],
         "compile": _compiled(spec) if uses_compile(spec) else OFF,
+        "allocator": os.environ.get(ALLOCATOR_ENV) or "torch's own settings",
         "CUDA graph": f"the whole step{together}" if uses_cuda_graph(spec) else OFF,
     }
     if fuses_head(spec):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Quantisation
 from bench_image.process.rank_report import RankReport, read_reports
 from tests.builders import spec_from
+from tests.builders.warm_processes import CONTEXT, WarmProcess
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "max_window_s": 3600.0}
@@ -48,7 +48,14 @@ def environment(**changes: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path} | changes
 
 
-def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
+def start(spec: RunSpec, folder: Path, **env: str) -> WarmProcess:
+    """The benchmark program, forked from a process that has imported the libraries."""
+    environ = environment(TRAINBENCH_SPEC=spec.model_dump_json(), **env)
+    return WarmProcess(["bench_image", "--output", str(folder)], environ)
+
+
+def start_anew(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
+    """The benchmark program as a pod starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "bench_image", "--output", str(folder)],
         env=environment(TRAINBENCH_SPEC=spec.model_dump_json(), **env),
@@ -58,7 +65,10 @@ def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
+Process = subprocess.Popen[str] | WarmProcess
+
+
+def finish(process: Process, folder: Path) -> RunResult:
     """The result, after checking that the file and the last line on stdout are the same."""
     stdout, stderr = process.communicate(timeout=1800)
     assert stdout, stderr
@@ -67,7 +77,7 @@ def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
     return parse_result(text)
 
 
-def wait_for(phase: Phase, process: subprocess.Popen[str], spec: RunSpec, folder: Path) -> None:
+def wait_for(phase: Phase, process: Process, spec: RunSpec, folder: Path) -> None:
     """Until all ranks are in that phase."""
     deadline = time.monotonic() + spec.timeout_s
     while [report.phase for report in read_reports(folder)] != [phase] * spec.placement.world_size:
@@ -77,11 +87,11 @@ def wait_for(phase: Phase, process: subprocess.Popen[str], spec: RunSpec, folder
         time.sleep(0.1)
 
 
-def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def descendants(process: Process) -> list[psutil.Process]:
     return list(psutil.Process(process.pid).children(recursive=True))
 
 
-def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
+def rank_process(process: Process, rank: int) -> psutil.Process:
     (worker,) = (
         child
         for child in descendants(process)
@@ -96,13 +106,11 @@ def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
     It is forked from a process that has only imported the libraries, which takes longer than the run.
     """
     folder.mkdir(exist_ok=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama"])
     changes = {
         "TRAINBENCH_SPEC": spec.model_dump_json(), "TRAINBENCH_OUTPUT_DIR": str(folder), "HF_HUB_OFFLINE": "1",
         "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
     }  # fmt: skip
-    rank = context.Process(target=_be_rank, args=(changes, prelude))
+    rank = CONTEXT.Process(target=_be_rank, args=(changes, prelude))
     rank.start()
     rank.join(1800)
     assert rank.exitcode is not None, "the rank did not end"

@@ -14,7 +14,7 @@ from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 from bench_image.process.rank_report import read_reports
-from tests.builders.image_processes import ENDLESS, finish, make_spec, rank_process, start
+from tests.builders.image_processes import ENDLESS, finish, make_spec, rank_process, start_anew
 from tests.builders.image_processes import wait_for as wait_for_phase
 from tests.builders.ports import free_port
 
@@ -42,7 +42,7 @@ def gang_spec(strategy: Strategy, **changes: Any) -> RunSpec:
 def losses(spec: RunSpec, folder: Path) -> tuple[tuple[float | None, ...], RunResult]:
     """Of the measured steps, as means over ranks."""
     folder.mkdir()
-    result = finish(start(spec, folder), folder)
+    result = finish(start_anew(spec, folder), folder)
     assert (result.status, result.error) == (Status.OK, None)
     return read_reports(folder)[0].windows[0].losses, result
 
@@ -70,7 +70,7 @@ def test_losses_are_those_of_steps_launched_kernel_by_kernel(tmp_path: Path, str
 def test_a_killed_rank_ends_the_run(tmp_path: Path, strategy: Strategy) -> None:
     """The other rank waits on its GPU for an exchange that never comes."""
     spec = gang_spec(strategy, recipe=Recipe.FULL, warmup_steps=20, **ENDLESS)
-    process = start(spec, tmp_path)
+    process = start_anew(spec, tmp_path)
     wait_for_phase(Phase.MEASURE, process, spec, tmp_path)
     rank_process(process, 1).kill()
     result = finish(process, tmp_path)
@@ -91,7 +91,7 @@ def test_a_lost_host_ends_the_run_on_the_others(tmp_path: Path) -> None:
     for number in ("0", "1"):
         (tmp_path / number).mkdir()
         own = {"NODE_RANK": number, "CUDA_VISIBLE_DEVICES": number, "LOCAL_RANK": "0"}
-        pods.append(start(spec, tmp_path / number, **meeting, **own))
+        pods.append(start_anew(spec, tmp_path / number, **meeting, **own))
     wait_for_phase_of_one(pods[0], spec, tmp_path / "0")
     pods[1].kill()  # its ranks die with it
     result = finish(pods[0], tmp_path / "0")

@@ -12,7 +12,7 @@ from bench_image.contract.options import SINGLE_GPU, Attention, Optimizer, Preci
 from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Device, Preset
-from tests.builders.image_processes import finish, make_spec, start, wait_for
+from tests.builders.image_processes import finish, make_spec, start_anew, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 needs_float8 = pytest.mark.skipif(
@@ -29,7 +29,7 @@ def run(folder: Path, **changes: object) -> RunResult:
     folder.mkdir(exist_ok=True)
     changes = {"seq_length": 256, "warmup_steps": 5, "measured_steps": 20, "max_measured_steps": 40} | changes
     spec = make_spec(device=Device.CUDA, timeout_s=240, **changes)
-    return finish(start(spec, folder), folder)
+    return finish(start_anew(spec, folder), folder)
 
 
 @pytest.mark.parametrize("preset", list(Preset))
@@ -177,7 +177,7 @@ def test_sigterm_while_compiling_gives_an_incomplete_result(tmp_path: Path) -> N
     spec = make_spec(
         device=Device.CUDA, recipe=Recipe.LORA, preset=Preset.TUNED, model="mistral-7b", warmup_steps=20, timeout_s=240
     )
-    process = start(spec, tmp_path)
+    process = start_anew(spec, tmp_path)
     wait_for(Phase.WARMUP, process, spec, tmp_path)
     process.send_signal(signal.SIGTERM)
     result = finish(process, tmp_path)

@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 from bench_image.parallel.visible_gpus import VISIBLE
 from bench_image.telemetry.nvml import connect
-from tests.builders.image_processes import finish, make_spec, start
+from tests.builders.image_processes import finish, make_spec, start_anew
 from tests.image.process.test_merge_independent import run_node
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
@@ -51,7 +51,7 @@ def first_losses(result: RunResult) -> list[float | None]:
 @pytest.mark.parametrize("num_gpus", [1, pytest.param(2, marks=two_gpus)])
 def test_every_gpu_of_a_node_is_measured_by_itself(tmp_path: Path, num_gpus: int) -> None:
     """Equal work: equal losses, whatever GPU did it; and each GPU has its own rate, telemetry and probes."""
-    result = finish(start(spec_of(num_gpus), tmp_path), tmp_path)
+    result = finish(start_anew(spec_of(num_gpus), tmp_path), tmp_path)
 
     assert (result.status, result.error) == (Status.OK, None)
     own = [rank.performance for rank in result.ranks if rank.performance]

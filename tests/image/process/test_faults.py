@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,8 +31,10 @@ from tests.builders.image_processes import (
     rank_process,
     run_rank,
     start,
+    start_anew,
     wait_for,
 )
+from tests.builders.warm_processes import run_warm
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -66,7 +67,7 @@ def test_a_run_past_its_time_is_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("strategy", "victim"), [(Strategy.SINGLE, 0), (Strategy.DDP, 1)])
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path, strategy: Strategy, victim: int) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=strategy, **ENDLESS)
-    process = start(spec, tmp_path)
+    process = start_anew(spec, tmp_path)
     wait_for(Phase.MEASURE, process, spec, tmp_path)
     family = descendants(process)
     rank_process(process, victim).kill()
@@ -192,7 +193,7 @@ def test_a_rank_deaf_to_sigterm_cannot_hold_up_the_result(tmp_path: Path) -> Non
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(DEAF)
     spec = make_spec(recipe=Recipe.FULL, **ENDLESS)
-    process = start(spec, tmp_path / "out", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
+    process = start_anew(spec, tmp_path / "out", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
     wait_for(Phase.MEASURE, process, spec, tmp_path / "out")
     family = descendants(process)
     process.send_signal(signal.SIGTERM)
@@ -224,13 +225,7 @@ def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> Non
 
 
 def run_program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench_image", *arguments],
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_warm(["bench_image", *arguments], environment(**env))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,25 +15,23 @@ from bench_image.process.merge import merge
 from bench_image.process.rank_report import read_reports
 from tests.builders.image_processes import environment, finish, make_spec, run_rank, start
 from tests.builders.ports import free_port
+from tests.builders.warm_processes import run_warm
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 
 
-def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 1500) -> RunResult:
-    """Two ranks under torchrun that first run a few lines of Python; fails if they take longer than `limit_s`."""
+def run_ranks(spec: RunSpec, folder: Path, prelude: str) -> RunResult:
+    """Two ranks under torchrun that first run a few lines of Python; fails if they take longer than half an hour."""
     program = folder / "broken_rank.py"
     program.write_text(f"{prelude}\nimport os\nfrom bench_image.process.worker import main\nos._exit(main())")
     meeting = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
-    subprocess.run(
-        [sys.executable, "-m", "bench_image.process.torchrun", *meeting, str(program)],
-        env=environment(
+    run_warm(
+        ["bench_image.process.torchrun", *meeting, str(program)],
+        environment(
             TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(folder), OMP_NUM_THREADS="1",
             HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu",
         ),
-        capture_output=True,
-        check=False,
-        timeout=limit_s,
     )  # fmt: skip
     return merge(spec, read_reports(folder), ProcessExits(read_exit_codes(folder)), NOW, LATER)
 
@@ -95,15 +91,12 @@ def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_
 def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -> None:
     """Half of timeout_s: the error comes before the supervisor's deadline."""
     spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, timeout_s=20)
-    subprocess.run(
-        [sys.executable, "-m", "bench_image.process.worker"],
-        env=environment(
+    run_warm(
+        ["bench_image.process.worker"],
+        environment(
             TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(tmp_path), RANK="0", LOCAL_RANK="0",
             WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), HF_HUB_OFFLINE="1",
         ),
-        capture_output=True,
-        check=False,
-        timeout=1500,
     )  # fmt: skip
     (report,) = read_reports(tmp_path)
 

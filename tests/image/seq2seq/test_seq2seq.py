@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
 from bench_image.training.loop import steps_to_do
 from tests.builders import fields_of, make_cpu_result, make_result
 from tests.builders.image_processes import environment
+from tests.builders.warm_processes import run_warm
 from tests.conftest import Golden
 
 SMALL = (
@@ -302,10 +302,7 @@ def test_a_cpu_run_claims_no_gpu(tmp_path: Path) -> None:
 def run(folder: Path, *arguments: str, ranks: int | None = None) -> subprocess.CompletedProcess[str]:
     """In `folder`, plainly or by torchrun."""
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"] if ranks else []
-    return subprocess.run(
-        [sys.executable, "-m", *torchrun, "bench_image.seq2seq", *arguments],
-        cwd=folder, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=1500,
-    )  # fmt: skip
+    return run_warm([*torchrun, "bench_image.seq2seq", *arguments], environment(OMP_NUM_THREADS="1"), folder)
 
 
 def written(folder: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -62,10 +62,13 @@ def test_the_slowest_rank_counts_and_what_one_rank_lacks_is_unknown(monkeypatch:
 
 
 def test_a_gpu_that_the_table_lacks_has_rates_and_no_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "gpu_rates", lambda *_: (dict.fromkeys(RATES, 1.0), {}))
+    rates = dict.fromkeys(RATES, 1.0) | {"matmul_bf16_tflops": 3.0, "matmul_fp8_tflops": 4.0}
+    monkeypatch.setattr(probes, "gpu_rates", lambda *_: (rates, {}))
     monkeypatch.setattr(probes, "matmul_tflops", lambda *_: 2.0)
-    seen, missing = probe(Alone(), "NVIDIA Fake 9000", torch.bfloat16)
+    of_run = {dtype: probe(Alone(), None, dtype)[0].matmul_tflops for dtype in (torch.bfloat16, torch.float8_e4m3fn)}
+    seen, missing = probe(Alone(), "NVIDIA Fake 9000", torch.float32)
 
+    assert (of_run, seen.matmul_tflops) == ({torch.bfloat16: 3.0, torch.float8_e4m3fn: 4.0}, 2.0)
     assert (seen.h2d_gb_per_s, seen.h2d_share_pct) == (1.0, None)
     assert missing["h2d_share_pct"].startswith("the data sheet of 'NVIDIA Fake 9000' is not in the GPU table")
 
@@ -126,16 +129,15 @@ def test_one_gpu_has_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_gpu_cannot_do_costs_only_its_own_probe(monkeypatch: pytest.MonkeyPatch, fake_gpus: None) -> None:
-    """An Ampere GPU has no 8-bit units, and there is too little memory for the copy within it. The matmul in bf16 is
-    that of the run, which is not measured twice.
-    """
+    """An Ampere GPU has no 8-bit units, and there is too little memory for the copy within it."""
 
     def full(_device: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(probes, "memory_gb_per_s", full)
-    rates, missing = probes.gpu_rates(torch.device("cuda", 0), 250.0, torch.bfloat16)
+    monkeypatch.setattr(probes, "matmul_tflops", lambda *_: 250.0)
+    rates, missing = probes.gpu_rates(torch.device("cuda", 0))
 
     assert rates["matmul_bf16_tflops"] == 250.0
     assert rates.keys() == {"h2d_gb_per_s", "d2h_gb_per_s", "peer_gb_per_s", "matmul_bf16_tflops"}

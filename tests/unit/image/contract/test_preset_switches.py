@@ -14,6 +14,7 @@ from bench_image.contract.preset_switches import (
     compiles_whole,
     fuses_head,
     gathers_layers,
+    grows_segments,
     makes_product_anew,
     uses_compile,
     uses_cuda_graph,
@@ -82,6 +83,12 @@ def test_steps_that_never_wait_for_the_gpu_are_replayed(changes: dict[str, Any],
 
 SEQ2SEQ = {"model": "encoder-decoder", "recipe": Recipe.FULL}
 DDP = {"strategy": Strategy.DDP, "gpus_per_node": 2}
+
+
+def test_memory_grows_with_tuned_on_one_gpu() -> None:
+    assert grows_segments(make_spec(preset=Preset.TUNED))
+    assert not grows_segments(make_spec(preset=Preset.AS_USERS_RUN))
+    assert not grows_segments(make_spec(preset=Preset.TUNED, **DDP))
 
 
 @pytest.mark.parametrize(
