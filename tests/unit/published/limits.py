@@ -9,7 +9,7 @@ from typing import Any
 from tests.unit.published import measured, peers
 from tests.unit.published.measured import document, each, mfu_pct, peak_gb, row, tokens_per_s
 
-LIMITS = "limits-h200-2026-11-25"
+LIMITS, TODAY = "limits-h200-2026-11-25", "today-h200-2026-11-26"
 LARGE = {
     "QLoRA 8 x 512": "qlora-8x512",
     "QLoRA 8 x 512, `as_users_run`": "users-qlora-8x512",
@@ -32,7 +32,7 @@ VARIANTS = {
 
 
 def run(name: str) -> str:
-    return f"{LIMITS}/runs/{name}"
+    return f"{TODAY}/runs/{name}"
 
 
 def large_rows() -> Iterator[str]:
@@ -70,7 +70,7 @@ def in_full_memory() -> Iterator[str]:
 
 
 def start_up() -> Iterator[str]:
-    begun_s = measured.performance(f"{LIMITS}/start/cold-1").windows[0].started_s
+    begun_s = measured.performance(f"{TODAY}/start/cold-1").windows[0].started_s
     yield f"first measured step after {begun_s:.1f} s with nothing cached"
 
 

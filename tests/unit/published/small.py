@@ -12,7 +12,7 @@ from tests.unit.published import measured
 from tests.unit.published.measured import RESULTS, document, each, mfu_pct, peak_gb, row, tokens_per_s
 
 SMALL, BEFORE = "small-h200-2026-11-25", "small-h200-2026-11-23"
-LIMITS = "limits-h200-2026-11-25"
+TODAY = "today-h200-2026-11-26"
 JOBS = {
     "GPT-2 full 8 x 1024": "gpt2-full-8x1024",
     "GPT-2 full 64 x 1024": "gpt2-full-64x1024",
@@ -35,11 +35,11 @@ CLASSES = ("matmul", "attention", "elementwise", "loss", "optimizer", "copy")
 
 def run(name: str) -> str:
     """The newest whole run."""
-    return f"{SMALL if name.startswith('encoder-decoder') else LIMITS}/runs/{name}"
+    return f"{TODAY}/runs/{name}"
 
 
 def turns() -> dict[tuple[str, str], list[float]]:
-    return {(turn["job"], turn["program"]): turn["tokens_per_s"] for turn in document(f"{SMALL}/turns.json")}
+    return {(turn["job"], turn["program"]): turn["tokens_per_s"] for turn in document(f"{TODAY}/turns.json")}
 
 
 def turns_before(name: str) -> dict[str, list[float]]:
@@ -62,7 +62,7 @@ def page() -> Iterator[str]:
         )
     for job, name in LARGE.items():
         mfu, peak = f"{mfu_pct(run(name)):.1f} %", f"{peak_gb(run(name)):.1f}"
-        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[25 November](../results/{LIMITS}/README.md)")
+        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[26 November](../results/{TODAY}/README.md)")
     yield f"{tokens_per_s(run('gpt2-full-8x1024')):,.0f} tokens/s with GPT-2, full, 8 x 1024"
     yield f"{MODELS['gpt2'].vocab_size:,} columns"
     yield f"{peak_gb(run('lora-8x2048')):.1f} and {peak_gb(run('qlora-8x512')):.1f} GB"

@@ -24,7 +24,7 @@ def test_the_formula_is_within_10_pct_of_every_measured_peak() -> None:
 
 def test_a_run_with_another_execution_says_nothing_about_todays() -> None:
     """QLoRA packed its weights again, and head and loss were two operations: the same fingerprint, other memory."""
-    old, today = "after-h200-2026-11-21/results", "limits-h200-2026-11-25/runs"
+    old, today = "after-h200-2026-11-21/results", "today-h200-2026-11-26/runs"
     results = [run(f"{old}/tuned-qlora-8x512-r1"), run(f"{today}/qlora-8x512"), run(f"{today}/lora-8x2048")]
 
     assert [by_todays_means(result.effective_spec, result.chosen.execution) for result in results if result.chosen] == [
