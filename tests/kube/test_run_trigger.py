@@ -154,12 +154,13 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
     assert triggers.left() == []
 
 
-def test_a_pod_that_finds_no_place_is_left_to_a_worker_after_the_waiting_time(triggers: Triggers) -> None:
+def test_a_pod_that_finds_no_place_is_deleted_after_the_waiting_time_and_a_worker_says_why(triggers: Triggers) -> None:
     triggers.limits = IN_VAIN
     (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
 
     assert event.payload["waited_s"]["queued"] >= IN_VAIN["schedule_timeout_seconds"]
-    assert triggers.left() == ["placeless"]
+    assert event.payload["end"]["kind"] == "unschedulable"
+    assert triggers.left() == []
 
 
 FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'

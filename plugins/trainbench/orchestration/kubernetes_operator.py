@@ -55,8 +55,8 @@ FAILURES = (ClusterError, StoreError, AirflowTaskTimeout)
 
 class Progress(BaseModel):
     """How far a pod's task is: what a worker needs to go on where a trigger stopped. `seen`: the pod as it was last
-    seen; `left`: None: it has not been looked for; `waited_s`: by stage of the pod; `silent_s`: time for which the API
-    server, or the pod's node, has given no answer.
+    seen; `left`: None: it has not been looked for; `end`: why it was given up before it ran; `waited_s`: by stage of
+    the pod; `silent_s`: time for which the API server, or the pod's node, has given no answer.
     """
 
     pod: str = ""
@@ -64,6 +64,7 @@ class Progress(BaseModel):
     seen: Pod | None = None
     is_gone: bool = False
     left: Left | None = None
+    end: PodEnd | None = None
     waited_s: dict[Stage, float] = {}
     silent_s: float = 0.0
 
@@ -90,10 +91,9 @@ class BenchPodOperator(KubernetesPodOperator):
         """`store`: address of the store of results; None: the settings'."""
         super().__init__(**kwargs, random_name_suffix=False)
         self._store_address = store
-        self._grace_s = GRACE_S if self.termination_grace_period is None else self.termination_grace_period
+        self._grace_s = self.termination_grace_period or GRACE_S
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
         self.progress = Progress()
-        self._end: PodEnd | None = None
         self._answers_since = float("inf")  # the first answer after the latest one that was none
         self._is_resumed = False
 
@@ -122,26 +122,24 @@ class BenchPodOperator(KubernetesPodOperator):
     @property
     def good_result(self) -> Mapping[str, Any] | None:
         """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
-        is_unknown = self.progress.seen is None or self.progress.is_gone
-        arrival = self.arrival
-        return arrival.for_xcom if arrival and not arrival.failure and (is_unknown or self._ended_well) else None
+        ended_ill = self.progress.seen and not self.progress.is_gone and not self._ended_well
+        return self.arrival.for_xcom if self.arrival and not self.arrival.failure and not ended_ill else None
 
-    def steps(self, context: Context, concludes: bool = True) -> Steps[None]:
-        """Make the pod, wait until its program has ended, store what it left. Without `concludes`, a pod that has
-        waited too long is left as it is. Raises FAILURES where it is not known what the pod holds.
+    def steps(self, context: Context) -> Steps[None]:
+        """Make the pod, wait until its program has ended, store what it left. Raises FAILURES where it is not known
+        what the pod holds.
         """
-        self._end = None
-        if not self.progress.is_made:
+        if not self.progress.is_made and not self.progress.end:
             yield from self._make(context)
-        if self._end or self.arrival:
+        if self.progress.end or self.arrival:
             return
         if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
-            yield from self._wait(concludes)
+            yield from self._wait()
         if self.progress.is_gone or self._has_ended:
             yield from self._collect()
 
     def _make(self, context: Context) -> Steps[None]:
-        """Make the pod, unless one of an earlier try is still there, or `self._end` says why none can be made."""
+        """Make the pod, unless one of an earlier try is still there, or `progress.end` says why none can be made."""
         request = self.build_pod_request_obj(context)
         ti, labels = context["ti"], request.metadata.labels
         if ti.try_number > 1:
@@ -157,31 +155,29 @@ class BenchPodOperator(KubernetesPodOperator):
                 if arrival := arrived_of_pod(self._store, self.manifest, None):  # no rank has two pods
                     self.progress.left = Left(arrival=arrival)
                 else:
-                    self._end = PodEnd(kind=EndKind.VANISHED, message=lost)
+                    self.progress.end = PodEnd(kind=EndKind.VANISHED, message=lost)
                 return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
         if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
-        elif unfit := self._unfit():
+        elif unfit := self._unplaceable(unknown_is_misspelt=True):
             # A triggerer that was ended may have made the pod while the node still took it.
-            made = yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))
-            if made is None:
-                self._end = unfit
+            if (yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))) is None:
+                self.progress.end = unfit
                 return
         else:
             yield from self._asked(lambda: self._create(request))
             self.log.info("Made pod %s", self.progress.pod)
         self.progress.is_made = True
 
-    def _unfit(self) -> PodEnd | None:
+    def _unplaceable(self, unknown_is_misspelt: bool = False) -> PodEnd | None:
         """Why the node takes no pod; None: as far as it could be read, it does."""
-        name = node_of(self.manifest)
-        node = pod_requests.read_node(self._cluster, name)
-        if node == {}:
-            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
-            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        node = pod_requests.read_node(self._cluster, node_of(self.manifest))
+        if node == {} and unknown_is_misspelt:
+            unknown = "no node has the label kubernetes.io/hostname={}: is the name misspelt, or was it removed?"
+            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown.format(node_of(self.manifest)))
         return unplaceable(node, datetime.now(UTC))
 
     def _create(self, request: Any) -> None:
@@ -194,11 +190,12 @@ class BenchPodOperator(KubernetesPodOperator):
             if read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
                 raise ClusterError(str(error), error.message) from None
 
-    def _wait(self, concludes: bool) -> Steps[None]:
-        """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start."""
-        began_at = looked_at = time.monotonic()
-        node_seen_at = -float("inf") if self._is_resumed else began_at
-        self.progress.is_gone, before, waited_s = False, None, self.progress.waited_s
+    def _wait(self) -> Steps[None]:
+        """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start: then
+        it is deleted, and `progress.end` says why.
+        """
+        began_at = looked_at = node_seen_at = time.monotonic()
+        self.progress.is_gone, waited_s = False, self.progress.waited_s
         queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
         limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
         while True:
@@ -207,23 +204,22 @@ class BenchPodOperator(KubernetesPodOperator):
             if seen is None and listed_at > began_at:
                 self.progress.is_gone = True
                 return
-            self.progress.seen = seen or self.progress.seen
-            stage = self._stage(seen) if seen else None
-            if stage is Stage.OVER:
-                return
-            if stage and stage is before and not (stage is Stage.QUEUED and self._is_behind_own(pods)):
-                waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
-            before, looked_at = stage, now
-            if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
-                node_seen_at = now
-                node = pod_requests.read_node(self._cluster, node_of(self.manifest))
-                self._end = unplaceable(node, datetime.now(UTC))
-            if seen and (self._end or (stage in limits and waited_s.get(stage, 0.0) >= limits[stage])):
-                waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
-                delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
-                if not concludes or (yield from self._asked(delete)) is None:
+            if seen:
+                self.progress.seen, stage, end = seen, self._stage(seen), None
+                if stage is Stage.OVER:
                     return
-                self._end = None  # it was placed or started at the last moment
+                if stage is not Stage.QUEUED or not self._is_behind_own(pods):
+                    waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
+                if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
+                    node_seen_at, end = now, self._unplaceable()
+                if end or waited_s.get(stage, 0.0) >= limits.get(stage, float("inf")):
+                    end = end or self._cause(None)
+                    waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
+                    delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
+                    if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
+                        self.progress.end = end
+                        return
+            looked_at = now
             yield REFRESH_S
 
     def _stage(self, pod: Pod) -> Stage:
@@ -307,8 +303,8 @@ class BenchPodOperator(KubernetesPodOperator):
         if isinstance(failure, StoreError):
             where = "its result is still in the pod" if self.progress.is_made else "no pod was made"
             return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
-        if self._end:
-            return self._end
+        if self.progress.end:
+            return self.progress.end
         seen, is_gone = self.progress.seen, self.progress.is_gone
         if is_gone and condition_of(seen or {}, "DisruptionTarget").get("status") != "True":
             seen = None  # else what it last showed still says why

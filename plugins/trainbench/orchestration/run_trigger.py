@@ -53,7 +53,7 @@ class RunTrigger(BaseTrigger):
             self._operator = operator = await self._in_thread(self._new_operator)
             ti: Any = self.task_instance
             context: Any = {"ti": ti, "run_id": ti.run_id, "dag": None}  # source of the pod's labels
-            steps = operator.steps(context, concludes=False)
+            steps = operator.steps(context)
             while (pause_s := await self._in_thread(partial(next, steps, None))) is not None:
                 await asyncio.sleep(pause_s)
             if result := operator.good_result:
