@@ -52,7 +52,7 @@ class Triggers:
         base = made["spec"]["containers"][0]
         base["env"] = list(env)
         self.runs[name] = give_a_run(base, name)
-        trigger = RunTrigger(made, OPTIONS | self.limits, self.store)
+        trigger = RunTrigger({**OPTIONS, **self.limits, "pod_template_dict": made, "store": self.store})
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number, max_tries=0, id=try_number
         )

@@ -13,8 +13,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
-from trainbench.cluster.pod_deletions import delete_pods
-from trainbench.cluster.pod_results import collect
+from trainbench.cluster.pod_deletions import collect, delete_pods
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of

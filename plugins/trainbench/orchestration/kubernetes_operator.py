@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
@@ -19,12 +19,11 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from pydantic import BaseModel
 
-from trainbench.cluster import pod_results
+from trainbench.cluster import pod_deletions
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
-from trainbench.cluster.pod_deletions import Pod, delete_pods, delete_while, read_pod, runs_or_waits
-from trainbench.cluster.pod_results import Left
+from trainbench.cluster.pod_deletions import Left, Pod, delete_while, is_outage, read_node, read_pod, runs_or_waits
 from trainbench.orchestration import pod_requests
-from trainbench.orchestration.pod_requests import REFRESH_S, PodListing
+from trainbench.orchestration.pod_requests import REFRESH_S, pod_listing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
@@ -68,11 +67,6 @@ class Progress(BaseModel):
     waited_s: dict[Stage, float] = {}
     silent_s: float = 0.0
 
-    @property
-    def event(self) -> dict[str, Any]:
-        """Without the pod's log, which the task's log has."""
-        return self.model_dump(mode="json", exclude={"left": {"log"}})
-
 
 class BenchPodOperator(KubernetesPodOperator):
     """Of the provider's operator it uses the connection and the request that it builds from the manifest.
@@ -94,6 +88,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._grace_s = self.termination_grace_period or GRACE_S
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
         self.progress = Progress()
+        self.listed_by: tuple[str, ...] = (CAMPAIGN, NODE)  # the labels of the pods that it lists to see its own
         self._answers_since = float("inf")  # the first answer after the latest one that was none
         self._is_resumed = False
 
@@ -174,7 +169,7 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _unplaceable(self, unknown_is_misspelt: bool = False) -> PodEnd | None:
         """Why the node takes no pod; None: as far as it could be read, it does."""
-        node = pod_requests.read_node(self._cluster, node_of(self.manifest))
+        node = read_node(self._cluster, node_of(self.manifest))
         if node == {} and unknown_is_misspelt:
             unknown = "no node has the label kubernetes.io/hostname={}: is the name misspelt, or was it removed?"
             return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown.format(node_of(self.manifest)))
@@ -198,8 +193,10 @@ class BenchPodOperator(KubernetesPodOperator):
         self.progress.is_gone, waited_s = False, self.progress.waited_s
         queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
         limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
+        labels = self.manifest["metadata"]["labels"]
+        listing = pod_listing(frozenset((name, labels[name]) for name in self.listed_by if name in labels))
         while True:
-            listed_at, pods = yield from self._asked(lambda: self.listing.look(self._cluster))
+            listed_at, pods = yield from self._asked(lambda: listing.look(self._cluster))
             now, seen = time.monotonic(), pods.get(self.progress.pod)
             if seen is None and listed_at > began_at:
                 self.progress.is_gone = True
@@ -240,7 +237,7 @@ class BenchPodOperator(KubernetesPodOperator):
         RESTART_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
         pod, warn = self.progress.pod, self.log.warning
-        collect = partial(pod_results.collect, self._cluster, self._store, self.manifest, pod, warn)
+        collect = partial(pod_deletions.collect, self._cluster, self._store, self.manifest, pod, warn)
         self._answers_since = float("inf")
         while True:
             left = self.progress.left = yield from self._asked(collect)
@@ -264,7 +261,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 self.progress.silent_s, self._answers_since = time.monotonic() - silent_since, float("inf")
                 is_denied = self.progress.is_made and error.status in (401, 403)
                 num_denied += is_denied
-                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else pod_requests.is_outage(error)
+                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else is_outage(error)
                 if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
@@ -316,10 +313,10 @@ class BenchPodOperator(KubernetesPodOperator):
         refused = failure if isinstance(failure, ClusterError) else None
         waited = f"it waited for {max(self.progress.waited_s.values(), default=0):.0f} s"
         said, status = (refused.message, refused.status) if refused else (str(failure or waited), None)
-        node = pod_requests.read_node(self._cluster, node_of(self.manifest))
+        node = read_node(self._cluster, node_of(self.manifest))
         now = None if is_gone else datetime.now(UTC)
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
-        if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
+        if refused and is_outage(refused) and end.kind is not EndKind.NODE_LOST:
             unread = "its result could not be read, it is still in the pod"
             what = unread if self._has_ended else f"no answer ({status})"
             return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
@@ -343,11 +340,10 @@ class BenchPodOperator(KubernetesPodOperator):
         time.sleep(wait_s)
         gang = self.manifest["metadata"]["labels"][GANG]
         try:
-            errors: Any = delete_pods(self._cluster, self._cluster.pods({GANG: gang}))
+            if errors := pod_deletions.delete_pods(self._cluster, self._cluster.pods({GANG: gang})):
+                raise ClusterError(f"could not be deleted: {errors}")
         except ClusterError as error:
-            errors = error
-        if errors:
-            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, errors)
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
 
     def on_kill(self) -> None:
         """Delete the pod of a task that somebody ended. It stays where its program has ended, whose result `release`
@@ -357,12 +353,6 @@ class BenchPodOperator(KubernetesPodOperator):
         if not self._is_resumed and self.progress.pod:
             self.remove()
             self._end_gang(wait_s=0)
-
-    @cached_property
-    def listing(self) -> PodListing:
-        """The campaign's pods on this pod's node; the triggerer lists the whole campaign, for all its tasks."""
-        labels = self.manifest["metadata"]["labels"]
-        return PodListing({name: labels[name] for name in (CAMPAIGN, NODE) if name in labels})
 
     @property
     def _store(self) -> Store:

@@ -93,7 +93,7 @@ class ManifestOperator(BaseOperator):
             self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
             return self._launched.to_its_end(context)
         if settings.deferrable:
-            trigger = RunTrigger(self.pod, self.options, settings.store)
+            trigger = RunTrigger({**self.options, "pod_template_dict": self.pod, "store": settings.store})
             self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
         return self._on_cluster().to_its_end(context)
 
