@@ -29,7 +29,7 @@ from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
 from trainbench.pods.time_limits import GRACE_S, RESTART_S, condition_of, ended_well, has_ended
-from trainbench.results.arrivals import Arrival, arrived_of_pod
+from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -44,12 +44,6 @@ OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels 
 # A pod of a gang is never made anew; after a failure of the API or the store the one that was made is still there.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
-STAYS = (
-    "; pod {pod} could not be removed and its program may still run there: it goes when the node answers again, or "
-    "when its Node object is deleted"
-)
-# How requests and the store fail; Airflow's own timeout ends what waits longer than it should.
-FAILURES = (ClusterError, StoreError, AirflowTaskTimeout)
 
 
 class Progress(BaseModel):
@@ -102,31 +96,27 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             for pause_s in self.steps(context):
                 time.sleep(pause_s)
-        except FAILURES as error:
-            failure = error
+        except (ClusterError, StoreError, AirflowTaskTimeout) as error:
+            failure = error  # Airflow's own timeout ends what waits longer than it should
         if failure or not self.good_result:
             self._conclude(context, failure)
         context["ti"].xcom_push(key="return_value", value=self.good_result)
         self.remove()
 
     @property
-    def arrival(self) -> Arrival | None:
-        """The pod's result in the store."""
-        return self.progress.left.arrival if self.progress.left else None
-
-    @property
     def good_result(self) -> Mapping[str, Any] | None:
         """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
         ended_ill = self.progress.seen and not self.progress.is_gone and not self._ended_well
-        return self.arrival.for_xcom if self.arrival and not self.arrival.failure and not ended_ill else None
+        arrival = (self.progress.left or Left()).arrival
+        return arrival.for_xcom if arrival and not arrival.failure and not ended_ill else None
 
     def steps(self, context: Context) -> Steps[None]:
-        """Make the pod, wait until its program has ended, store what it left. Raises FAILURES where it is not known
-        what the pod holds.
+        """Make the pod, wait until its program has ended, store what it left. Raises ClusterError and StoreError where
+        it is not known what the pod holds.
         """
         if not self.progress.is_made and not self.progress.end:
             yield from self._make(context)
-        if self.progress.end or self.arrival:
+        if self.progress.end or (self.progress.left or Left()).arrival:
             return
         if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
             yield from self._wait()
@@ -145,18 +135,16 @@ class BenchPodOperator(KubernetesPodOperator):
                 newest = max(there, key=lambda metadata: metadata["creationTimestamp"])
                 self.progress = Progress(pod=newest["name"], is_made=True)
                 return
-            if self._has_peers:
-                lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
-                if arrival := arrived_of_pod(self._store, self.manifest, None):  # no rank has two pods
-                    self.progress.left = Left(arrival=arrival)
-                else:
-                    self.progress.end = PodEnd(kind=EndKind.VANISHED, message=lost)
-                return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
-        if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
+        is_lost_rank = self._has_peers and ti.try_number > 1  # no rank has two pods: any pod's result is its own
+        if arrival := arrived_of_pod(self._store, self.manifest, None if is_lost_rank else self.progress.pod):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
+        elif is_lost_rank:
+            lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
+            self.progress.end = PodEnd(kind=EndKind.VANISHED, message=lost)
+            return
         elif unfit := self._unplaceable(unknown_is_misspelt=True):
             # A triggerer that was ended may have made the pod while the node still took it.
             if (yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))) is None:
@@ -180,10 +168,8 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             self._cluster.create_pod(request)
         except Refused as error:
-            if error.status != 409:
+            if error.status != 409 or read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
                 raise
-            if read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
-                raise ClusterError(str(error), error.message) from None
 
     def _wait(self) -> Steps[None]:
         """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start: then
@@ -210,11 +196,10 @@ class BenchPodOperator(KubernetesPodOperator):
                 if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
                     node_seen_at, end = now, self._unplaceable()
                 if end or waited_s.get(stage, 0.0) >= limits.get(stage, float("inf")):
-                    end = end or self._cause(None)
                     waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
                     delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
                     if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
-                        self.progress.end = end
+                        self.progress.end = end or self._cause(None)
                         return
             looked_at = now
             yield REFRESH_S
@@ -225,12 +210,9 @@ class BenchPodOperator(KubernetesPodOperator):
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""
         node = self.manifest["metadata"]["labels"].get(NODE)
-        return node is not None and any(
-            name != self.progress.pod
-            and pod["metadata"]["labels"].get(NODE) == node
-            and self._stage(pod) not in (Stage.QUEUED, Stage.OVER)
-            for name, pod in pods.items()
-        )
+        others = [pod for name, pod in pods.items() if name != self.progress.pod]
+        on_node = [pod for pod in others if node and pod["metadata"]["labels"].get(NODE) == node]
+        return any(self._stage(pod) not in (Stage.QUEUED, Stage.OVER) for pod in on_node)
 
     def _collect(self) -> Steps[None]:
         """Store what the pod left. A node whose log of a program that ended with 0 holds no result is asked again for
@@ -278,7 +260,8 @@ class BenchPodOperator(KubernetesPodOperator):
         pod, message = self.progress.pod if self.progress.is_made else None, end.message
         with suppress(ClusterError):
             if end.kind is EndKind.NODE_LOST and pod and read_pod(self._cluster, pod):
-                message += STAYS.format(pod=pod)
+                message += f"; pod {pod} could not be removed and its program may still run there: it goes when the "
+                message += "node answers again, or when its Node object is deleted"
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
         is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
         if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:

@@ -46,8 +46,7 @@ class RunTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"options": self._options}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        began = time.monotonic()
-        result = None
+        began, result = time.monotonic(), None
         try:
             self._operator = operator = await self._in_thread(self._new_operator)
             ti: Any = self.task_instance
@@ -76,8 +75,7 @@ class RunTrigger(BaseTrigger):
     def _new_operator(self) -> BenchPodOperator:
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
-        ti: Any = self.task_instance
-        operator = BenchPodOperator(task_id=ti.task_id, **self._options)
+        operator = BenchPodOperator(task_id=self.task_instance.task_id, **self._options)  # type: ignore[union-attr]
         operator.listed_by = (CAMPAIGN,)  # one list for all tasks of the campaign
         return operator
 
