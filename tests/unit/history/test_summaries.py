@@ -28,8 +28,8 @@ def chose(micro_batch_size: int) -> dict[str, Any]:
 
 
 def test_a_work_has_the_medians_of_its_valid_runs_and_the_sums_of_all() -> None:
-    """9, 10 and 12 samples/s: median 10; the drill of 1 and the failed run do not enter. Four runs of 55 s at $0.60
-    cost 4 x 55 / 3600 x 0.6 = $0.036667; the failed one has no known cost.
+    """9, 10 and 12 samples/s: median 10; the drill of 1 and the failed run do not enter. The runs of 29 s and 240
+    samples take 55 s, and 269 s at 1 sample/s: 434 / 3600 x $0.60 = $0.072333; the failed one has no known cost.
     """
     drilled = make_result("node-4", 1.0, drill=Drill(slowdown_pct=90))
     runs = [make_result(f"node-{i}", rate) for i, rate in ((1, 9.0), (2, 10.0), (3, 12.0))]
@@ -40,7 +40,7 @@ def test_a_work_has_the_medians_of_its_valid_runs_and_the_sums_of_all() -> None:
         "model": "mistral-7b", "recipe": "qlora", "strategy": "single", "world_size": 1, "day": "2026-11-01",
     }  # fmt: skip
     assert {name: work.values[name] for name in expected} == expected
-    assert work.values["run_usd"] == pytest.approx(4 * 55 / 3600 * 0.6)
+    assert work.values["run_usd"] == pytest.approx(434 / 3600 * 0.6)
 
 
 def test_a_run_that_failed_with_a_rate_does_not_enter_the_medians() -> None:
