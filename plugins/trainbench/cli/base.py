@@ -26,8 +26,11 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainbench.core.tables import Table
     from trainbench.history.history import History
+    from trainbench.results.artefacts import Store
     from trainbench.results.stored_results import BrokenFile
+    from trainbench.settings.environment import Settings
 
 
 SCHEMA_VERSION = 1
@@ -273,11 +276,12 @@ def console(stderr: bool = False) -> Console:
     return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
-def print_tables(*tables: Any) -> None:
-    from trainbench.reporting.terminal import titled
+def print_tables(*tables: Table, titles: bool = True, stderr: bool = False) -> None:
+    """Print each table, with its title above and its notes below or without both."""
+    from trainbench.reporting.terminal import rich_table, titled
 
     for table in tables:
-        console().print(titled(table))
+        console(stderr).print(titled(table) if titles else rich_table(table))
 
 
 def print_lines(*lines: str, stderr: bool = False, wraps: bool = True) -> None:
@@ -300,9 +304,20 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
 
 
+def read_settings() -> Settings:
+    from trainbench.settings.environment import read_settings
+
+    return read_settings()
+
+
+def open_store(url: str | None = None) -> Store:
+    from trainbench.results.artefacts import open_store
+
+    return open_store(url)
+
+
 def open_history(store_url: str | None) -> History:
     from trainbench.history.history import open_history
-    from trainbench.results.artefacts import open_store
 
     return open_history(store=open_store(store_url))
 
