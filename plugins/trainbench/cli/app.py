@@ -43,6 +43,7 @@ stored result is broken; or `doctor` reports a failure.
 130: stopped by Ctrl-C."""
 
 app = base.App(
+    "Check and compare",
     name="trainbench",
     cls=base.JsonContractGroup,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
@@ -52,9 +53,8 @@ app = base.App(
 )
 for part in (cluster, exchange, money):
     app.add_typer(part.app)
-app.add_typer(baseline.app, name="baseline")
-app.add_typer(levels.app, name="levels")
-app.add_typer(cluster.nodes_app, name="nodes")
+for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
+    app.add_typer(group, name=name, rich_help_panel=group.panel)
 
 Nodes = Annotated[
     str | None,

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +41,7 @@ INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
 ANSWERS = (0, 1, 3, 4)
 MAX_MESSAGE = 20_000  # characters
 LONG = 20  # files or campaigns: fewer are read before anybody looks
+NORMAL = "What is normal for a node"  # a panel of the help
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
 
@@ -117,13 +119,17 @@ def answering(command: Command) -> Callable[..., None]:
 
 
 class App(typer.Typer):
-    """Commands of the command line. Each returns its exit code."""
+    """Commands of the command line. Each returns its exit code. `panel`: their heading in the help."""
+
+    def __init__(self, panel: str | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self.panel = panel
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
     ) -> Callable[[Any], Any]:
         def added(command: Command) -> Command:
-            super(App, self).command(name, cls=cls, **more)(answering(command))
+            super(App, self).command(name, cls=cls, rich_help_panel=self.panel, **more)(answering(command))
             return command
 
         return added
@@ -346,10 +352,10 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
     return values
 
 
-@contextmanager
-def written(file: object) -> Iterator[None]:
-    """Turn an OSError into a sentence about the file."""
+def write_file(path: Path, text: str) -> None:
+    """Write the text, in place of what is there. Raises UserError where the file cannot be written."""
     try:
-        yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

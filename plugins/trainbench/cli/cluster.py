@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from trainbench.settings.environment import Settings
 
 
-app = base.App()
+PANEL = "Cluster and machine"
+app = base.App(PANEL)
 
 
 def settings_of_site(kubeconfig: str | None, context: str | None) -> Settings:
@@ -264,7 +265,7 @@ def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
     return Group(*parts)
 
 
-nodes_app = base.App(help="Nodes that trainbench marked because they are red, so that other work keeps away.")
+nodes_app = base.App(PANEL, help="Nodes that trainbench marked because they are red, so that other work keeps away.")
 
 
 @nodes_app.command("list")

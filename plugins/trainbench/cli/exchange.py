@@ -17,7 +17,7 @@ from trainbench.cli.base import ExitCode, StoreUrl
 if TYPE_CHECKING:
     from trainbench.results.campaign import Campaign
 
-app = base.App()
+app = base.App("Results")
 
 
 class _PricesInARow(base.OnceCommand):
@@ -74,7 +74,7 @@ def compare(
         gathered = read_result_files(files, advance)
     jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), cost or (), baseline)
     if html:
-        _write(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
+        base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
     base.print_broken(gathered.broken)
     if not base.print_json(comparing.document(jobs, gathered.notes, gathered.broken)):
         base.print_tables(*comparing.tables(jobs))
@@ -86,12 +86,6 @@ def compare(
     if gathered.broken:
         return ExitCode.RED
     return ExitCode.OK if gathered.rows else ExitCode.NOT_JUDGED
-
-
-def _write(path: Path, text: str) -> None:
-    with base.written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 @app.command()
@@ -116,7 +110,7 @@ def export(
     result = choose_result(source, run_id, base.open_store(store_url))
     files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
     for name, text in files.items():
-        _write(output / name, text)
+        base.write_file(output / name, text)
     paths = [str((output / name).absolute()) for name in files]
     if not base.print_json({"run_id": result.spec.identity.run_id, "files": paths}):
         typer.echo("\n".join(paths))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_LEVELS_BYTES = 4_000_000
 
 app = base.App(
+    base.NORMAL,
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
     no_args_is_help=False,
@@ -78,8 +79,7 @@ def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     text = base.open_store(store_url).read_levels()
     if not text:
         raise UserError("this store has no levels of its own: make them with `trainbench levels accept`")
-    with base.written(file):
-        file.write_text(text, encoding="utf-8")
+    base.write_file(file, text)
     if not base.print_json({"file": str(file.absolute())}):
         typer.echo(f"written: {file}")
     return ExitCode.OK

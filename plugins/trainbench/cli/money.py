@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from trainbench.exchange.result_files import ComparisonRow
 
 
-app = base.App()
+PANEL = "Tables, prices and costs"
+app = base.App(PANEL)
 
 
 @app.command()
@@ -116,8 +117,8 @@ def cost(
     return ExitCode.OK
 
 
-prices_app = base.App(cls=base.OnceGroup, invoke_without_command=True)
-app.add_typer(prices_app, name="prices")
+prices_app = base.App(PANEL, cls=base.OnceGroup, invoke_without_command=True)
+app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 
 
 @prices_app.callback()
@@ -173,14 +174,9 @@ def import_(
     imported = import_prices(file, provider, day, source)
     text = as_toml(imported.prices)
     if output and text:
-        with base.written(output):  # a new file: an existing table may hold rows written by hand
-            try:
-                with output.open("x", encoding="utf-8") as table:
-                    table.write(text)
-            except FileExistsError:
-                raise UserError(
-                    f"{output} exists already: choose another name, TRAINBENCH_PRICES takes several"
-                ) from None
+        if output.exists():  # it may hold rows written by hand
+            raise UserError(f"{output} exists already: choose another name, TRAINBENCH_PRICES takes several")
+        base.write_file(output, text)
     if not base.print_json(imported) and not output:
         typer.echo(text, nl=False)
     # On standard error: standard output may be the table itself.
