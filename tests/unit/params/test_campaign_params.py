@@ -237,3 +237,9 @@ def test_a_gpu_chosen_in_a_trial_s_form_is_held_to_the_gpu_s_limit() -> None:
 def test_a_parameter_belongs_to_the_kinds_of_its_section_or_to_its_own(name: str, kinds: str) -> None:
     assert [kind for kind in CampaignKind if applies_to(name, kind)] == kinds.split()
     assert ONLY.keys() <= FIELDS.keys()
+
+
+def test_the_instruct_model_is_the_same_work_as_its_base_model() -> None:
+    params = parse_params({"model": "Mistral-7B-Instruct-v0.3", "models": ["Mistral-7B-Instruct-v0.3"]})
+    assert params.work == parse_params({"model": "mistral-7b-v0.3"}).work
+    assert params.models == ("mistral-7b-v0.3",)

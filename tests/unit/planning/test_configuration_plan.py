@@ -102,3 +102,13 @@ def test_a_variant_changes_parameters_that_there_are_and_says_what_it_tests(vari
     assert variant.tests
     assert variant.against is None or variant.against in VARIANTS
     PLANNER.params({**variant.changes}, locally=False)
+
+
+def test_precision_compile_and_attention_are_configurations() -> None:
+    names = ["fp32", "tf32", "compile", "eager attention", "flash attention"]
+    planned = plan(variants=names, rounds=1)
+    works = {planned.labels[spec.identity.group_id]: spec.work for spec in planned.specs}
+
+    assert [works[name].precision for name in names] == ["fp32", "tf32", "bf16", "bf16", "bf16"]
+    assert [works[name].attention for name in names] == [None, None, None, "eager", "flash"]
+    assert [name for name in names if works[name].is_compiled] == ["compile"]
