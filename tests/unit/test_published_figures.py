@@ -24,7 +24,6 @@ from tests.unit.published import (
     one_box,
     peers,
     probes,
-    products,
     small,
     speed,
     start,
@@ -34,7 +33,7 @@ from tests.unit.published import (
 )
 from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
-from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT, START
+from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, RESULTS, ROOT, START
 
 HOSTILE = ("hostile-inputs-2026-11-25",)
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
@@ -57,7 +56,6 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{FLOAT8_LORA}/README.md": float8_lora.note,
     f"docs/results/{GRAPHS}/README.md": notes.graphs,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
-    f"docs/results/{PRODUCTS}/README.md": products.note,
     f"docs/results/{START}/README.md": start.note,
     f"docs/results/{small.BEFORE}/README.md": small.before,
     f"docs/results/{small.SMALL}/README.md": small.profile_rows,

@@ -56,13 +56,15 @@ def airflow(site: Site) -> Iterator[Check]:
         from airflow.sdk.configuration import conf
 
         failures, every_s = (conf.getint("workers", key) for key in ("max_failed_heartbeats", "min_heartbeat_interval"))
-        ends_after_s = min(failures * every_s, conf.getint("scheduler", "task_instance_heartbeat_timeout"))
+        token_s = conf.getint("execution_api", "jwt_expiration_time")  # renewed when a fifth of it is left
+        timeout_s = conf.getint("scheduler", "task_instance_heartbeat_timeout")
+        ends_after_s = min(failures * every_s, timeout_s, token_s // 5)
         if ends_after_s < OUTAGE_S:
             yield warn(
                 "heartbeats",
-                f"while its API server is away, Airflow ends a task that waits for a pod, and with it the pod, after "
-                f"{ends_after_s} s or little more; trainbench waits for {OUTAGE_S} s",
-                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400 and "
+                f"where its API server is away for longer than {ends_after_s} s, Airflow ends a task that waits for a "
+                f"pod, and with it the pod; trainbench waits for {OUTAGE_S} s",
+                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400, AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME=10800 and "
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000, or leave out TRAINBENCH_DEFERRABLE=false",
             )
 

@@ -1,11 +1,11 @@
-"""Figures of LoRA with 8-bit products: one layer, its products and its casts."""
+"""Figures of LoRA with 8-bit products of its frozen weights."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import scipy.stats
 
@@ -24,13 +24,10 @@ from tests.unit.published.measured import (
     tokens_per_s,
 )
 
-TOKENS, HIDDEN, INNER, KV = 16_384, 4096, 14_336, 1024
+HIDDEN, INNER, KV = 4096, 14_336, 1024
 GROUPS = {
     "q, k, v": ((HIDDEN, KV, KV), HIDDEN), "o": ((HIDDEN,), HIDDEN), "gate, up": ((INNER, INNER), HIDDEN),
     "down": ((HIDDEN,), INNER),
-}  # fmt: skip
-CASTS = {
-    "4,096": (HIDDEN,), "4,096, 1,024 and 1,024": (HIDDEN, KV, KV), "14,336": (INNER,), "14,336 twice": (INNER, INNER),
 }  # fmt: skip
 RUNS = {
     precision: [f"{FLOAT8_LORA}/lora-{precision}-1-gpus-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8")
@@ -39,7 +36,6 @@ PEAK = PEAK_TFLOPS["H200"]
 assert PEAK.bf16
 assert PEAK.fp8
 PEAKS = {"bf16": PEAK.bf16, "fp8": PEAK.fp8}
-TILES = ("1024 4", "2048 4", "4096 4", "4096 8", "8192 8")
 
 
 def page() -> Iterator[str]:
@@ -57,8 +53,6 @@ def page() -> Iterator[str]:
     yield f"ends {ends_apart(own)} higher with fp8, {before.ends_apart_pct():.2f} % in the run before;"
     yield f"equal runs in bf16 differ by up to {most_repeated()[1]:.2f} %"
     assert min(pair.ends_apart_pct() for pair in pairs()) > 0
-    bf16, fp8 = medians_ms()
-    yield f"takes {fp8:.1f} ms instead of {bf16:.1f} in bf16, medians of three turns: {bf16 / fp8:.2f} times as fast"
 
 
 def note() -> Iterator[str]:
@@ -66,18 +60,6 @@ def note() -> Iterator[str]:
     yield from whole_runs()
     yield from losses_of_the_stream()
     yield from losses_by_heart()
-    for precision in ("bf16", "fp8"):
-        turns = layer()["layer_ms"][precision]
-        yield row(precision, ", ".join(f"{ms:.2f}" for ms in turns), f"{statistics.median(turns):.2f}")
-    bf16, fp8 = medians_ms()
-    yield f"{bf16 / fp8:.2f} times as fast"
-    yield from products()
-    yield from added()
-    for name, widths in CASTS.items():
-        yield row(name, *(f"{layer()[f'cast {widths} {tile}'][1]:,.0f}" for tile in TILES))
-    (products_ms,) = (ms for kernel, _, ms in layer()["profile fp8"] if "ovscale" in kernel)
-    (casts_ms,) = (ms for kernel, _, ms in layer()["profile fp8"] if kernel == "_cast_rows")
-    yield f"{products_ms:.1f} ms of the layer are 8-bit products and {casts_ms:.1f} ms casts"
 
 
 def whole_runs() -> Iterator[str]:
@@ -209,35 +191,3 @@ def first_below(losses: Sequence[float], limit: float = 4.0) -> int:
     """The first step from which on all means of 8 steps are below the limit."""
     means = [statistics.fmean(losses[start : start + 8]) for start in range(len(losses) - 7)]
     return 2 + max(start for start, mean in enumerate(means) if mean >= limit)
-
-
-def products() -> Iterator[str]:
-    """TFLOP/s of each product with frozen weights."""
-    for name, (rows, features) in GROUPS.items():
-        ms = layer()[f"products {rows} {features}"]
-        tflop = 2 * TOKENS * features * sum(rows) / 1e12
-        yield row(
-            name, *(f"{tflop / ms[f'{precision} {way}'] * 1e3:,.0f}" for precision in ("bf16", "fp8") for way in WAYS)
-        )
-
-
-WAYS = ("fwd", "bwd")
-
-
-def added() -> Iterator[str]:
-    """Milliseconds in which the adapters' share of the outputs of all four groups is added."""
-    of_groups: Sequence[Any] = [layer()[f"products {rows} {features}"] for rows, features in GROUPS.values()]
-    forward, backward = (sum(ms[f"addmm {way}"] for ms in of_groups) for way in WAYS)
-    ours = sum(ms["triton add (32, 256, 4)"] for ms in of_groups)
-    yield f"takes {forward:.2f} ms of forward and {backward:.2f} ms of backward"
-    yield f"took {ours:.2f} ms for forward"
-
-
-def medians_ms() -> tuple[float, float]:
-    """Of forward and backward of one layer, in bf16 and in fp8."""
-    bf16, fp8 = (statistics.median(layer()["layer_ms"][precision]) for precision in ("bf16", "fp8"))
-    return bf16, fp8
-
-
-def layer() -> Any:
-    return document(f"{FLOAT8_LORA}/layer.json")

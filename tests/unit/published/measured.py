@@ -24,7 +24,6 @@ GRAPHS, FLOAT8, ACCUMULATION, FLOAT8_LORA = (
     "float8-accumulation-h200-2026-11-23",
     "float8-lora-h200-2026-11-23",
 )
-PRODUCTS = "products-h200-2026-11-23"
 START = "start-h200-2026-11-23"
 
 
