@@ -505,7 +505,7 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: 
 
     graces: list[int] = []
 
-    def keep(name: str, **options: Any) -> None:
+    def keep(*_: str, **options: Any) -> None:
         graces.append(options["gracePeriodSeconds"])
 
     pods.api.delete_pod = keep  # type: ignore[method-assign]
@@ -516,16 +516,50 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: 
     assert pods.name in pods.end["message"]
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
-def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result(pods: Pods, has_ended: bool) -> None:
+@pytest.mark.parametrize("then", ["nothing", "it ends", "it is replaced"])
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result_or_is_another(
+    pods: Pods, when: str, then: str
+) -> None:
+    """`during`: between the look at the pod and its deletion, which went by the name alone."""
+    acts = {"nothing": lambda _: None, "it ends": lambda _: pods.ends(), "it is replaced": pods.api.replace}
+    pods.clock.at(5, lambda: pods.api.run(pods.name))
     operator = pods.operator()
     steps = operator.steps(pods.task())
-    next(steps)
-    if has_ended:
-        pods.ends()
+    for pause_s in (next(steps), next(steps)):
+        pods.clock.sleep(pause_s)
+    if when == "before":
+        acts[then](pods.name)
+    else:
+        pods.api.on_delete = acts[then]
     operator.on_kill()
 
-    assert (pods.api.deleted == []) == has_ended
+    assert (pods.api.deleted == []) == (then != "nothing")
+
+
+def test_a_pod_that_is_replaced_when_its_result_was_read_is_left_alone(pods: Pods) -> None:
+    pods.clock.at(20, lambda: pods.ends())
+    pods.api.on_delete = pods.api.replace
+    pods.run()
+
+    assert "return_value" in pods.pushed
+    assert (pods.api.deleted, list(pods.api.there)) == ([], [pods.name])
+
+
+def test_a_late_pod_that_ends_at_last_is_left_for_release(pods: Pods) -> None:
+    """Its node was away, and the task gave it up; then the node told of its end, and its result was deleted unread."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    def lose_power() -> None:
+        pods.api.run(pods.name)
+        pods.api.there[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
+
+    pods.clock.at(20, lose_power)
+    pods.api.on_delete = lambda _: pods.ends()
+    with pytest.raises(AirflowFailException, match="gpu-7 did not end it"):
+        pods.run()
+
+    assert (pods.end["pod"], pods.api.deleted) == (pods.name, [])
 
 
 def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) -> None:
@@ -687,6 +721,7 @@ def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
 
 def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that run hold GPUs: they go first. A run of another version's contract is none that could be read."""
+    from trainbench.cluster import pod_results
     from trainbench.cluster.kubernetes_api import ClusterError
     from trainbench.orchestration import pod_requests
 
@@ -698,14 +733,14 @@ def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: py
         pods.api.end(name)
     beside(pods, "runs")
     failing = pods.name
-    collect = pod_requests.collect
+    collect = pod_results.collect
 
     def break_store(*arguments: Any) -> Any:
         if arguments[3] == failing:
             raise RuntimeError("the store's client broke")
         return collect(*arguments)
 
-    monkeypatch.setattr(pod_requests, "collect", break_store)
+    monkeypatch.setattr(pod_results, "collect", break_store)
     with pytest.raises(ClusterError, match=f"{failing} \\(the store's client broke\\).*rank \\(invalid literal"):
         pod_requests.release(pods.api, pods.store, {}, print)  # type: ignore[arg-type]
     assert pods.api.deleted == ["runs", "spec"]
@@ -757,7 +792,7 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
 
 def test_a_result_behind_a_line_without_an_end_is_found() -> None:
     """A progress bar has no newline; its 16 KiB and the first part of the result are one line then."""
-    from trainbench.orchestration.pod_requests import _lines
+    from trainbench.cluster.pod_results import log_lines
 
-    (line, _) = _lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
+    (line, _) = log_lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
     assert line.endswith("trainbench-result 1/1 00000000 AAAA")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_LEVELS_BYTES = 4_000_000
 
 app = base.App(
+    base.NORMAL,
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
     no_args_is_help=False,
@@ -47,9 +48,8 @@ def list_(store_url: StoreUrl = None) -> ExitCode:
     """List all known levels: the fleet's own, then those of this release."""
     from trainbench.core.verdicts import LevelSource
     from trainbench.judging.levels import LevelsError, load_levels
-    from trainbench.results.artefacts import open_store
 
-    known = load_levels(LevelSource.OWN, open_store(store_url).read_levels())
+    known = load_levels(LevelSource.OWN, base.open_store(store_url).read_levels())
     if known.fault:
         raise LevelsError(known.fault)
     return _show(known.known)
@@ -60,9 +60,7 @@ def make(campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, store_
     """Compute levels from the fleet's own results and show them; `levels accept` stores them. Of each kind of GPU and
     work: the median over the GPUs, and how much they differ. Failed, shared and drilled runs do not count.
     """
-    from trainbench.results.artefacts import open_store
-
-    return _show(_made(open_store(store_url), campaigns, gpu, work))
+    return _show(_made(base.open_store(store_url), campaigns, gpu, work))
 
 
 @app.command()
@@ -70,9 +68,7 @@ def accept(
     campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, who: Who = None, store_url: StoreUrl = None
 ) -> ExitCode:
     """Store what `levels make` shows: it replaces the fleet's own levels of the same GPU and work."""
-    from trainbench.results.artefacts import open_store
-
-    store, by = open_store(store_url), who or base.user_name()
+    store, by = base.open_store(store_url), who or base.user_name()
     made = [each.model_copy(update={"accepted_by": by}) for each in _made(store, campaigns, gpu, work)]
     return _merge(store, made)
 
@@ -80,13 +76,10 @@ def accept(
 @app.command()
 def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     """Write the fleet's own levels to a file, for another installation."""
-    from trainbench.results.artefacts import open_store
-
-    text = open_store(store_url).read_levels()
+    text = base.open_store(store_url).read_levels()
     if not text:
         raise UserError("this store has no levels of its own: make them with `trainbench levels accept`")
-    with base.written(file):
-        file.write_text(text, encoding="utf-8")
+    base.write_file(file, text)
     if not base.print_json({"file": str(file.absolute())}):
         typer.echo(f"written: {file}")
     return ExitCode.OK
@@ -98,11 +91,10 @@ def import_(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     from upath import UPath
 
     from trainbench.judging.levels import parse_levels
-    from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import read_bounded
 
     text = read_bounded(UPath(file.absolute()), MAX_LEVELS_BYTES).decode(errors="replace")
-    return _merge(open_store(store_url), parse_levels(text, str(file)))
+    return _merge(base.open_store(store_url), parse_levels(text, str(file)))
 
 
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> Sequence[KnownLevel]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from bench_image.contract.frozen import ContractError
 from trainbench.cluster.kubernetes_api import Cluster, Refused
 from trainbench.pods.manifests import CONTAINER
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, has_ended, state_of
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, ended_well, has_ended
 from trainbench.results.arrivals import run_of
 
 Pod = Mapping[str, Any]  # as the API's JSON
@@ -25,77 +27,66 @@ def read_pod(cluster: Cluster, name: str) -> Pod | None:
         raise
 
 
-def delete_as_seen(cluster: Cluster, seen: Pod, grace_s: float) -> bool:
-    """Request the pod's deletion; False: it has changed since it was seen, and may have been placed. Raises
-    ClusterError.
-    """
-    metadata = seen["metadata"]
-    try:
-        cluster.delete_pod(metadata["name"], metadata["uid"], metadata["resourceVersion"], gracePeriodSeconds=grace_s)
-    except Refused as error:
-        if error.status != 409:
-            raise
-        now = read_pod(cluster, metadata["name"])  # an earlier request that got no answer may have changed it
-        return now is None or "deletionTimestamp" in now["metadata"]
-    return True
+def runs_or_waits(pod: Pod) -> bool:
+    return not has_ended(pod, CONTAINER)
 
 
-def delete_unless_ended(cluster: Cluster, seen: Pod) -> Pod | None:
-    """Request the pod's deletion, unless its program has ended, also since it was seen: then return it as it is now,
-    since it may hold a result. Raises ClusterError.
+def delete_while(
+    cluster: Cluster, holds: Callable[[Pod], bool] | None, seen: Pod, grace_s: float = GRACE_S
+) -> Pod | None:
+    """Request the deletion of this very pod, as long as `holds` is true of it as it is then: else return it, since it
+    may hold a result. `holds` None: whatever it has become. None: it goes, or is gone. Raises ClusterError.
     """
     pod: Pod | None = seen
-    while pod and not has_ended(pod, CONTAINER):
-        if delete_as_seen(cluster, pod, GRACE_S):
+    uid = seen["metadata"]["uid"]
+    while pod and pod["metadata"]["uid"] == uid:
+        metadata = pod["metadata"]
+        if holds and not holds(pod):
+            return pod
+        if "deletionTimestamp" in metadata:  # as by an earlier request that got no answer
             return None
-        pod = read_pod(cluster, seen["metadata"]["name"])
-        if pod and pod["metadata"]["uid"] != seen["metadata"]["uid"]:
-            return None  # a new pod of the same name
-    return pod
+        version = metadata["resourceVersion"] if holds else None
+        try:
+            cluster.delete_pod(metadata["name"], uid, version, gracePeriodSeconds=grace_s)
+            return None
+        except Refused as error:
+            if error.status != 409:  # it has changed since it was seen
+                raise
+        pod = read_pod(cluster, metadata["name"])
+    return None
 
 
-def delete_and_keep(cluster: Cluster, pods: Iterable[Pod], keep: Callable[[Pod], bool]) -> dict[str, Exception]:
+def delete_pods(
+    cluster: Cluster, pods: Iterable[Pod], keep: Callable[[Pod], bool] | None = None
+) -> dict[str, Exception]:
     """Delete these pods, first those that hold GPUs. `keep` stores what a pod left whose program has ended, and says
-    whether its result is stored. Return the error of each pod that stays, by name.
+    whether its result is stored; None: such pods stay. Return the error of each pod that should be gone, by name.
 
     A program that ended with 0 had printed its result: a log without one was not served as it is, unless it is still
     without one after RESTART_S. All such pods wait for that together.
     """
     errors: dict[str, Exception] = {}
-    left = sorted(pods, key=lambda pod: has_ended(pod, CONTAINER))
-    for is_last in (False, True):
-        unread = []
-        for pod in left:
+
+    def left_by(delete: Callable[[Pod], Pod | None], pods: Iterable[Pod]) -> list[Pod]:
+        left = []
+        for pod in pods:
             try:
-                if not _is_deleted(cluster, pod, keep, is_last):
-                    unread.append(pod)
+                left.append(delete(pod))
             except Exception as error:  # also of the store's library: one pod's error costs that pod only
                 errors[pod["metadata"]["name"]] = error
-        left = unread
-        if left and not is_last:
-            time.sleep(RESTART_S)
+        return [pod for pod in left if pod]
+
+    def delete_ended(pod: Pod, waits: bool) -> Pod | None:
+        run = None
+        with suppress(ContractError):  # of a version that nobody here can read
+            run = run_of(pod)
+        is_unread = run and keep and not keep(pod)
+        if is_unread and waits and ended_well(pod, CONTAINER) and read_pod(cluster, pod["metadata"]["name"]):
+            return pod
+        return delete_while(cluster, None, pod)
+
+    ended = left_by(partial(delete_while, cluster, runs_or_waits), pods)
+    if keep and (unread := left_by(partial(delete_ended, waits=True), ended)):
+        time.sleep(RESTART_S)
+        left_by(partial(delete_ended, waits=False), unread)
     return errors
-
-
-def _is_deleted(cluster: Cluster, seen: Pod, keep: Callable[[Pod], bool], is_last: bool) -> bool:
-    """False: its program ended well, and its log showed no result."""
-    pod, name = delete_unless_ended(cluster, seen), seen["metadata"]["name"]
-    if pod is None:
-        return True
-    if _is_ours(pod) and not keep(pod) and _ended_well(pod) and not is_last and read_pod(cluster, name):
-        return False
-    cluster.delete_pod(name, seen["metadata"]["uid"], gracePeriodSeconds=GRACE_S)
-    return True
-
-
-def _is_ours(pod: Pod) -> bool:
-    """Whether it holds a run that this version can read."""
-    try:
-        return run_of(pod) is not None
-    except ContractError:
-        return False
-
-
-def _ended_well(pod: Pod) -> bool:
-    code = state_of(pod, CONTAINER).get("terminated", {}).get("exitCode")
-    return code == 0 or bool(pod["status"].get("phase") == "Succeeded")

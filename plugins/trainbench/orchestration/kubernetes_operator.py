@@ -19,14 +19,17 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from pydantic import BaseModel
 
+from trainbench.cluster import pod_results
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.pod_deletions import Pod, delete_pods, delete_while, read_pod, runs_or_waits
+from trainbench.cluster.pod_results import Left
 from trainbench.orchestration import pod_requests
-from trainbench.orchestration.pod_requests import REFRESH_S, Left, Pod, PodListing
+from trainbench.orchestration.pod_requests import REFRESH_S, PodListing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, has_ended, state_of
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, condition_of, ended_well, has_ended
 from trainbench.results.arrivals import Arrival, arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -119,9 +122,9 @@ class BenchPodOperator(KubernetesPodOperator):
     @property
     def good_result(self) -> Mapping[str, Any] | None:
         """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
-        has_ended_well = self.progress.seen is None or self.progress.is_gone or self._exit_code == 0
+        is_unknown = self.progress.seen is None or self.progress.is_gone
         arrival = self.arrival
-        return arrival.for_xcom if arrival and not arrival.failure and has_ended_well else None
+        return arrival.for_xcom if arrival and not arrival.failure and (is_unknown or self._ended_well) else None
 
     def steps(self, context: Context, concludes: bool = True) -> Steps[None]:
         """Make the pod, wait until its program has ended, store what it left. Without `concludes`, a pod that has
@@ -163,7 +166,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
         elif unfit := self._unfit():
             # A triggerer that was ended may have made the pod while the node still took it.
-            made = yield from self._asked(lambda: pod_requests.read_pod(self._cluster, self.progress.pod))
+            made = yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))
             if made is None:
                 self._end = unfit
                 return
@@ -188,7 +191,7 @@ class BenchPodOperator(KubernetesPodOperator):
         except Refused as error:
             if error.status != 409:
                 raise
-            if pod_requests.read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
+            if read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
                 raise ClusterError(str(error), error.message) from None
 
     def _wait(self, concludes: bool) -> Steps[None]:
@@ -216,8 +219,9 @@ class BenchPodOperator(KubernetesPodOperator):
                 node = pod_requests.read_node(self._cluster, node_of(self.manifest))
                 self._end = unplaceable(node, datetime.now(UTC))
             if seen and (self._end or (stage in limits and waited_s.get(stage, 0.0) >= limits[stage])):
-                delete = partial(pod_requests.delete_as_seen, self._cluster, seen, self._grace_s)
-                if not concludes or (yield from self._asked(delete)):
+                waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
+                delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
+                if not concludes or (yield from self._asked(delete)) is None:
                     return
                 self._end = None  # it was placed or started at the last moment
             yield REFRESH_S
@@ -240,12 +244,12 @@ class BenchPodOperator(KubernetesPodOperator):
         RESTART_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
         pod, warn = self.progress.pod, self.log.warning
-        collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
+        collect = partial(pod_results.collect, self._cluster, self._store, self.manifest, pod, warn)
         self._answers_since = float("inf")
         while True:
             left = self.progress.left = yield from self._asked(collect)
-            ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.arrival or not ended_well or time.monotonic() - self._answers_since > RESTART_S:
+            must_hold_one = self._ended_well and not self.progress.is_gone
+            if left.arrival or not must_hold_one or time.monotonic() - self._answers_since > RESTART_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
@@ -279,8 +283,9 @@ class BenchPodOperator(KubernetesPodOperator):
         if failure is None:  # else it is not known what the pod holds
             self.remove()
         pod, message = self.progress.pod if self.progress.is_made else None, end.message
-        if end.kind is EndKind.NODE_LOST and pod and self._stays():
-            message += STAYS.format(pod=pod)
+        with suppress(ClusterError):
+            if end.kind is EndKind.NODE_LOST and pod and read_pod(self._cluster, pod):
+                message += STAYS.format(pod=pod)
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
         is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
         if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:
@@ -305,8 +310,7 @@ class BenchPodOperator(KubernetesPodOperator):
         if self._end:
             return self._end
         seen, is_gone = self.progress.seen, self.progress.is_gone
-        conditions = (seen or {"status": {}})["status"].get("conditions") or ()
-        if is_gone and ("DisruptionTarget", "True") not in [(each["type"], each["status"]) for each in conditions]:
+        if is_gone and condition_of(seen or {}, "DisruptionTarget").get("status") != "True":
             seen = None  # else what it last showed still says why
         events: list[tuple[str, str]] = []
         with suppress(ClusterError):
@@ -316,10 +320,8 @@ class BenchPodOperator(KubernetesPodOperator):
         refused = failure if isinstance(failure, ClusterError) else None
         waited = f"it waited for {max(self.progress.waited_s.values(), default=0):.0f} s"
         said, status = (refused.message, refused.status) if refused else (str(failure or waited), None)
-        node, now = (
-            pod_requests.read_node(self._cluster, node_of(self.manifest)),
-            None if is_gone else datetime.now(UTC),
-        )
+        node = pod_requests.read_node(self._cluster, node_of(self.manifest))
+        now = None if is_gone else datetime.now(UTC)
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
         if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
             unread = "its result could not be read, it is still in the pod"
@@ -328,19 +330,15 @@ class BenchPodOperator(KubernetesPodOperator):
         return end
 
     def remove(self) -> None:
-        """Request the pod's deletion. Never by force: that would remove only the object, the last sign of a program
-        that may still hold the GPUs.
+        """Request the pod's deletion; where its program has ended, only if its log was read. Never by force: that would
+        remove only the object, the last sign of a program that may still hold the GPUs.
         """
+        name, holds = self.progress.pod, None if self.progress.left else runs_or_waits
         try:
-            if self.progress.is_made:
-                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
+            if name and (seen := self.progress.seen or read_pod(self._cluster, name)):
+                delete_while(self._cluster, holds, seen, self._grace_s)
         except ClusterError as error:
-            self.log.warning("Pod %s stays until the task `release`: %s", self.progress.pod, error)
-
-    def _stays(self) -> bool:
-        with suppress(ClusterError):
-            return pod_requests.read_pod(self._cluster, self.progress.pod) is not None
-        return True
+            self.log.warning("Pod %s stays until the task `release`: %s", name, error)
 
     def _end_gang(self, wait_s: float) -> None:
         """Delete the gang's pods that still wait or run; their own tasks handle those that have ended."""
@@ -349,22 +347,20 @@ class BenchPodOperator(KubernetesPodOperator):
         time.sleep(wait_s)
         gang = self.manifest["metadata"]["labels"][GANG]
         try:
-            pod_requests.delete_pods(self._cluster, {GANG: gang})
+            errors: Any = delete_pods(self._cluster, self._cluster.pods({GANG: gang}))
         except ClusterError as error:
-            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+            errors = error
+        if errors:
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, errors)
 
     def on_kill(self) -> None:
         """Delete the pod of a task that somebody ended. It stays where its program has ended, whose result `release`
         collects, and where the task has just been resumed: Airflow ends it where its scheduler took the report of the
         deferral for the task's end, and the next try needs pod and gang.
         """
-        if self._is_resumed or not self.progress.pod:
-            return
-        with suppress(ClusterError):
-            seen = pod_requests.read_pod(self._cluster, self.progress.pod)
-            if seen and not has_ended(seen, self.base_container_name):
-                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
-        self._end_gang(wait_s=0)
+        if not self._is_resumed and self.progress.pod:
+            self.remove()
+            self._end_gang(wait_s=0)
 
     @cached_property
     def listing(self) -> PodListing:
@@ -389,8 +385,5 @@ class BenchPodOperator(KubernetesPodOperator):
         return has_ended(self.progress.seen or {}, self.base_container_name)
 
     @property
-    def _exit_code(self) -> int | None:
-        """None: the program has not ended, as far as it was seen."""
-        state = state_of(self.progress.seen or {}, self.base_container_name)
-        code: int | None = state.get("terminated", {}).get("exitCode")
-        return code
+    def _ended_well(self) -> bool:
+        return ended_well(self.progress.seen or {}, self.base_container_name)
