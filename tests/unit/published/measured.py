@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -96,10 +95,6 @@ def median_step_s(folder: str) -> float:
     step_time = performance(folder).step_time
     assert step_time is not None
     return step_time.median_s
-
-
-def means_of_20(losses: Sequence[float]) -> list[float]:
-    return [statistics.fmean(losses[start : start + 20]) for start in range(0, len(losses), 20)]
 
 
 def each(values: Iterable[float], form: str) -> str:
