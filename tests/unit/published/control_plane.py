@@ -28,7 +28,10 @@ from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
-PAGES_STUDY, NIGHTS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25")
+PAGES_STUDY, NIGHTS = (
+    "pages-2026-11-22",
+    ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25", "nights-2026-11-26"),
+)
 COMMANDS = "scale-2026-11-25"
 
 
@@ -196,6 +199,8 @@ def cost_of_a_pod() -> Iterator[str]:
     yield f"scheduler's part grew, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
     before, today = pod_s["before-100-sqlite"], pod_s["today-100-sqlite"]
     yield f"A pod cost {before:.1f} CPU seconds before and costs {today:.2f} today."
+    busy, last = pod_s["busy-100-postgres"], pod_s["last-100-sqlite"]
+    yield f"a pod cost {busy:.2f} CPU seconds (`busy`) and {last:.2f} (`last`)"
     for part in PARTS:
         yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('today-100-sqlite', part):.2f} |"
 
