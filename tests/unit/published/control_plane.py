@@ -199,8 +199,8 @@ def cost_of_a_pod() -> Iterator[str]:
     yield f"scheduler's part grew, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
     before, today = pod_s["before-100-sqlite"], pod_s["today-100-sqlite"]
     yield f"A pod cost {before:.1f} CPU seconds before and costs {today:.2f} today."
-    busy, last = pod_s["busy-100-postgres"], pod_s["last-100-sqlite"]
-    yield f"a pod cost {busy:.2f} CPU seconds (`busy`) and {last:.2f} (`last`)"
+    busy, last, among_1000 = (pod_s[name] for name in ("busy-100-postgres", "last-100-sqlite", "last-1000-sqlite"))
+    yield f"{busy:.2f} CPU seconds (`busy`), and {last:.2f} among 100 and {among_1000:.2f} among 1,000 (`last`)"
     for part in PARTS:
         yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('today-100-sqlite', part):.2f} |"
 
