@@ -40,7 +40,9 @@ stored result is broken; or `doctor` reports a failure.
 
 70: a defect of trainbench; standard error has Python's traceback.
 
-130: stopped by Ctrl-C."""
+130: stopped by Ctrl-C.
+
+141: the program that reads the output ended first, such as `head`."""
 
 app = base.App(
     "Check and compare",
@@ -66,9 +68,20 @@ DeviceName = Annotated[
     Device | None,
     typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
-Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
+Suite = Annotated[
+    str,
+    typer.Option(
+        help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.", autocompletion=lambda: list(SUITES)
+    ),
+]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
-Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="A campaign's id, or a folder with result.json files at any depth.",
+        autocompletion=lambda: list(base.open_store().campaign_ids()),
+    ),
+]
 
 
 def _print_version(is_given: bool) -> None:

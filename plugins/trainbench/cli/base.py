@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import getpass
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
 INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
+UNREAD = 141  # 128 + SIGPIPE
 # Exit codes of a command that did its work; all others are failures.
 ANSWERS = (0, 1, 3, 4)
 MAX_MESSAGE = 20_000  # characters
@@ -107,6 +109,8 @@ def answering(command: Command) -> Callable[..., None]:
         except UserError as error:
             print_error(str(error))
             code = ExitCode.USAGE
+        except BrokenPipeError:
+            _end_unread()
         if code is not None:
             raise typer.Exit(code)
 
@@ -166,7 +170,10 @@ class JsonContractGroup(TyperGroup):
         main = super().main
         if "--json" in ours and "--help" not in ours:
             command = _command_name(self, given)
-            sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
+            try:
+                sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
+            except BrokenPipeError:
+                _end_unread()
         try:
             return main(args, standalone_mode=standalone_mode, **options)
         except Exception:
@@ -279,7 +286,15 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     shown = Console(stderr=stderr)
-    return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    shown = shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    shown.on_broken_pipe = _end_unread  # type: ignore[method-assign]
+    return shown
+
+
+def _end_unread() -> None:
+    """End a command whose reader has ended, as `head` does: rich and typer would exit with 1, which is a red node."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(UNREAD)
 
 
 def print_tables(*tables: Table, titles: bool = True, stderr: bool = False) -> None:
@@ -350,6 +365,19 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
             raise ParamsError(f"{option} gives {name.strip()!r:.100} twice: give it once")
         values[name.strip()] = value.strip()
     return values
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a file that a person named. Raises UserError, also for more than `most` bytes."""
+    from upath import UPath
+
+    from trainbench.results.store_files import read_bounded
+
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return read_bounded(UPath(path.absolute()), most)
 
 
 def write_file(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
     from trainbench.results.campaign import Campaign
@@ -123,11 +124,8 @@ def import_(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
-    from upath import UPath
-
     from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.exchange.reindex import imported_campaign
-    from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile
 
     taken: dict[str, str] = {}
@@ -136,8 +134,8 @@ def import_(
     store = base.open_store(store_url)
     for path in files:
         try:
-            result = imported_result(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
-        except (SubmissionError, StoreError) as error:
+            result = imported_result(parse_submission(base.read_file(path, MAX_SUBMISSION_BYTES)))
+        except (SubmissionError, UserError) as error:
             broken.append(BrokenFile(str(path), str(error)))
         else:
             campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored

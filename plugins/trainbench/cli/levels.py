@@ -12,6 +12,7 @@ import typer
 from trainbench import __version__
 from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl, Who
+from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
@@ -88,19 +89,17 @@ def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
 @app.command("import")
 def import_(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     """Take levels from a file: they replace the fleet's own of the same GPU and work. A wrong value is refused."""
-    from upath import UPath
-
     from trainbench.judging.levels import parse_levels
-    from trainbench.results.store_files import read_bounded
 
-    text = read_bounded(UPath(file.absolute()), MAX_LEVELS_BYTES).decode(errors="replace")
+    text = base.read_file(file, MAX_LEVELS_BYTES).decode(errors="replace")
     return _merge(base.open_store(store_url), parse_levels(text, str(file)))
 
 
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> Sequence[KnownLevel]:
     from trainbench.judging.levels import made_levels
+    from trainbench.results.campaign import IMPORTED
 
-    ids = campaigns or store.campaign_ids()
+    ids = campaigns or [name for name in store.campaign_ids() if not name.startswith(IMPORTED)]
     results: list[RunResult] = []
     with base.progress("Reading results") as advance:
         for number, campaign_id in enumerate(ids, start=1):
@@ -128,6 +127,6 @@ def _merge(store: Store, new: Sequence[KnownLevel]) -> ExitCode:
 def _show(known: Sequence[KnownLevel]) -> ExitCode:
     if not base.print_json({"levels": known}):
         for each in known:
-            line = f"{each.work}  {each.origin}  {each.description}, {each.num_runs} runs on {each.num_gpus} GPUs, "
-            base.print_lines(f"{line}{each.as_of:%d %b %Y}", wraps=False)
+            of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
+            base.print_lines(f"{each.work}  {each.origin}  {each.description}, {of}", wraps=False)
     return ExitCode.OK

@@ -14,7 +14,6 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.cluster.pod_deletions import delete_pods
-from trainbench.cluster.pod_results import collect
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of
@@ -104,11 +103,7 @@ def sweep_pods(
         swept.append(Swept(name=name, action=action, reason=reason, cells=cells))
         if action in DELETED[mode]:
             due[name] = pod
-
-    def keep(pod: Mapping[str, Any]) -> bool:
-        return collect(cluster, store, pod, pod["metadata"]["name"], log.warning, replaces=False).arrival is not None
-
-    errors = delete_pods(cluster, due.values(), keep)
+    errors = delete_pods(cluster, due.values(), store, log.info, replaces=False)
     return tuple(_tried(item, errors.get(item.name)) if item.name in due else item for item in swept)
 
 

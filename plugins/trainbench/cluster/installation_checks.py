@@ -64,8 +64,9 @@ def airflow(site: Site) -> Iterator[Check]:
                 "heartbeats",
                 f"where its API server is away for longer than {ends_after_s} s, Airflow ends a task that waits for a "
                 f"pod, and with it the pod; trainbench waits for {OUTAGE_S} s",
-                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400, AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME=10800 and "
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000, or leave out TRAINBENCH_DEFERRABLE=false",
+                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400, "
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000 and "
+                "AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME=10800, or leave out TRAINBENCH_DEFERRABLE=false",
             )
 
 

@@ -460,7 +460,12 @@ def test_versions_are_compared_as_numbers(
 
 @pytest.mark.parametrize(
     ("failures", "timeout_s", "token_s", "most"),
-    [("3", "2000", "10800", 15), ("400", "300", "10800", 300), ("400", "2000", "600", 120), ("400", "2000", "10800", 0)],
+    [
+        ("3", "2000", "10800", 15),
+        ("400", "300", "10800", 300),
+        ("400", "2000", "600", 120),
+        ("400", "2000", "10800", 0),
+    ],
 )
 def test_a_worker_that_waits_for_pods_has_to_outlast_half_an_hour_without_airflow_s_api_server(
     failures: str, timeout_s: str, token_s: str, most: int, monkeypatch: pytest.MonkeyPatch
