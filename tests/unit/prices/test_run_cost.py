@@ -63,9 +63,9 @@ class TestFormulas:
 
 class TestPriceRun:
     def test_by_hand(self) -> None:
-        """36 s at $80 / 8 = $0.10; 10 / (10 * 3.6) = $0.27778; 5120 tokens/s: 10 / 18.432 = $0.54253."""
-        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0), H200)
-        assert (cost.usd_per_gpu_hour, cost.gpu_hours, cost.run_usd) == (10.0, 0.01, 0.1)
+        """360 s at $80 / 8 = $1.00; 10 / (10 * 3.6) = $0.27778; 5120 tokens/s: 10 / 18.432 = $0.54253."""
+        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0), H200)
+        assert (cost.usd_per_gpu_hour, cost.gpu_hours, cost.run_usd) == (10.0, 0.1, 1.0)
         assert cost.usd_per_1000_samples == pytest.approx(0.27778, abs=1e-5)
         assert cost.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
         assert (cost.price_as_of, cost.reason) == ("2026-11-21", None)
@@ -76,16 +76,16 @@ class TestPriceRun:
         assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, 0.1, None)
 
     def test_every_gpu_of_the_node_counts(self) -> None:
-        """36 s on 4 GPUs = 0.04 GPU-hours = $0.40; 40 / (10 * 3.6) = $1.1111."""
-        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0, strategy="ddp", gpus_per_node=4), H200)
-        assert (cost.gpu_hours, cost.run_usd) == (0.04, 0.4)
+        """360 s on 4 GPUs = 0.4 GPU-hours = $4.00; 40 / (10 * 3.6) = $1.1111."""
+        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0, strategy="ddp", gpus_per_node=4), H200)
+        assert (cost.gpu_hours, cost.run_usd) == (0.4, 4.0)
         assert cost.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
 
     def test_every_node_of_the_gang_counts(self) -> None:
-        """36 s on 2 nodes x 4 GPUs = 0.08 GPU-hours = $0.80; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
+        """360 s on 2 nodes x 4 GPUs = 0.8 GPU-hours = $8.00; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
         gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 4, "peers": ("node-2",)}
-        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0, **gang), H200)
-        assert (cost.gpu_hours, cost.run_usd) == (0.08, 0.8)
+        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0, **gang), H200)
+        assert (cost.gpu_hours, cost.run_usd) == (0.8, 8.0)
         assert cost.usd_per_1000_samples == pytest.approx(2.2222, abs=1e-4)
         assert cost.usd_per_1m_tokens == pytest.approx(4.3403, abs=1e-4)
 
@@ -128,9 +128,9 @@ class TestWithCost:
 
 
 def test_a_campaign_adds_what_is_known_and_counts_what_is_not() -> None:
-    """Two runs of 36 s at $10 = $0.20; one without a price."""
-    result = make_result(total_s=36.0)
+    """Two runs of 72 s at $10 = $0.40; one without a price."""
+    result = make_result(total_s=72.0)
     outcome = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
-    assert (outcome.usd, outcome.num_runs, outcome.num_unknown) == (0.2, 3, 1)
-    assert outcome.gpu_hours == pytest.approx(0.03)
+    assert (outcome.usd, outcome.num_runs, outcome.num_unknown) == (0.4, 3, 1)
+    assert outcome.gpu_hours == pytest.approx(0.06)
     assert campaign_cost([]).usd is None
