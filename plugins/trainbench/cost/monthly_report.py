@@ -157,19 +157,7 @@ def _summary(report: SpendReport) -> Iterator[str]:
         yield f"Benchmarking cost {usd(this.usd)} in {when}: {runs}{against}."
     if this.unknown:
         yield f"Not included: {listing(this.unknown)}."
-    yield from _moves(report)
-    yield from _tried(report)
-    if energy := report.energy:
-        missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
-        cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
-        yield (
-            f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
-            f"({count(energy.num_runs, 'run')}{missing})."
-        )
-
-
-def _moves(report: SpendReport) -> Iterator[str]:
-    """Sentences on works whose cost of 1K samples changed, the largest change first, with reasons."""
+    # Works whose cost of 1K samples changed, the largest change first, with reasons.
     compared = [(work.change.pct, work) for work in report.works if work.change]
     moved = sorted((pair for pair in compared if abs(pair[0]) >= MOVED_PCT), key=lambda pair: -abs(pair[0]))
     works = count(len(compared), "work")
@@ -181,6 +169,14 @@ def _moves(report: SpendReport) -> Iterator[str]:
         yield f"{len(moved)} of {works} changed in cost per sample since {report.before}."
     for pct, work in moved[:MAX_MOVERS]:
         yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(pct)} – {work.why}."
+    yield from _tried(report)
+    if energy := report.energy:
+        missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
+        cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
+        yield (
+            f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
+            f"({count(energy.num_runs, 'run')}{missing})."
+        )
 
 
 def _tried(report: SpendReport) -> Iterator[str]:

@@ -262,17 +262,11 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
-    if nearest := _nearest(job, jobs):
+    others = [other for other in jobs[:MAX_JOBS] if other is not job]
+    if nearest := min(others, key=lambda other: len(differences(base, other.base.measured)), default=None):
         work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
     return tuple(notes)
-
-
-def _nearest(job: Job, jobs: Sequence[Job]) -> Job | None:
-    """The other job that differs least."""
-    rest = [other for other in jobs[:MAX_JOBS] if other is not job]
-    base = job.base.measured
-    return min(rest, key=lambda other: len(differences(base, other.base.measured)), default=None)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
