@@ -130,7 +130,9 @@ class Deferred:
     def execute(self: Any, context: Any) -> None:
         times = ("schedule_timeout_seconds", "startup_timeout_seconds", "termination_grace_period")
         options = {name: getattr(self, name) for name in ("kubernetes_conn_id", *times)}
-        self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
+        self.defer(
+            trigger=RunTrigger({**options, "pod_template_dict": dict(self.manifest)}), method_name="trigger_reentry"
+        )
 
     def trigger_reentry(self: Any, context: Any, event: Any) -> None:
         if ENDED in event:

@@ -9,7 +9,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given_price, price_for
-from trainbench.prices.quote import savings, tokens_per_usd, usd_per_1m_tokens, usd_per_1000_samples, work_hours
+from trainbench.prices.quote import savings, usd_per_1m_tokens, usd_per_1000_samples, work_hours
 from trainbench.prices.run_cost import campaign_cost, price_run, with_cost
 
 H200 = Price(
@@ -40,11 +40,6 @@ class TestFormulas:
         assert hours == pytest.approx(0.50505, abs=1e-5)
         assert hours * usd_per_1000_samples(0.60, 4, 5.5) * 5.5 * 3.6 == pytest.approx(1.2121, abs=1e-4)
 
-    def test_tokens_per_dollar(self) -> None:
-        """18,147 tokens/s * 3600 / $6 = 10,888,200; ancestor A printed 3,025, off by 3600."""
-        assert tokens_per_usd(6.0, 1, 18_147) == pytest.approx(10_888_200)
-        assert tokens_per_usd(1.5, 4, 18_147) == pytest.approx(10_888_200)
-
     def test_usd_per_million_tokens(self) -> None:
         """A100 40GB at $1.99, 2987 tokens/s: 1.99 / 10.7532 = $0.18506."""
         assert usd_per_1m_tokens(1.99, 1, 2987) == pytest.approx(0.18506, abs=1e-5)
@@ -73,7 +68,7 @@ class TestFormulas:
 
     @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), float("-inf")])
     def test_what_is_no_rate_or_price_is_refused(self, wrong: float) -> None:
-        for formula in (usd_per_1000_samples, usd_per_1m_tokens, tokens_per_usd):
+        for formula in (usd_per_1000_samples, usd_per_1m_tokens):
             with pytest.raises(QuantityError, match=rf"s is {wrong:g}: it must be a number above 0"):
                 formula(1.0, 1, wrong)
             with pytest.raises(QuantityError, match=rf"USD per GPU-hour is {wrong:g}: it must be"):
