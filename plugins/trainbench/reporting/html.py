@@ -41,8 +41,9 @@ def report_html(
     """The report as HTML. `pictures`: those of `plots.draw`. `compared`: the result of `comparison_sections` where the
     caller has it. `page`: None for the file in the store.
     """
-    tone = verdict_text.tone(campaign)
-    word = verdict_text.drill_badge(campaign) or WORDS[tone]
+    badge = verdict_text.drill_badge(campaign)
+    tone = Tone.PLAIN if badge else verdict_text.tone(campaign)  # a detected drill is no alarm
+    word = badge or WORDS[tone]
     result_link = page.result_link if page else RESULT_LINK
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     return document_html(
