@@ -37,8 +37,8 @@ BANDS: Mapping[str, Mapping[str, Band]] = {
         "h2d_gb_per_s": H200_LINK,
         "d2h_gb_per_s": H200_LINK,
         "memory_gb_per_s": Band(77.5, 90.0, PROBED),
-        "matmul_bf16_tflops": Band(64.0, 86.0, ALL_H200),
-        "matmul_fp8_tflops": Band(53.5, 80.5, ALL_H200),
+        "matmul_bf16_tflops": Band(69.5, 86.0, ALL_H200),
+        "matmul_fp8_tflops": Band(67.0, 80.5, PROBED),
     },
 }
 # Of a kind of GPU that was never measured, a share counts as odd only below this part of the least that is usual on

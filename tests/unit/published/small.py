@@ -24,10 +24,11 @@ JOBS = {
     "tier B full 4 x 2048": "tier-b-full-4x2048",
 }
 LARGE = {"QLoRA 8 x 512": "qlora-8x512", "LoRA 8 x 2048": "lora-8x2048", "full 8 x 2048": "full-8x2048"}
+# Run below the folder -> job, GPU, GiB that torch may take, and what is checkpointed.
 LIMITED = {
-    "lora-8x2048-of-80-gib": ("LoRA 8 x 2048", 80, "nothing"),
-    "lora-8x2048-of-48-gib": ("LoRA 8 x 2048", 48, "20 of 32 layers"),
-    "qlora-8x512-of-24-gib": ("QLoRA 8 x 512", 24, "nothing; 4-bit weights are unpacked twice"),
+    "h100/lora-8x2048-auto": ("LoRA 8 x 2048", "H100", 79.18, "nothing"),
+    "runs/lora-8x2048-of-48-gib": ("LoRA 8 x 2048", "H200", 48, "18 of 32 layers"),
+    "h100/qlora-8x512-of-24-gib": ("QLoRA 8 x 512", "H100", 24, "nothing; 4-bit weights are unpacked twice"),
 }
 
 
@@ -73,16 +74,20 @@ def in_short() -> Iterator[str]:
 
 
 def smaller_gpus() -> Iterator[str]:
-    for name, (job, gib, chosen) in LIMITED.items():
-        result = measured.run(run(name))
+    for name, (job, gpu, gib, chosen) in LIMITED.items():
+        folder = f"{TODAY}/{name}"
+        result = measured.run(folder)
+        assert result.context
+        assert gpu in result.context.gpus[0].name
         off = result.spec.changed(work={"gradient_checkpointing": False})
-        need = memory_need_bytes(off, gib * 2**30).total
+        memory = round(gib * 2**30)
+        need = memory_need_bytes(off, memory).total
         assert result.chosen
         if layers := result.chosen.checkpointed_layers:
             assert chosen == f"{layers} of {off.work.shape.num_layers} layers"  # type: ignore[union-attr]
-            need = dict(partly_checkpointed(off, gib * 2**30))[layers]
-        rate, peak = f"{tokens_per_s(run(name)):,.0f}", f"{peak_gb(run(name)):.1f}"
-        yield row(job, f"{gib} GiB", chosen, rate, peak, f"{need / 1e9:.1f}")
+            need = dict(partly_checkpointed(off, memory))[layers]
+        rate, peak = f"{tokens_per_s(folder):,.0f}", f"{peak_gb(folder):.1f}"
+        yield row(job, f"{gib:g} GiB of an {gpu}", chosen, rate, peak, f"{need / 1e9:.1f}")
 
 
 def tries() -> Iterator[str]:

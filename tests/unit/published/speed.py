@@ -52,7 +52,6 @@ def performance() -> Iterator[str]:
     yield from peers.in_short()
     yield from gangs_in_short()
     yield from limits.start_up()
-    yield f"after {start.warm_s()} s with compiled code cached"
 
 
 def ratio_by_turns(machine: int) -> float:

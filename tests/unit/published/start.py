@@ -43,10 +43,6 @@ def page() -> Iterator[str]:
     yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
 
 
-def warm_s() -> str:
-    return both(TODAY, "warm", first_step_s)
-
-
 def in_tries() -> Iterator[str]:
     """What docs/internals/performance-tries.md says: three rounds, and what was mended after them."""
     first = document(f"{FIRST}/startup-tuned-qlora-8x512.json")["startup"]
