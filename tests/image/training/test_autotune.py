@@ -84,16 +84,17 @@ def test_a_fixed_choice_is_not_tuned_again() -> None:
     assert by_formula(spec(gradient_checkpointing=True), memory)[0].work.gradient_checkpointing is True
 
 
-def of_a_gpu(memory_gib: int) -> Choice:
+def of_a_gpu(memory_gib: int, **changes: object) -> Choice:
     """Mistral-7B, LoRA 8 x 2048, under `tuned` on a GPU of so much memory."""
-    given = spec(micro_batch_size=8, preset="tuned", optimizer="adamw_torch", device="cuda")
+    given = spec(micro_batch_size=8, preset="tuned", optimizer="adamw_torch", device="cuda", **changes)
     return by_formula(given, memory_gib * 2**30)
 
 
 def test_a_given_micro_batch_checkpoints_as_few_layers_as_fit() -> None:
-    """74.8 GB without checkpointing, 1.7 less for each layer; 90 % of 80 GiB are 77.3; 85 % of 72, 65.7."""
-    assert [of_a_gpu(gib).checkpointed_layers for gib in (141, 80, 72, 48, 24)] == [0, 0, 6, 19, 31]
-    assert "checkpointing in 6 of 32 layers" in of_a_gpu(72).why
+    """74.8 GB without checkpointing, 1.7 less for each layer; 90 % of 80 GiB are 77.3, and of 72 69.6; 85 % 65.7."""
+    assert [of_a_gpu(gib).checkpointed_layers for gib in (141, 80, 72, 48, 24)] == [0, 0, 4, 17, 31]
+    assert of_a_gpu(72, strategy="ddp", gpus_per_node=2).checkpointed_layers == 6  # whose segments do not grow
+    assert "checkpointing in 4 of 32 layers" in of_a_gpu(72).why
     assert of_a_gpu(72).spec.work.gradient_checkpointing is True
 
 
@@ -113,7 +114,7 @@ def test_some_layers_are_tried_between_none_and_all() -> None:
     given = spec(micro_batch_size=8, preset="tuned", optimizer="adamw_torch", device="cuda")
     by_trial(given, 72 * 2**30, out_of_memory)
 
-    assert tried == [False, 6, 10, True]
+    assert tried == [False, 4, 8, True]
 
 
 def test_checkpointed_layers_are_the_first_ones_and_change_no_gradient() -> None:
