@@ -10,14 +10,11 @@ which is written again after each turn: what was measured before the study is ki
       --output lora.json
     python3 studies/compare_peers.py --recipe lora --seq-length 2048 --memory-gib 80 --restart tuned unsloth \
       --programs tuned unsloth --weights W --unsloth-site U --output lora-of-80-gib.json
-    python3 studies/compare_peers.py --recipe full --seq-length 2048 --gpus 4 --programs tuned fsdp2 \
-      --restart tuned fsdp2 --weights W --output full.json
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -29,8 +26,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from bench_image.contract.model_shapes import shape_of
 from bench_image.data.atomic_file import write_atomic
@@ -68,11 +63,9 @@ class Program:
             is_last = len(self.turns) == job.num_turns - 2
             job = job._replace(num_turns=2, profiled=job.profiled and is_last)
         self._job_file.write_text(json.dumps(job._asdict()))
-        command = [str(HERE / "peer_programs.py"), self.name, str(self._job_file)]
-        if job.num_gpus > 1:
-            command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.num_gpus}", *command]
+        command = [sys.executable, str(HERE / "peer_programs.py"), self.name, str(self._job_file)]
         self._process = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
             cwd=tempfile.mkdtemp(), env=self._environment,
         )  # fmt: skip
 
@@ -91,17 +84,9 @@ class Program:
 
     def end(self) -> None:
         if self._process:
-            self._kill()
+            self._process.kill()
             self._process.wait()
             self._process = None
-
-    def _kill(self) -> None:
-        """With its ranks, which are in other process groups and which torchrun leaves behind when it is killed."""
-        if not self._process or self._process.poll() is not None:
-            return
-        for process in (*psutil.Process(self._process.pid).children(recursive=True), self._process):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
 
     def result(self) -> dict[str, Any]:
         return {"starts": self.starts, "first_turns": self.first_turns, "turns": self.turns, "error": self.error}
@@ -129,7 +114,7 @@ class Program:
     def _next_report(self) -> Answer:
         assert self._process
         assert self._process.stdout
-        timer = threading.Timer(self.limit_s, self._kill)
+        timer = threading.Timer(self.limit_s, self._process.kill)
         timer.start()
         try:
             for line in self._process.stdout:
@@ -221,11 +206,10 @@ def print_table(job: Job, programs: list[Program]) -> None:
 def parsed(words: list[str] | None = None) -> argparse.Namespace:
     """Ends the process with a sentence where the study could not end well, before anything is started."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", choices=["qlora", "lora", "full"], default="qlora")
+    parser.add_argument("--recipe", choices=["qlora", "lora"], default="qlora")
     parser.add_argument("--model", default="mistral-7b")
     parser.add_argument("--layers", type=int, help="of the model, for a trial: fewer than it has")
     parser.add_argument("--micro-batch-size", type=int, default=8)
-    parser.add_argument("--gpus", type=int, default=1, help="several: by fsdp, `--recipe full` only")
     parser.add_argument("--memory-gib", type=float, help="that torch may take: as on a smaller GPU")
     parser.add_argument("--seq-length", type=int, default=512)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=["tuned", "trl", "unsloth"])
@@ -248,14 +232,8 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
 
 def refused(arguments: argparse.Namespace) -> str | None:
     """Why these arguments cannot be compared or kept."""
-    full = arguments.recipe == "full"
-    if arguments.gpus > 1 and not full:
-        return f"--gpus {arguments.gpus} needs --recipe full: TRL and Unsloth run {arguments.recipe} here on one GPU"
-    for name in arguments.programs:
-        if name != "tuned" and full != (name == "fsdp2"):
-            return f"--programs {name} does not do --recipe {arguments.recipe}: fsdp2 trains fully, the others adapters"
     site = arguments.unsloth_site
-    if any(name.startswith("unsloth") for name in arguments.programs) and not (site and (site / "unsloth").is_dir()):
+    if "unsloth" in arguments.programs and not (site and (site / "unsloth").is_dir()):
         return f"--unsloth-site {site}: Unsloth needs a folder that holds its packages, beginning with unsloth/"
     try:
         logs_of(arguments.output).mkdir(parents=True, exist_ok=True)
@@ -279,7 +257,7 @@ def main() -> None:
         recipe=arguments.recipe, model=arguments.model, dimensions=shape.model_dump(mode="json"),
         weights=str(arguments.weights.resolve()), micro_batch_size=arguments.micro_batch_size,
         seq_length=arguments.seq_length, first_turn=arguments.warm_up, turn=arguments.steps,
-        num_turns=1 + num_turns, num_gpus=arguments.gpus,
+        num_turns=1 + num_turns,
         memory_gib=arguments.memory_gib, profiled=arguments.profile,
     )  # fmt: skip
     if not arguments.weights.exists():
@@ -287,7 +265,7 @@ def main() -> None:
     site = str(arguments.unsloth_site)
     programs = [
         Program(
-            name, job, logs_of(arguments.output), site=site if name.startswith("unsloth") else None,
+            name, job, logs_of(arguments.output), site=site if name == "unsloth" else None,
             restarts=name in arguments.restart, limit_s=arguments.limit_s,
         )
         for name in arguments.programs

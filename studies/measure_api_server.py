@@ -1,11 +1,10 @@
-"""How long a real API server takes: for our pages over a long history, and for Airflow's own with and without us.
+"""How long Airflow's own pages take with and without our plugin.
 
-    PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py pages sqlite:////tmp/pages.sqlite OUTPUT.json
-    PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py airflow OUTPUT.json
+    PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py OUTPUT.json
 
-`pages` takes a database that measure_pages.py has filled. `airflow` asks three servers of one Airflow by turns: one
-without the plugin, one with it and open notices, one whose history is a PostgreSQL that takes connections and never
-answers. Times by the clock are of the whole call over loopback; CPU times are the server's.
+Asks three servers of one Airflow by turns: one without the plugin, one with it and open notices, one whose history is a
+PostgreSQL that takes connections and never answers. Times by the clock are of the whole call over loopback; CPU times
+are the server's.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ import psutil
 
 from local_airflow import LocalAirflow, stop_descendants
 from made_history import record_nights
-from measure_pages import GPUS, SEEN, forget, machine
 from studies.argument_types import output_file
 from tests.builders.ports import free_port
 from trainbench.history.history import open_history
-from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
 from trainbench.results.artefacts import open_store
 
 ROUNDS, BLOCK = 4, 50  # each address: so many blocks of so many calls to each server, by turns
@@ -68,63 +64,15 @@ class Server:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    chosen = parser.add_subparsers(dest="what", required=True)
-    pages = chosen.add_parser("pages", help="our pages over a long history")
-    pages.add_argument("url")
-    pages.add_argument("--times", type=int, default=20, help="how often each page is read after its first time")
-    airflow = chosen.add_parser("airflow", help="Airflow's own pages, with and without the plugin")
-    for parser_of in (pages, airflow):
-        parser_of.add_argument("output", type=output_file)
+    parser.add_argument("output", type=output_file)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trainbench-") as folder:
         try:
-            document = (
-                of_pages(Path(folder), options.url, options.times)
-                if options.what == "pages"
-                else of_airflow(Path(folder))
-            )
+            document = of_airflow(Path(folder))
         finally:
             stop_descendants()
     document["load_average_at_the_end"] = os.getloadavg()
     options.output.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def of_pages(state: Path, url: str, times: int) -> Row:
-    history = open_history(url)
-    document: Row = {"machine": machine(history) | {"airflow": version("apache-airflow")}}
-    prepare(state)
-    with api_server(state, {"TRAINBENCH_HISTORY_URL": url}) as server:
-        document["pages"] = []
-        for path in addresses(Pages(history.engine, {SEEN})):
-            forget(history)
-            first_ms = server.call(path)
-            cpu_s = server.cpu_s()
-            warm_ms = [server.call(path) for _ in range(times)]
-            cpu_ms = 1000 * (server.cpu_s() - cpu_s) / times
-            row = {"page": path, "first_ms": first_ms, **_figures(warm_ms), "cpu_ms": round(cpu_ms, 1)}
-            document["pages"].append(row | {"first_ms": round(first_ms, 1)})
-            print(f"{path:60} first {first_ms:7.1f}  median {row['median_ms']:7.1f}  CPU {cpu_ms:7.1f}", flush=True)
-    for figure in ("first_ms", "median_ms", "worst_ms", "cpu_ms"):
-        document[f"largest_{figure}"] = max(row[figure] for row in document["pages"])
-    return document
-
-
-def addresses(pages: Pages) -> Iterator[str]:
-    """Each page, without filters and with those that read most."""
-    run = pages.runs(Filters()).rows[0]
-    notice = pages.closed_notices(Filters()).rows[0]
-    gpu = f"gpu={GPUS[1].replace(' ', '+')}"
-    for days in (30, 90, 180):
-        for path in ("", "nodes/gpu-7", "strategies", "costs", "runs"):
-            yield f"/trainbench/{path}?days={days}"
-    yield f"/trainbench/?{gpu}"
-    yield "/trainbench/?strategy=zero3&days=90&page=20"
-    yield f"/trainbench/runs?sort=slowest&{gpu}"
-    yield "/trainbench/runs?sort=dearest&page=100&days=180"
-    yield "/trainbench/runs?page=1000&days=180"
-    yield f"/trainbench/dags/{SEEN}"
-    yield f"/trainbench/notices/{notice.id}"
-    yield f"/trainbench/runs/{run.campaign_id}/{run.run_id}"
 
 
 def of_airflow(state: Path) -> Row:

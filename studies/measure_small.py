@@ -56,6 +56,7 @@ OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "users-qlora-8x512": (
         "qlora-8x512", {"preset": "as_users_run", "optimizer": "paged_adamw_8bit", "gradient_checkpointing": True}
     ),
+    "lora-8x2048-auto": ("lora-8x2048", {"gradient_checkpointing": AUTO}),
     "full-8x2048-fp8": ("full-8x2048", {"precision": "fp8"}),
     "lora-8x2048-fp8": ("lora-8x2048", {"precision": "fp8"}),
 }  # fmt: skip

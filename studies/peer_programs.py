@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from peer_turns import Job, Turns, installed, rank, report
+from peer_turns import Job, Turns, installed, report
 
 Settings = dict[str, Any]
 Training = Callable[[Turns], None]  # trains the whole job, by turns
@@ -23,7 +23,7 @@ def tuned_spec(job: Job) -> Any:
     from same_job import job_spec
 
     return job_spec(
-        job.recipe, gpus=job.num_gpus, model=job.model, dimensions=job.dimensions, weights=job.weights, preset="tuned",
+        job.recipe, model=job.model, dimensions=job.dimensions, weights=job.weights, preset="tuned",
         optimizer="adamw_torch", gradient_checkpointing=False, micro_batch_size=job.micro_batch_size,
         seq_length=job.seq_length,
     )  # fmt: skip
@@ -39,19 +39,17 @@ def limit_memory(job: Job) -> None:
 
 
 def tuned(job: Job, _settings: Settings) -> Training:
-    """The preset `tuned` of this project; with several GPUs by fsdp."""
+    """The preset `tuned` of this project."""
     import torch
 
     from bench_image.model.build import build
     from bench_image.parallel.process_group import ProcessGroup
-    from bench_image.parallel.strategies import join_group
     from bench_image.training.train_step import TrainStep
 
     limit_memory(job)
     spec = tuned_spec(job)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    group = join_group(spec) if job.num_gpus > 1 else ProcessGroup(device)
-    step = TrainStep(spec, build(spec, group.device, group.shard), group)
+    step = TrainStep(spec, build(spec, device), ProcessGroup(device))
 
     def train(turns: Turns) -> None:
         for done in range(job.num_steps):
@@ -100,38 +98,6 @@ def unsloth(job: Job, settings: Settings) -> Training:
     )
     trainers = {name: value for name, value in settings.items() if name != "use_gradient_checkpointing"}
     return sft_training(job, model, tokenizer, trainers)
-
-
-def fsdp2(job: Job, settings: Settings) -> Training:
-    """Full training by accelerate's FSDP2 as its documentation shows it, in a loop of one's own; weights in bf16."""
-    import torch
-    from accelerate import Accelerator
-    from accelerate.utils import FullyShardedDataParallelPlugin, TorchDynamoPlugin
-    from transformers import AutoModelForCausalLM
-
-    cuda = torch.cuda.is_available()
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap", **settings)
-    compiler = TorchDynamoPlugin(backend="inductor", use_regional_compilation=True) if cuda else None
-    accelerator = Accelerator(fsdp_plugin=plugin, dynamo_plugin=compiler, cpu=not cuda)
-    model = AutoModelForCausalLM.from_pretrained(job.weights, dtype=torch.bfloat16, use_cache=False)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=cuda)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    model.train()
-    pool = token_batches(job)
-
-    def train(turns: Turns) -> None:
-        for done in range(job.num_steps):
-            turns.step_begins(done)
-            ids = pool.batch(done, 0).to(accelerator.device, non_blocking=True)
-            loss = model(input_ids=ids, labels=ids).loss
-            accelerator.backward(loss)
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            turns.losses.append(loss.detach())
-            turns.step_ended(done + 1)
-
-    return train
 
 
 def sft_training(job: Job, model: Any, tokenizer: Any, settings: Settings, peft_config: Any = None) -> Training:
@@ -188,13 +154,13 @@ def time_steps(trainer: Any, turns: Turns) -> None:
 
 
 def token_batches(job: Job) -> Any:
-    """The batches of this rank: those on which `tuned` trains."""
+    """The batches on which `tuned` trains."""
     import torch
 
     from bench_image.data.batches import batches
 
     spec = tuned_spec(job)
-    return batches(spec, rank(), spec.work.shape.vocab_size, pinned=torch.cuda.is_available())
+    return batches(spec, 0, spec.work.shape.vocab_size, pinned=torch.cuda.is_available())
 
 
 def samples(job: Job) -> list[list[int]]:
@@ -221,11 +187,8 @@ COMPILED = {"torch_compile": True, "optim": "adamw_torch_fused"}
 PROGRAMS: dict[str, tuple[Callable[[Job, Settings], Training], Settings]] = {
     "tuned": (tuned, {}),
     "trl": (trl, {**COMPILED, "use_liger_kernel": True, "gradient_checkpointing": False}),
-    "trl-checkpointing": (trl, {**COMPILED, "use_liger_kernel": True, "gradient_checkpointing": True}),
     "trl-without-liger": (trl, {**COMPILED, "gradient_checkpointing": False}),
     "unsloth": (unsloth, {"use_gradient_checkpointing": False, "gradient_checkpointing": False, "optim": "adamw_8bit"}),
-    "unsloth-checkpointing": (unsloth, {"use_gradient_checkpointing": "unsloth", "optim": "adamw_8bit"}),
-    "fsdp2": (fsdp2, {"reshard_after_forward": True, "cpu_ram_efficient_loading": False}),
 }
 
 

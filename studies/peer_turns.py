@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import sys
 from typing import Any, NamedTuple
 
@@ -28,12 +27,11 @@ class Job(NamedTuple):
     model: str
     dimensions: dict[str, Any]
     weights: str
-    micro_batch_size: int  # of each GPU
+    micro_batch_size: int
     seq_length: int
     first_turn: int  # steps: compilation, capture, warm-up
     turn: int  # steps of every further turn
     num_turns: int  # with the first
-    num_gpus: int = 1
     memory_gib: float | None = None  # that torch may take of the GPU's
     profiled: bool = False  # whether the last turn is recorded by torch's profiler, which slows it down
 
@@ -43,21 +41,14 @@ class Job(NamedTuple):
 
     @property
     def tokens_per_step(self) -> int:
-        return self.micro_batch_size * self.seq_length * self.num_gpus
+        return self.micro_batch_size * self.seq_length
 
     def ends_turn(self, steps_done: int) -> bool:
         """Also true of 0 steps: there, too, a turn begins."""
         return steps_done == 0 or (steps_done >= self.first_turn and (steps_done - self.first_turn) % self.turn == 0)
 
 
-def rank() -> int:
-    return int(os.environ.get("RANK", "0"))
-
-
 def report(**fields: Any) -> None:
-    """Prints a report; only rank 0 does, for all ranks."""
-    if rank() > 0:
-        return
     sys.stdout.write(f"{MARK}{json.dumps(fields)}\n")
     sys.stdout.flush()
 
@@ -86,7 +77,8 @@ class Turns:
         from same_job import mark
 
         if self.job.ends_turn(steps_done):
-            self._wait()
+            if not sys.stdin.readline():
+                raise SystemExit("the parent has ended")
             if self.job.profiled and steps_done == self.job.num_steps - self.job.turn:
                 self._start_profiler()
             self.losses, self._marks = [], [mark()]
@@ -97,25 +89,6 @@ class Turns:
         self._marks.append(mark())
         if self.job.ends_turn(steps_done):
             self._report()
-
-    def _wait(self) -> None:
-        """Rank 0 waits for a line from the parent, the other ranks for rank 0."""
-        import torch.distributed as dist
-
-        if rank() == 0 and not sys.stdin.readline():
-            raise SystemExit("the parent has ended")
-        if self.job.num_gpus > 1:
-            dist.barrier()
-
-    def _mean_losses(self) -> list[float]:
-        """Of each step over the ranks."""
-        import torch
-        import torch.distributed as dist
-
-        losses = torch.stack([loss.float() for loss in self.losses])
-        if self.job.num_gpus > 1:
-            dist.all_reduce(losses)
-        return [loss / self.job.num_gpus for loss in losses.tolist()]
 
     def _start_profiler(self) -> None:
         from torch.profiler import ProfilerActivity, profile
@@ -134,7 +107,7 @@ class Turns:
                 "which is other work; set its gradient accumulation to 1"
             )
         fields: dict[str, Any] = {"step_s": seconds_between(self._marks)}
-        fields["losses"] = self._mean_losses()
+        fields["losses"] = [loss.item() for loss in self.losses]
         if self._profiler:
             from profile_step import kernels_by_class
 

@@ -10,21 +10,19 @@ from typing import Any
 
 import torch
 
-from bench_image.contract.options import Strategy
-from bench_image.contract.spec import Identity, Placement, RunSpec
+from bench_image.contract.spec import Identity, RunSpec
 from bench_image.contract.work import Device, Lora, Quantisation, Work
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-def job_spec(recipe: str, targets: Sequence[str] = ALL_LINEARS, gpus: int = 1, **work: Any) -> RunSpec:
-    """A job on one GPU, or by fsdp on several; adapters on `targets`; `work`: the other fields of Work."""
-    lora = None if recipe == "full" else Lora(targets=tuple(targets))
+def job_spec(recipe: str, targets: Sequence[str] = ALL_LINEARS, **work: Any) -> RunSpec:
+    """A job on one GPU; adapters on `targets`; `work`: the other fields of Work."""
+    lora = Lora(targets=tuple(targets))
     quantisation = Quantisation() if recipe == "qlora" else None
     return RunSpec(
         identity=Identity(campaign_id="compare", run_id="compare", group_id="compare", node="this"),
         work=Work(recipe=recipe, lora=lora, quantisation=quantisation, device=kind(), **work),
-        placement=Placement(strategy=Strategy.FSDP if gpus > 1 else Strategy.SINGLE, gpus_per_node=gpus),
     )
 
 

@@ -20,7 +20,6 @@ from bench_image.contract.preset_switches import (
     compiles_as_tuned,
     fuses_head,
     makes_product_anew,
-    multiplies_without_workspace,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -37,7 +36,7 @@ GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
 SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
 EIGHT_BIT_STATES = 2 + 2 * 4 / 256  # bytes per number: two of 8 bit, each with an fp32 scale per block of 256
-CUBLAS_WORKSPACES, OTHER_WORKSPACES = 134_000_000, 116_000_000  # for launched steps and for the graph; measured
+WORKSPACES = 250_000_000  # of libraries, for launched steps and for the graph; measured
 WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp may fill with whole weights, or gradients, to save communication
 
 
@@ -137,8 +136,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
     at_loss = saved + logits + waiting + of_head
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end + again))
     in_backward += tokens * _softmax_backward_bytes(spec, shape) - _copies_after_forward(spec, shape)
-    workspaces = OTHER_WORKSPACES + (0 if multiplies_without_workspace(spec) else CUBLAS_WORKSPACES)
-    total = weights + optimizer + max(at_loss, in_backward) + (workspaces if uses_cuda_graph(spec) else 0)
+    total = weights + optimizer + max(at_loss, in_backward) + (WORKSPACES if uses_cuda_graph(spec) else 0)
     return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total, paged)
 
 

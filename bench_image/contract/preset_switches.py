@@ -10,7 +10,6 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 
 STEPS_BEFORE_CAPTURE = 2  # the first step compiles and creates the optimizer states
-LEAST_WIDTH_WITHOUT_WORKSPACE = 768  # GPT-2, the narrowest that was faster; a width of 128 was slower
 DDP_STEPS_BEFORE_CAPTURE = 11  # DDP times its first ten exchanges, and waits for the GPU to do so
 
 
@@ -41,15 +40,6 @@ def compiles_whole(spec: RunSpec) -> bool:
     """Whether all layers are one graph, not each its own: where small kernels prevail, and no layer is exchanged."""
     small = spec.work.shape.family == "encoder-decoder" and not spec.work.gradient_checkpointing
     return fuses_head(spec) and small and spec.placement.strategy in SINGLE_GPU
-
-
-def multiplies_without_workspace(spec: RunSpec) -> bool:
-    """Whether cuBLAS gets no workspace, so that it takes kernels that need no memory to be cleared before each product.
-
-    Products of less width are faster when several programs of a GPU share one, which takes a workspace.
-    """
-    wide = spec.work.shape.hidden_size >= LEAST_WIDTH_WITHOUT_WORKSPACE
-    return compiles_as_tuned(spec) and spec.placement.strategy in SINGLE_GPU and wide
 
 
 def clips_within_update(spec: RunSpec) -> bool:

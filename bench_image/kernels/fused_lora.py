@@ -32,14 +32,29 @@ class FusedLayers:
     mlp: Any = None
 
     def __init__(self, layers: Sequence[Any]) -> None:
+        """Replaces the layers' forward; they are in the order in which their parent calls them."""
         self.layers = list(layers)
         self.bases = [_base(layer) for layer in layers]
-        self.scales = [_scales(base) for base in self.bases]
+        # bitsandbytes' tensors beside a packed weight: scales, levels; for 8-bit scales also offset, scales, code.
+        self.scales: list[list[Tensor]] = [[] for _ in layers]
+        for mine, state in zip(self.scales, map(_quant_state, self.bases), strict=True):
+            if state:
+                mine += [state.absmax, state.code]
+            if state and state.state2:
+                mine += [state.offset, state.state2.absmax, state.state2.code]
         self.rows = tuple(_matrix(base).shape[0] if _is_plain(base) else base.out_features for base in self.bases)
         self.adapted = hasattr(layers[0], "lora_A")
         self.scale = float(layers[0].scaling["default"]) if self.adapted else 0.0
-        self.cast = _drop_wide_weights(self.bases) if _is_8bit(self.bases[0]) else None
+        self.cast = self._cast_to_8bit() if _is_8bit(self.bases[0]) else None
         self.waiting: list[Tensor] = []
+        # Sharded weights stay where they are: their strategy gathers each into memory of its own.
+        sharded = any(hasattr(base.weight, "to_local") for base in self.bases)
+        if len(layers) > 1 and _is_plain(self.bases[0]) and not sharded:
+            # Side by side in memory, so that one matrix product can read them all.
+            self._set_weights(torch.cat([base.weight.detach() for base in self.bases]))
+        for layer in layers[1:]:
+            layer.forward = self.next
+        layers[0].forward = self.first
 
     def first(self, x: Tensor) -> Tensor:
         """The first layer's forward: computes all outputs from x (..., in), returns its own (..., out)."""
@@ -59,6 +74,16 @@ class FusedLayers:
         gate, up = self.mlp.gate_proj(x), self.mlp.up_proj(x)
         out = _apply_gated(gate, up, a, b, self.scale, self.keep_unpacked, *self._weights())
         return out if self.bases[0].bias is None else out + self.bases[0].bias
+
+    def _cast_to_8bit(self) -> FrozenWeights:
+        """Of each weight only its rows in 8 bits remain, under its name."""
+        cast = cast_weights([base.weight for base in self.bases])
+        self._set_weights(cast.by_rows)
+        return cast
+
+    def _set_weights(self, stacked: Tensor) -> None:
+        for base, part in zip(self.bases, torch.split(stacked, list(self.rows)), strict=True):
+            base.weight.data = part
 
     def _weights(self) -> list[Tensor]:
         each = zip(self.bases, self.scales, strict=True)
@@ -84,54 +109,15 @@ def fuse(model: nn.Module) -> tuple[FusedLayers, ...]:
         alone = [[children[name]] for name in others if name != "base_layer"]
         for layers in [*grouped, *alone]:
             fusible = [layer for layer in layers if _fusible(layer)]
-            for group in [layers] if fusible == layers and _alike(layers) else [[layer] for layer in fusible]:
-                fused += _switch(group)
-        if _is_gated(parent) and fused and fused[-1].layers == [parent.down_proj] and not fused[-1].cast:
-            fused[-1].mlp = parent
-            parent.forward = fused[-1].of_mlp  # a method: torch would compile each layer anew for a partial
+            together = fusible == layers and _alike(layers)
+            fused += [FusedLayers(group) for group in ([layers] if together else [[each] for each in fusible]) if group]
+        # An MLP that computes down(silu(gate) up), with adapters on down.
+        gated: Any = parent if {"gate_proj", "up_proj", "down_proj", "act_fn"} <= children.keys() else None
+        is_silu = gated is not None and type(gated.act_fn).__name__ in SILU
+        if is_silu and fused and fused[-1].layers == [gated.down_proj] and fused[-1].adapted and not fused[-1].cast:
+            fused[-1].mlp = gated
+            gated.forward = fused[-1].of_mlp  # a method: torch would compile each layer anew for a partial
     return tuple(fused)
-
-
-def _is_gated(parent: Any) -> bool:
-    """Whether the module is an MLP that computes down(silu(gate) up), with adapters on down."""
-    named = all(hasattr(parent, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
-    return named and type(parent.act_fn).__name__ in SILU and hasattr(parent.down_proj, "lora_A")
-
-
-def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
-    """Fuses one group, in the order in which its parent calls the layers."""
-    if not layers:
-        return []
-    siblings = FusedLayers(layers)
-    if len(layers) > 1 and _is_plain(siblings.bases[0]):
-        _lay_side_by_side(siblings.bases)
-    calls: list[Callable[[Tensor], Tensor]] = [siblings.first] + [siblings.next] * (len(layers) - 1)
-    for layer, call in zip(layers, calls, strict=True):
-        layer.forward = call
-    return [siblings]
-
-
-@torch.no_grad()
-def _lay_side_by_side(bases: Sequence[Any]) -> None:
-    """Moves the weights into one block of memory, so that one matrix product can read them all.
-
-    Sharded weights stay: their strategy gathers each into memory of its own.
-    """
-    if any(hasattr(base.weight, "to_local") for base in bases):
-        return
-    block = torch.cat([base.weight for base in bases])
-    for base, part in zip(bases, torch.split(block, [base.out_features for base in bases]), strict=True):
-        base.weight.data = part
-
-
-@torch.no_grad()
-def _drop_wide_weights(bases: Sequence[Any]) -> FrozenWeights:
-    """Casts the weights to 8 bits; of each weight only its rows in 8 bits remain, under its name."""
-    cast = cast_weights([base.weight for base in bases])
-    rows = [base.out_features for base in bases]
-    for base, part in zip(bases, torch.split(cast.by_rows, rows), strict=True):
-        base.weight.data = part
-    return cast
 
 
 def _base(layer: Any) -> Any:
@@ -152,15 +138,6 @@ def _matrix(base: Any) -> Tensor:
     """The weight as (out, in), or the packed one; GPT-2's Conv1D stores (in, out)."""
     weight: Tensor = base.weight
     return weight.t() if type(base).__name__ == "Conv1D" else weight
-
-
-def _scales(base: Any) -> list[Tensor]:
-    """bitsandbytes' tensors beside a packed weight: scales, levels; for 8-bit scales also offset, scales, code."""
-    state = _quant_state(base)
-    if state is None:
-        return []
-    nested = state.state2
-    return [state.absmax, state.code, *((state.offset, nested.absmax, nested.code) if nested else ())]
 
 
 def _quant_state(base: Any) -> Any:

@@ -102,14 +102,11 @@ def gradients(
     parts_b = torch.empty(num_parts, *b.shape, device=b.device, dtype=torch.float32)
     # First kernel, once per layer: partial sums.
     share: Any = _share
+    widths = [grad.shape[1] for grad in grads]
     for grad, mine_down, mine_b, shares_down, shares_b in zip(
-        grads,
-        torch.split(down, rank, 1),
-        torch.split(b, [grad.shape[1] for grad in grads]),
-        torch.split(parts_down, tiles),
-        torch.split(parts_b, [grad.shape[1] for grad in grads], 1),
-        strict=True,
-    ):
+        grads, torch.split(down, rank, 1), torch.split(b, widths), torch.split(parts_down, tiles),
+        torch.split(parts_b, widths, 1), strict=True,
+    ):  # fmt: skip
         share[(shares_down.shape[0], num_parts)](
             grad, mine_down, mine_b, shares_down, shares_b, num_rows, grad.shape[1], grad.stride(0), down.stride(0),
             b.numel(), rows_each, rank=rank, block=ROWS, columns=COLUMNS, num_warps=WARPS, num_stages=STAGES,

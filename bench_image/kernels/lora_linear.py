@@ -187,13 +187,9 @@ def adapter_gradients(
             return lora_grad.gradients(grads, down, b, scale)
     grad_down, grad_b = torch.empty_like(down), torch.empty_like(b)
     for grad, b_i, down_i, mine_down, mine_b in zip(
-        grads,
-        torch.split(b, rows),
-        columns_of(down, b),
-        columns_of(grad_down, b),
-        torch.split(grad_b, rows),
+        grads, torch.split(b, rows), columns_of(down, b), columns_of(grad_down, b), torch.split(grad_b, rows),
         strict=True,
-    ):
+    ):  # fmt: skip
         torch.addmm(mine_down, grad, b_i, beta=0, alpha=scale, out=mine_down)
         torch.addmm(mine_b, grad.t(), down_i, beta=0, alpha=scale, out=mine_b)
     return grad_down, grad_b
@@ -258,14 +254,10 @@ def _unpack_weights(
     if b is not None and matrix.shape[1] > features:
         beside = matrix[:, features:]
         beside.zero_()
-        for mine, b_i in zip(_blocks(beside, rows, b.shape[1]), torch.split(b, rows), strict=True):
-            torch.mul(b_i, scale, out=mine)
+        rank = b.shape[1]  # each layer's block lies on the diagonal
+        for index, (mine, b_i) in enumerate(zip(torch.split(beside, rows), torch.split(b, rows), strict=True)):
+            torch.mul(b_i, scale, out=mine[:, index * rank : (index + 1) * rank])
     return matrix
-
-
-def _blocks(beside: Tensor, rows: list[int], rank: int) -> list[Tensor]:
-    """Each layer's rows and columns of the part beside the weights: a block diagonal."""
-    return [mine[:, index * rank : (index + 1) * rank] for index, mine in enumerate(torch.split(beside, rows))]
 
 
 def _plain(weights: list[Tensor], rows: list[int]) -> list[Tensor]:

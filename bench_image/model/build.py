@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +13,6 @@ from bench_image.contract.preset_switches import (
     clips_within_update,
     compiles_whole,
     gathers_layers,
-    multiplies_without_workspace,
     uses_compile,
 )
 from bench_image.contract.result_sections import ParameterCount
@@ -98,8 +96,6 @@ def choose_kernels(spec: RunSpec, device: torch.device) -> None:
     if device.type != "cuda":
         return
     torch.set_float32_matmul_precision("high" if spec.work.precision is Precision.TF32 else "highest")
-    if multiplies_without_workspace(spec):
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":0:0"  # read at the first product
     any_kernel = spec.work.attention is not Attention.FLASH
     torch.backends.cuda.enable_flash_sdp(True)
     torch.backends.cuda.enable_cudnn_sdp(any_kernel)

@@ -34,12 +34,21 @@ class Checkpoint(NamedTuple):
         The source raises ContractError for a tensor that is absent or has another shape.
         """
 
+        from safetensors import safe_open
+
         def read(bare: str, like: torch.Tensor, device: torch.device) -> torch.Tensor:
             if "lora_" in bare:
                 return otherwise(bare, like, device)
             if bare == "lm_head.weight" and self.config.tie_word_embeddings:
                 return torch.empty(like.shape, dtype=like.dtype, device=device)  # tied to the embedding later
-            tensor = self._tensor(bare, device)
+            names = (bare.removeprefix(prefix) for prefix in PREFIXES if bare.startswith(prefix))
+            name = next((name for name in names if name in self.files), None)
+            if name is None:
+                raise ContractError(
+                    f"weights '{self.folder}' hold no tensor '{bare}': is it a checkpoint of this model?"
+                )
+            with safe_open(self.folder / self.files[name], framework="pt", device=str(device)) as file:
+                tensor: torch.Tensor = file.get_tensor(name)
             if tensor.shape != like.shape:
                 raise ContractError(
                     f"weights '{self.folder}': {bare} has shape {tuple(tensor.shape)}, the model {tuple(like.shape)}"
@@ -47,18 +56,6 @@ class Checkpoint(NamedTuple):
             return tensor.to(like.dtype)
 
         return read
-
-    def _tensor(self, bare: str, device: torch.device) -> torch.Tensor:
-        """The tensor of that name, with or without a known prefix. Raises ContractError."""
-        from safetensors import safe_open
-
-        for prefix in PREFIXES:
-            name = bare.removeprefix(prefix) if bare.startswith(prefix) else ""
-            if name in self.files:
-                with safe_open(self.folder / self.files[name], framework="pt", device=str(device)) as file:
-                    tensor: torch.Tensor = file.get_tensor(name)
-                    return tensor
-        raise ContractError(f"weights '{self.folder}' hold no tensor '{bare}': is it a checkpoint of this model?")
 
 
 def open_checkpoint(spec: RunSpec) -> Checkpoint:
@@ -68,10 +65,11 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     if isinstance(spec.work.shape, (MixtralShape, EncoderDecoderShape)):
         raise ContractError(
             f"weights '{spec.work.weights}' for a model of family '{spec.work.shape.family}': its checkpoints store "
-            "the "
-            "weights in another layout; choose weights 'random'"
+            "the weights in another layout; choose weights 'random'"
         )
-    folder = _downloaded(spec.work.weights) if spec.work.needs_hub else _folder(spec.work.weights)
+    folder = downloaded(spec.work.weights) if spec.work.needs_hub else Path(spec.work.weights)
+    if not folder.is_dir():
+        raise ContractError(f"weights '{folder}': there is no such folder; mount it, or choose weights 'random'")
     auto: Any = AutoConfig
     config = auto.from_pretrained(folder)
     _check_shape(config, spec.work.shape, spec)
@@ -81,13 +79,8 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     return Checkpoint(folder, config, files_of(folder))
 
 
-def _folder(weights: str) -> Path:
-    if not Path(weights).is_dir():
-        raise ContractError(f"weights '{weights}': there is no such folder; mount it, or choose weights 'random'")
-    return Path(weights)
-
-
-def _downloaded(weights: str) -> Path:
+def downloaded(weights: str) -> Path:
+    """The folder of a model of the hub. Raises ContractError."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -102,27 +95,23 @@ def _downloaded(weights: str) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """Tensor -> safetensors file of the folder. Raises ContractError."""
-    if (folder / INDEX).exists():
-        return _indexed(folder / INDEX)
+    """Tensor -> safetensors file of the folder. Raises ContractError, also for a name that leaves the folder."""
+    if (index := folder / INDEX).exists():
+        try:
+            files = TypeAdapter(dict[str, str]).validate_python(json.loads(index.read_bytes())["weight_map"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            message = f"weights '{index}' are no index of safetensors files: {type(error).__name__}"
+            raise ContractError(message) from None
+        foreign = [name for name in files.values() if Path(name).name != name or name in ("", ".", "..")]
+        if foreign:
+            raise ContractError(f"weights '{index}' name {foreign[0]!r:.120}: only files beside the index are read")
+        return files
     if not (folder / SINGLE).exists():
         raise ContractError(f"weights '{folder}' hold neither {INDEX} nor {SINGLE}: only safetensors are read")
     from safetensors import safe_open
 
     with safe_open(folder / SINGLE, framework="pt") as file:
         return dict.fromkeys(file.keys(), SINGLE)
-
-
-def _indexed(index: Path) -> dict[str, str]:
-    """Tensor -> file beside the index. Raises ContractError, also for a name that leaves the folder."""
-    try:
-        files = TypeAdapter(dict[str, str]).validate_python(json.loads(index.read_bytes())["weight_map"])
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ContractError(f"weights '{index}' are no index of safetensors files: {type(error).__name__}") from None
-    foreign = [name for name in files.values() if Path(name).name != name or name in ("", ".", "..")]
-    if foreign:
-        raise ContractError(f"weights '{index}' name {foreign[0]!r:.120}: only files beside the index are read")
-    return files
 
 
 def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
@@ -138,6 +127,5 @@ def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
     if wrong:
         raise ContractError(
             f"weights '{spec.work.weights}' do not fit model '{spec.work.model}': {', '.join(wrong)}; choose their "
-            "model, "
-            "or give their `dimensions`"
+            "model, or give their `dimensions`"
         )

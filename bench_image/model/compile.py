@@ -64,9 +64,9 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
 
         dynamo.recompile_limit = COMPILATIONS
     if compiles_as_tuned(spec):
-        attentions: list[Any] = [module for module in base.modules() if isinstance(module, nn.MultiheadAttention)]
-        for module in attentions:
-            module.forward = functools.partial(attend, module)
+        for module in base.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.forward = functools.partial(attend, module)  # type: ignore[method-assign]
     if fuses_head(spec):
         base.forward = with_fused_head(base, whole=compiles_whole(spec))
     elif uses_compile(spec):
@@ -131,14 +131,11 @@ def leave_masks_out(base: Any, seq_length: int) -> None:
     @functools.wraps(forward)
     def unmasked(*args: Any, **kwargs: Any) -> Any:
         known = {name: getattr(library, name) for name in names}
-        vars(library).update(dict.fromkeys(names, _no_mask))
+        # None, as transformers' functions return where attention needs no mask.
+        vars(library).update(dict.fromkeys(names, lambda *_args, **_kwargs: None))
         try:
             return forward(*args, **kwargs)
         finally:
             vars(library).update(known)
 
     base.forward = unmasked
-
-
-def _no_mask(*_args: Any, **_kwargs: Any) -> None:
-    """Returns None, as transformers' functions do where attention needs no mask."""

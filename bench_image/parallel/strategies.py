@@ -40,10 +40,24 @@ def join_group(spec: RunSpec) -> ProcessGroup:
     Raises RuntimeError without the GPU that the spec needs, with GPUs of different models, or when a rank does not join
     within `peer_timeout_s`.
     """
-    device = _device(spec)
+    device = torch.device("cpu")
+    independent = spec.placement.strategy is Strategy.INDEPENDENT
+    if spec.work.device is Device.CUDA:
+        index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if index >= count:
+            of_pod = "check the driver (nvidia-smi), and in a pod its GPU limit"
+            raise RuntimeError(
+                f"rank {os.environ['RANK']} of gpus_per_node {spec.placement.gpus_per_node} has no GPU: torch does not "
+                f"see {os.environ.get(VISIBLE, 'any')}; {of_pod}"
+                if independent
+                else f"device 'cuda' with gpus_per_node {spec.placement.gpus_per_node}, but torch sees {count} GPUs "
+                f"here: {of_pod}, or choose device 'cpu'"
+            )
+        torch.cuda.set_device(index)
+        device = torch.device("cuda", index)
     if spec.placement.strategy is Strategy.SINGLE:
         return ProcessGroup(device)
-    if spec.placement.strategy is Strategy.INDEPENDENT:
+    if independent:
         return IndependentGroup(
             device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.placement.gpus_per_node
         )
@@ -75,22 +89,3 @@ def group_class(strategy: Strategy) -> Callable[[torch.device, float], Distribut
 def device_name(device: torch.device) -> str:
     """The GPU's product name, or CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
-def _device(spec: RunSpec) -> torch.device:
-    """This rank's device, made current. Raises RuntimeError where torch does not see the rank's GPU."""
-    if spec.work.device is Device.CPU:
-        return torch.device("cpu")
-    index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if index >= count and spec.placement.strategy is Strategy.INDEPENDENT:
-        raise RuntimeError(
-            f"rank {os.environ['RANK']} of gpus_per_node {spec.placement.gpus_per_node} has no GPU: torch does not see "
-            f"{os.environ.get(VISIBLE, 'any')}; check the driver (nvidia-smi), and in a pod its GPU limit"
-        )
-    if index >= count:
-        raise RuntimeError(
-            f"device 'cuda' with gpus_per_node {spec.placement.gpus_per_node}, but torch sees {count} GPUs here: "
-            "check the driver (nvidia-smi), and in a pod its GPU limit, or choose device 'cpu'"
-        )
-    torch.cuda.set_device(index)
-    return torch.device("cuda", index)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from bench_image.contract.spec import RunSpec
@@ -23,11 +22,18 @@ NONE = "-1"  # no GPU, for CUDA
 
 def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = None) -> list[dict[str, str]]:
     """For each independent rank of the node, the variables to add to its environment. Tests pass a fake `nvml`."""
-    gpus = _gpus(spec, environ, nvml)
-    return [
-        {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} | gpu | _share_of_cpus(spec.placement.gpus_per_node)
-        for rank, gpu in enumerate(gpus)
-    ]
+    count = spec.placement.gpus_per_node
+    own = [{"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} for rank in range(count)]
+    if count == 1:
+        return own
+    for variables in own:
+        # All ranks compile at the same time: together they start as many compilers as there are CPUs.
+        variables[COMPILE_THREADS] = str(max(1, (os.cpu_count() or 1) // count))
+    if spec.work.device is Device.CUDA:
+        names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _listed(count, nvml)
+        for variables, name in zip(own, names + [NONE] * (count - len(names)), strict=False):
+            variables |= {VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {})
+    return own
 
 
 def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:
@@ -48,30 +54,16 @@ def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple
     return min(count, len(valid)), None if valid else f"{VISIBLE} is '{chosen}'"
 
 
-def _gpus(spec: RunSpec, environ: Mapping[str, str], nvml: Any) -> list[dict[str, str]]:
-    if spec.work.device is Device.CPU or spec.placement.gpus_per_node == 1:
-        return [{} for _ in range(spec.placement.gpus_per_node)]
-    names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _listed(spec, nvml)
-    names += [NONE] * (spec.placement.gpus_per_node - len(names))
-    return [{VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {}) for name in names][
-        : spec.placement.gpus_per_node
-    ]
-
-
-def _listed(spec: RunSpec, nvml: Any) -> list[str]:
+def _listed(num_ranks: int, nvml: Any) -> list[str]:
     """The UUIDs that NVML lists, which name a GPU even when it is lost before a rank starts; without NVML, numbers."""
+
+    def uuids() -> list[str]:
+        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        return [str(nvml.nvmlDeviceGetUUID(gpu)) for gpu in handles]
+
     try:
         nvml = nvml_api.connect(nvml)
-        count = nvml_api.query(nvml.nvmlDeviceGetCount)
-        return [nvml_api.query(partial(_uuid, nvml, index)) for index in range(count)]
+        names: list[str] = nvml_api.query(uuids)
     except nvml_api.NvmlError:
-        return [str(index) for index in range(spec.placement.gpus_per_node)]
-
-
-def _uuid(nvml: Any, index: int) -> str:
-    return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
-
-
-def _share_of_cpus(num_ranks: int) -> dict[str, str]:
-    """All ranks compile at the same time: together they start as many compilers as there are CPUs."""
-    return {COMPILE_THREADS: str(max(1, (os.cpu_count() or 1) // num_ranks))} if num_ranks > 1 else {}
+        return [str(index) for index in range(num_ranks)]
+    return names

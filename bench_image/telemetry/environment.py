@@ -95,30 +95,31 @@ def _read_gpus(
     driver = _optional("driver", nvml.nvmlSystemGetDriverVersion, missing)
     number = _optional("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion()), missing)
     cuda = None if number is None else f"{number // 1000}.{number % 1000 // 10}"  # NVML writes 13000 for 13.0
-    gpus = tuple(_read_gpu(nvml, index, gpu.uuid, missing) for index, gpu in enumerate(torch_gpus))
-    return gpus, driver, cuda
+    gpus = []
+    for index, uuid in enumerate(gpu.uuid for gpu in torch_gpus):
+        facts = {
+            name: _optional(
+                f"gpus.{index}.{name}",
+                lambda read=read, uuid=uuid: read(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)),  # type: ignore[misc]
+                missing,
+            )
+            for name, read in _OF_GPU.items()
+        }
+        gpus.append(Gpu(**facts | {"index": index, "uuid": uuid, "name": facts["name"] or "unknown"}))
+    return tuple(gpus), driver, cuda
 
 
-def _read_gpu(nvml: Any, index: int, uuid: str, missing: dict[str, str]) -> Gpu:
-    def read(field: str, call: Callable[[Any], T]) -> T | None:
-        return _optional(f"gpus.{index}.{field}", lambda: call(nvml.nvmlDeviceGetHandleByUUID(uuid)), missing)
-
-    return Gpu(
-        index=index,
-        name=read("name", nvml.nvmlDeviceGetName) or "unknown",
-        uuid=uuid,
-        vbios=read("vbios", nvml.nvmlDeviceGetVbiosVersion),
-        memory_total_bytes=read("memory_total_bytes", lambda gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)),
-        compute_capability=read(
-            "compute_capability", lambda gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu))
-        ),
-        pcie_generation_max=read("pcie_generation_max", nvml.nvmlDeviceGetMaxPcieLinkGeneration),
-        pcie_width_max=read("pcie_width_max", nvml.nvmlDeviceGetMaxPcieLinkWidth),
-        sm_clock_max_mhz=read(
-            "sm_clock_max_mhz", lambda gpu: float(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM))
-        ),
-        power_limit_w=read("power_limit_w", lambda gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000),
-    )
+# Field of Gpu -> its reading.
+_OF_GPU: dict[str, Callable[[Any, Any], Any]] = {
+    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
+    "vbios": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
+    "memory_total_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    "compute_capability": lambda nvml, gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+    "pcie_generation_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    "sm_clock_max_mhz": lambda nvml, gpu: float(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+}
 
 
 def _optional(path: str, call: Callable[[], T], missing: dict[str, str]) -> T | None:

@@ -112,7 +112,9 @@ class XidListener(threading.Thread):
             return
         for uuid, gpu in gpus.items():
             try:
-                nvml_api.query(partial(_register_xids, nvml, gpu, self._events))
+                nvml_api.query(
+                    lambda gpu=gpu: nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events)  # type: ignore[misc]
+                )
             except nvml_api.NvmlError as error:
                 self.reasons[uuid] = str(error)
 
@@ -139,28 +141,18 @@ class XidListener(threading.Thread):
                 self.reasons |= {uuid: f"NVML: {error}" for uuid in self._gpus if not self._seen[uuid]}
                 self._stopping.set()
             return False
-        for uuid in self._sources(event):
-            self._seen[uuid][str(event.eventData)] += 1
-        return True
-
-    def _sources(self, event: Any) -> list[str]:
-        """The GPU of the event. One that is lost has no UUID any more: then all that do not answer."""
         uuid = self._uuid(event.device)
-        return (
-            [uuid]
-            if uuid and uuid in self._gpus
-            else [known for known, gpu in self._gpus.items() if not self._uuid(gpu)]
-        )
+        # A GPU that is lost has no UUID any more: then it is one of those that do not answer.
+        sources = [uuid] if uuid in self._gpus else [known for known, gpu in self._gpus.items() if not self._uuid(gpu)]
+        for source in sources:
+            self._seen[str(source)][str(event.eventData)] += 1
+        return True
 
     def _uuid(self, gpu: Any) -> str | None:
         try:
             return str(nvml_api.query(partial(self._nvml.nvmlDeviceGetUUID, gpu)))
         except nvml_api.NvmlError:
             return None
-
-
-def _register_xids(nvml: Any, gpu: Any, events: Any) -> None:
-    nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
 
 
 def _used_gb(nvml: Any, gpu: Any) -> float:
@@ -173,15 +165,13 @@ def _used_gb(nvml: Any, gpu: Any) -> float:
 
 
 def _num_processes(nvml: Any, gpu: Any) -> int:
-    return sum(not _is_mps_server(nvml, process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
-
-
-def _is_mps_server(nvml: Any, pid: int) -> bool:
-    try:
-        name = nvml.nvmlSystemGetProcessName(pid)
-    except nvml.NVMLError:  # no permission
-        return False
-    return MPS_SERVER in str(name)
+    names = []
+    for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):
+        try:
+            names.append(str(nvml.nvmlSystemGetProcessName(process.pid)))
+        except nvml.NVMLError:  # no permission
+            names.append("")
+    return sum(MPS_SERVER not in name for name in names)
 
 
 def _field_sum(*names: str) -> Reading:

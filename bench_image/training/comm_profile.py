@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench_image.contract.result_sections import Communication
 
@@ -27,8 +27,8 @@ class Timeline(NamedTuple):
 
 def measure_communication(step: Callable[[], object], group: ProcessGroup) -> Communication:
     """Profiles STEPS steps. Every rank must call it; the shares are means over ranks, in percent."""
-    timeline = _profiled(step, group)
-    shares = [100 * part / timeline.span for part in exposed(timeline.communication, timeline.computation)]
+    seen = _profiled(step, group)
+    shares = [100 * part / seen.span for part in exposed(seen.communication, seen.computation)]
     total_pct, exposed_pct = group.mean_over_ranks(shares)
     return Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=STEPS)
 
@@ -77,8 +77,13 @@ def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
         span = time.perf_counter_ns() - begin
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
-    events = profiler.profiler.kineto_results.events()
-    return timeline(((event.name(), event.start_ns(), event.end_ns()) for event in events if _counts(event)), span)
+    work = []
+    for event in profiler.profiler.kineto_results.events():
+        # Neither an annotation nor, on the CPU, a span that waits for another thread.
+        on_cpu, name = event.device_type().name == "CPU", event.name()
+        if name.startswith(("aten::", *COMMUNICATION)) if on_cpu else not event.is_user_annotation():
+            work.append((name, event.start_ns(), event.end_ns()))
+    return timeline(work, span)
 
 
 def timeline(events: Iterable[tuple[str, float, float]], span: float) -> Timeline:
@@ -89,10 +94,3 @@ def timeline(events: Iterable[tuple[str, float, float]], span: float) -> Timelin
         is_exchange = name.lower().startswith(COMMUNICATION)
         (communication if is_exchange else computation).append((begin, end))
     return Timeline(communication, computation, span)
-
-
-def _counts(event: Any) -> bool:
-    """Whether the event is work: not an annotation, nor, on the CPU, a span that waits for another thread."""
-    if event.device_type().name == "CPU":
-        return bool(event.name().startswith(("aten::", *COMMUNICATION)))
-    return not event.is_user_annotation()

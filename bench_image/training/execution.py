@@ -12,7 +12,6 @@ from bench_image.contract.preset_switches import (
     compiles_whole,
     fuses_head,
     makes_product_anew,
-    multiplies_without_workspace,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -51,7 +50,6 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": ATTENTION[spec.work.attention],
         "compile": _compiled(spec) if uses_compile(spec) else OFF,
-        "workspace of products": "none" if multiplies_without_workspace(spec) else "torch's",
         "CUDA graph": f"the whole step{together}" if uses_cuda_graph(spec) else OFF,
     }
     if fuses_head(spec):

@@ -118,7 +118,10 @@ def steps_to_do(
     max_measured_steps; from measured_steps on when the 95 % half-width of the mean step time is within the target; and
     from MIN_STEPS on when the steps launched so far will have taken max_window_s.
     """
-    step_s = _likely_step_s(step_times_s, elapsed_s, expected_step_s)
+    # The mean of the finished steps, or the expected time before two have finished. At least the elapsed time per step
+    # that finished or is under way, so that a GPU that hangs ends the window.
+    known_s = statistics.fmean(step_times_s) if len(step_times_s) >= MIN_STEPS else expected_step_s
+    step_s = max(elapsed_s / (len(step_times_s) + 1), known_s or 0.0)
     # Hard limits: number of steps, and time.
     if num_done >= spec.measurement.max_measured_steps:
         return 0
@@ -135,13 +138,3 @@ def steps_to_do(
     to_time = math.ceil(spec.measurement.max_window_s / step_s) - num_done if step_s > 0 else num_done
     # Never more than were done: the step time may be wrong by much while few steps have finished.
     return max(1, min(to_precision, to_time, spec.measurement.max_measured_steps - num_done, num_done))
-
-
-def _likely_step_s(step_times_s: Sequence[float], elapsed_s: float, expected_step_s: float | None) -> float:
-    """The mean of the finished steps, or the expected time before two have finished; 0.0 while nothing is known.
-
-    At least the elapsed time per step that finished or is under way, so that a GPU that hangs ends the window.
-    """
-    at_least = elapsed_s / (len(step_times_s) + 1)
-    known = statistics.fmean(step_times_s) if len(step_times_s) >= MIN_STEPS else expected_step_s
-    return max(at_least, known or 0.0)

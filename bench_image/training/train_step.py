@@ -60,7 +60,9 @@ class TrainStep:
                 loss = self._launch_step(self._batch(index) for index in range(num_batches))
         self.steps_done += 1
         if self.spec.drill:
-            self._inject_slowdown(begin, self.spec.drill.slowdown_pct)
+            synchronize(self.group.device)
+            step_s = clock_seconds(self.group.device) - begin
+            wait_on_clock(self.group.device, drill_delay_s(step_s, self.spec.drill.slowdown_pct))
         return loss
 
     def close(self) -> None:
@@ -75,20 +77,17 @@ class TrainStep:
         """The step as one CUDA graph, which the first call captures."""
         step_batches = [self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps)]
         if self.cuda_graph is None:
-            self.cuda_graph = self._captured(step_batches)
+            synchronize(self.group.device)
+            if self.group.world_size > 1:
+                # The longest that this rank waits for its GPU is a window, or a few steps that take longer than one.
+                step_s = time.monotonic() - self._began
+                self._hang_guard = HangGuard(self.group.timeout_s + self.spec.measurement.max_window_s + 3 * step_s)
+            self.optimizer_step.forget_launched_steps()
+            optimizer, device = self.optimizer_step.optimizer, self.group.device
+            self.cuda_graph = CudaGraphStep(self._launch_step, step_batches, optimizer, device, self._stream)
         if self._hang_guard:
             self._hang_guard.progress()
         return self.cuda_graph(step_batches)
-
-    def _captured(self, step_batches: list[torch.Tensor]) -> CudaGraphStep:
-        synchronize(self.group.device)
-        if self.group.world_size > 1:
-            # The longest that this rank waits for its GPU is a window, or a few steps that take longer than one.
-            step_s = time.monotonic() - self._began
-            self._hang_guard = HangGuard(self.group.timeout_s + self.spec.measurement.max_window_s + 3 * step_s)
-        self.optimizer_step.forget_launched_steps()
-        optimizer = self.optimizer_step.optimizer
-        return CudaGraphStep(self._launch_step, step_batches, optimizer, self.group.device, self._stream)
 
     def _launch_step(self, step_batches: Iterable[torch.Tensor]) -> torch.Tensor:
         """The step kernel by kernel: one micro-step per batch, then the update."""
@@ -116,11 +115,6 @@ class TrainStep:
         batch = self.batches.batch(self.steps_done, micro_step)
         self.loader_wait_s += time.perf_counter() - begin
         return batch
-
-    def _inject_slowdown(self, begin: float, slowdown_pct: float) -> None:
-        device = self.group.device
-        synchronize(device)
-        wait_on_clock(device, drill_delay_s(clock_seconds(device) - begin, slowdown_pct))
 
 
 def wait_on_clock(device: torch.device, delay_s: float) -> None:

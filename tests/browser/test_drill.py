@@ -74,7 +74,7 @@ def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, slo
     page.goto(f"{site.base}/plugin/trainbench")
     ours(page).get_by_role("article").get_by_role("link", name="Node", exact=True).click()
 
-    expect(ours(page).locator("h1")).to_have_text(DRILLED)
+    expect(ours(page).locator("h1")).to_contain_text(DRILLED)
     expect(ours(page).locator(".chart svg").first).to_be_visible()
     ours(page).get_by_text("Figures", exact=True).click()
     figures = ours(page).locator("details").get_by_role("row")
@@ -88,7 +88,7 @@ def test_a_task_shows_what_its_pod_handed_back(site: Site, slow: str, visit: Vis
     page = visit("vera")
     page.goto(f"{site.base}/dags/{DAG_ID}/runs/{quote(slow)}/tasks/benchmark/mapped/0")
     page.get_by_role("link", name="Result").click()
-    expect(ours(page).locator("h1")).to_have_text("gpu-a · independent: ok")
+    expect(ours(page).locator("h1")).to_have_text("gpu-a · ok")
     raw = ours(page).get_by_role("link", name="raw result (JSON)").get_attribute("href")
     inner = next(frame for frame in page.frames if "/trainbench/" in frame.url and frame != page.main_frame)
     stored = json.loads(inner.evaluate("async (address) => (await fetch(address)).text()", raw))

@@ -61,7 +61,9 @@ def night(
 def _dated(result: RunResult, campaign_id: str, ended_at: datetime) -> RunResult:
     at = ended_at - timedelta(minutes=30 - result.spec.identity.round)
     spec = result.spec.changed(identity={"campaign_id": campaign_id})
-    return result.model_copy(update={"spec": spec, "started_at": at, "finished_at": at + timedelta(seconds=55)})
+    return result.model_copy(
+        update={"spec": spec, "started_at": at, "finished_at": at + (result.finished_at - result.started_at)}
+    )
 
 
 def _verdict(

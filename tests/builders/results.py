@@ -53,7 +53,7 @@ from bench_image.contract.work import AUTO, Device, Preset
 from tests.builders.specs import SPEC_FIELDS, make_spec
 
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
-STEPS_PER_WINDOW = 50
+STEPS_PER_WINDOW = 10
 LIBRARIES = {"torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
 NO_THROTTLING = dict.fromkeys(
     ("thermal", "power_cap", "power_brake", "hw_slowdown", "sync_boost", "user_clocks"), 0.0
@@ -269,6 +269,9 @@ def _split(overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], total_s: float) -> RunResult:
     started_at = STARTED_AT + timedelta(minutes=10 * (spec.identity.round - 1))
+    performance, memory = fields["performance"], fields["memory"]
+    end_s = max((window.started_s + window.wall_s for window in performance.windows), default=0.0)
+    total_s = end_s if end_s > total_s + 1 else total_s  # a second more is within the reader's tolerance
     startup = Startup(
         launch_s=1.0,
         import_s=6.0,
@@ -281,7 +284,6 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
         profile_s=0.5,
         total_s=total_s,
     )
-    performance, memory = fields["performance"], fields["memory"]
     everything: dict[str, Any] = {
         "spec": spec,
         "status": Status.OK,
@@ -378,7 +380,7 @@ def _performance(
     shares = windows or (0.999, 1.0, 1.001)
     rates = [share * samples_per_s / statistics.harmonic_mean(shares) for share in shares]
     half_width_pct = 1.96 * step_cv_pct / STEPS_PER_WINDOW**0.5
-    started_s, measured = 30.0, []
+    started_s, measured = 29.0, []
     for rate in rates:
         wall_s = STEPS_PER_WINDOW * spec.samples_per_step / rate
         measured.append(

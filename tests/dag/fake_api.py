@@ -64,6 +64,12 @@ class FakeApi:
     def run(self, name: str) -> None:
         self._base(name, "Running", {"running": {}})
 
+    def replace(self, name: str) -> None:
+        """Somebody deletes the pod and makes another of the same name, which runs."""
+        self.there[name] = deepcopy(self.there[name])
+        self.there[name]["metadata"] |= {"uid": f"another-{name}"}
+        self.run(name)
+
     def end(self, name: str, exit_code: int = 0) -> None:
         self._base(name, "Failed" if exit_code else "Succeeded", {"terminated": {"exitCode": exit_code}})
 
@@ -106,8 +112,9 @@ class FakeApi:
     def delete_pod(self, name: str, uid: str | None = None, version: str | None = None, **options: Any) -> None:
         self._answer()
         self.on_delete(name)
-        if version not in (None, self._pod(name)["metadata"]["resourceVersion"]):
-            raise refusal(409, "Conflict", "the ResourceVersion in the precondition does not match")
+        metadata = self._pod(name)["metadata"]
+        if uid not in (None, metadata["uid"]) or version not in (None, metadata["resourceVersion"]):
+            raise refusal(409, "Conflict", "the UID or ResourceVersion in the precondition does not match")
         del self.there[name]
         self.deleted.append(name)
 

@@ -27,7 +27,6 @@ from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 
-RUN_S = 8.0
 CLOCKS = {"clock-ahead": timedelta(days=1), "clock-behind": timedelta(days=-365)}
 BREAKS = {
     "truncated": lambda text: text[: len(text) // 2],
@@ -65,22 +64,12 @@ def _healthy(spec: RunSpec, kind: str) -> str:
     slow = is_broken or (kind == "flaky" and spec.identity.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
     rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.identity.node) + spec.identity.round) % 3))
-    result = make_result(
-        spec.identity.node, rate, total_s=RUN_S if _has_clock() else 55.0, **_samples(spec)
-    ).model_copy(update={"spec": spec} | _times(kind))
-    return result.model_dump_json()
-
-
-def _has_clock() -> bool:
-    return os.environ.get("STANDIN_CLOCK") == "real"
-
-
-def _times(kind: str) -> dict[str, datetime]:
-    """By the node's clock, where results are to say when they were made."""
-    if not _has_clock():
-        return {}
-    now = datetime.now(UTC) + CLOCKS.get(kind, timedelta())
-    return {"started_at": now - timedelta(seconds=RUN_S), "finished_at": now}
+    result = make_result(spec.identity.node, rate, **_samples(spec))
+    times: dict[str, datetime] = {}
+    if os.environ.get("STANDIN_CLOCK") == "real":  # results say by their node's clock when they were made
+        now = datetime.now(UTC) + CLOCKS.get(kind, timedelta())
+        times = {"started_at": now - (result.finished_at - result.started_at), "finished_at": now}
+    return result.model_copy(update={"spec": spec} | times).model_dump_json()
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:

@@ -51,7 +51,9 @@ class Pods:
 
     def operator(self) -> Any:
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+        from trainbench.orchestration.pod_requests import pod_listing
 
+        pod_listing.cache_clear()  # in a process of its own
         spec = make_spec(node="gpu-7", gpus_per_node=1, **self.peers)
         made = BenchPodOperator(
             task_id="benchmark",
@@ -68,7 +70,7 @@ class Pods:
 
     def deferred(self, operator: Any) -> Any:
         """The operator, when its steps have run as in the triggerer."""
-        for pause_s in operator.steps(self.task(), concludes=False):
+        for pause_s in operator.steps(self.task()):
             self.clock.sleep(pause_s)
         return operator
 
@@ -397,7 +399,7 @@ def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes
     if is_made:
         pods.run()
     else:
-        with pytest.raises(AirflowFailException, match="node gpu-7 stopped answering"):
+        with pytest.raises(AirflowFailException, match=r"node gpu-7 stopped answering"):
             pods.run()
     assert len(pods.api.created) == is_made
 
@@ -425,7 +427,7 @@ def test_a_node_that_serves_no_log_is_waited_for_once_and_leaves_the_pod_for_rel
     with pytest.raises(Refused):
         pods.deferred(trigger)
     with pytest.raises(AirflowFailException, match=r"could not be read, it is still in the pod: .* no route to host"):
-        pods.run(event=json.loads(json.dumps(trigger.progress.event)))
+        pods.run(event=json.loads(json.dumps(trigger.progress.model_dump(mode="json"))))
 
     assert (pods.end["kind"], pods.end["pod"]) == ("api", pods.name)
     assert pods.clock.now < 1900
@@ -505,7 +507,7 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: 
 
     graces: list[int] = []
 
-    def keep(name: str, **options: Any) -> None:
+    def keep(*_: str, **options: Any) -> None:
         graces.append(options["gracePeriodSeconds"])
 
     pods.api.delete_pod = keep  # type: ignore[method-assign]
@@ -516,16 +518,50 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: 
     assert pods.name in pods.end["message"]
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
-def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result(pods: Pods, has_ended: bool) -> None:
+@pytest.mark.parametrize("then", ["nothing", "it ends", "it is replaced"])
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result_or_is_another(
+    pods: Pods, when: str, then: str
+) -> None:
+    """`during`: between the look at the pod and its deletion, which went by the name alone."""
+    acts = {"nothing": lambda _: None, "it ends": lambda _: pods.ends(), "it is replaced": pods.api.replace}
+    pods.clock.at(5, lambda: pods.api.run(pods.name))
     operator = pods.operator()
     steps = operator.steps(pods.task())
-    next(steps)
-    if has_ended:
-        pods.ends()
+    for pause_s in (next(steps), next(steps)):
+        pods.clock.sleep(pause_s)
+    if when == "before":
+        acts[then](pods.name)
+    else:
+        pods.api.on_delete = acts[then]
     operator.on_kill()
 
-    assert (pods.api.deleted == []) == has_ended
+    assert (pods.api.deleted == []) == (then != "nothing")
+
+
+def test_a_pod_that_is_replaced_when_its_result_was_read_is_left_alone(pods: Pods) -> None:
+    pods.clock.at(20, lambda: pods.ends())
+    pods.api.on_delete = pods.api.replace
+    pods.run()
+
+    assert "return_value" in pods.pushed
+    assert (pods.api.deleted, list(pods.api.there)) == ([], [pods.name])
+
+
+def test_a_late_pod_that_ends_at_last_is_left_for_release(pods: Pods) -> None:
+    """Its node was away, and the task gave it up; then the node told of its end, and its result was deleted unread."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    def lose_power() -> None:
+        pods.api.run(pods.name)
+        pods.api.there[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
+
+    pods.clock.at(20, lose_power)
+    pods.api.on_delete = lambda _: pods.ends()
+    with pytest.raises(AirflowFailException, match="gpu-7 did not end it"):
+        pods.run()
+
+    assert (pods.end["pod"], pods.api.deleted) == (pods.name, [])
 
 
 def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) -> None:
@@ -535,11 +571,11 @@ def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) 
     trigger = pods.deferred(pods.operator())
     waited_s = pods.clock.now
     assert not trigger.good_result
-    assert pods.api.deleted == []
+    assert pods.api.deleted == [pods.name]
 
     with pytest.raises(AirflowSkipException, match="no room on the node within the waiting time"):
-        pods.run(event=trigger.progress.event)
-    assert pods.clock.now < waited_s + 60
+        pods.run(event=json.loads(json.dumps(trigger.progress.model_dump(mode="json"))))
+    assert pods.clock.now == waited_s
     assert (len(pods.api.created), pods.api.there) == (1, {})
 
 
@@ -550,7 +586,7 @@ def test_what_a_trigger_read_is_not_read_again(pods: Pods, is_gone: bool) -> Non
 
     failed = make_failed("gpu-7", gpus_per_node=1)
     pods.clock.at(20, lambda: pods.ends([*result_lines(failed.model_dump_json())], exit_code=3))
-    event = json.loads(json.dumps(pods.deferred(pods.operator()).progress.event))
+    event = json.loads(json.dumps(pods.deferred(pods.operator()).progress.model_dump(mode="json")))
     pods.api.logs[pods.name] = NO_ROUTE
     if is_gone:
         pods.api.there.clear()
@@ -578,10 +614,10 @@ def test_trigger_and_worker_wait_for_an_api_server_for_half_an_hour_together(pod
     pods.clock.at(resumed_at + 60, lambda: pods.ends())
     if back_at is None:
         with pytest.raises(AirflowException, match="connection refused"):
-            pods.run(event=trigger.progress.event)
+            pods.run(event=trigger.progress.model_dump(mode="json"))
         assert pods.clock.now == resumed_at < 1900
     else:
-        pods.run(event=trigger.progress.event)
+        pods.run(event=trigger.progress.model_dump(mode="json"))
         assert "return_value" in pods.pushed
 
 
@@ -590,7 +626,7 @@ def test_a_triggerer_that_was_ended_after_it_stored_the_result_makes_no_second_p
     pods.deferred(pods.operator()).remove()
     again = pods.operator()
 
-    assert list(again.steps(pods.task(), concludes=False)) == []
+    assert list(again.steps(pods.task())) == []
     assert again.good_result
     assert len(pods.api.created) == 1
 
@@ -605,7 +641,7 @@ def test_a_triggerer_that_was_ended_finds_its_pod_or_result_though_the_node_take
         pods.clock.at(20, lambda: pods.ends())
         pods.deferred(pods.operator()).remove()
     else:
-        next(pods.operator().steps(pods.task(), concludes=False))
+        next(pods.operator().steps(pods.task()))
         pods.api.run(pods.name)
         pods.clock.at(60, lambda: pods.ends())
     if what == "removed":
@@ -621,7 +657,7 @@ def test_a_triggerer_that_was_ended_finds_its_pod_or_result_though_the_node_take
 def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:
     """Of two pods one cannot be read yet: it stays, and release is tried again, unless its node is dead."""
     from trainbench.cluster.kubernetes_api import ClusterError
-    from trainbench.orchestration.pod_requests import release
+    from trainbench.cluster.pod_deletions import release
 
     operator = pods.operator()
     next(operator.steps(pods.task()))
@@ -648,7 +684,7 @@ def test_release_reads_again_what_a_program_that_ended_well_must_have_printed(
     pods: Pods, served: Any, back_at: float | None
 ) -> None:
     """One such read was taken for no result, and the pod deleted."""
-    from trainbench.orchestration.pod_requests import release
+    from trainbench.cluster.pod_deletions import release
 
     next(pods.operator().steps(pods.task()))
     pods.ends(refusal(404, "Not Found", "no such container") if served == 404 else served)
@@ -669,7 +705,7 @@ def beside(pods: Pods, name: str) -> Any:
 
 def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
     """It ran in the listing, and was deleted unread. A pod that runs on is deleted, whatever else changed."""
-    from trainbench.orchestration.pod_requests import release
+    from trainbench.cluster.pod_deletions import release
 
     next(pods.operator().steps(pods.task()))
     beside(pods, "runs")
@@ -687,8 +723,8 @@ def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
 
 def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that run hold GPUs: they go first. A run of another version's contract is none that could be read."""
+    from trainbench.cluster import pod_deletions
     from trainbench.cluster.kubernetes_api import ClusterError
-    from trainbench.orchestration import pod_requests
 
     next(pods.operator().steps(pods.task()))
     pods.ends()
@@ -698,16 +734,16 @@ def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: py
         pods.api.end(name)
     beside(pods, "runs")
     failing = pods.name
-    collect = pod_requests.collect
+    collect = pod_deletions.collect
 
     def break_store(*arguments: Any) -> Any:
         if arguments[3] == failing:
             raise RuntimeError("the store's client broke")
         return collect(*arguments)
 
-    monkeypatch.setattr(pod_requests, "collect", break_store)
+    monkeypatch.setattr(pod_deletions, "collect", break_store)
     with pytest.raises(ClusterError, match=f"{failing} \\(the store's client broke\\).*rank \\(invalid literal"):
-        pod_requests.release(pods.api, pods.store, {}, print)  # type: ignore[arg-type]
+        pod_deletions.release(pods.api, pods.store, {}, print)  # type: ignore[arg-type]
     assert pods.api.deleted == ["runs", "spec"]
 
 
@@ -741,7 +777,7 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
     monkeypatch.setattr(run_trigger, "time", pods.clock)
     monkeypatch.setattr(run_trigger.asyncio, "sleep", sleep)
     operator = pods.operator()
-    trigger = run_trigger.RunTrigger(dict(operator.manifest), {"kubernetes_conn_id": None}, None)
+    trigger = run_trigger.RunTrigger({"kubernetes_conn_id": None})
     trigger.task_instance = pods.task()["ti"]
     monkeypatch.setattr(run_trigger, "_hook", lambda *_: operator.hook)
     monkeypatch.setattr(trigger, "_new_operator", lambda: operator)
@@ -757,7 +793,48 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
 
 def test_a_result_behind_a_line_without_an_end_is_found() -> None:
     """A progress bar has no newline; its 16 KiB and the first part of the result are one line then."""
-    from trainbench.orchestration.pod_requests import _lines
+    from trainbench.cluster.pod_deletions import log_lines
 
-    (line, _) = _lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
+    (line, _) = log_lines(iter([b"#" * 20_000, b"trainbench-result 1/1 00000000 AAAA\nend"]))
     assert line.endswith("trainbench-result 1/1 00000000 AAAA")
+
+
+def test_what_each_surface_says_of_a_pod_whose_node_fell_silent(pods: Pods) -> None:
+    """After 300 s Kubernetes wants the pod away; its kubelet, which would end it, does not answer."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from trainbench.cluster.collect_pods import collect_pods
+    from trainbench.cluster.housekeeping import Action, Liveness, Rules, pod_verdict
+    from trainbench.cluster.pod_deletions import release
+    from trainbench.cluster.running_pods import cluster_pods
+
+    now = datetime.now(UTC)
+
+    def fall_silent() -> None:
+        ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": now.isoformat()}
+        pods.node["status"]["conditions"] = [ready | {"message": "Kubelet stopped posting node status."}]
+
+    def taint() -> None:
+        pods.api.there[pods.name]["metadata"]["deletionTimestamp"] = (now - timedelta(seconds=61)).isoformat()
+
+    pods.api.log = Mock(side_effect=NO_ROUTE)
+    pods.clock.at(20, lambda: pods.api.run(pods.name))
+    pods.clock.at(60, fall_silent)
+    pods.clock.at(360, taint)
+    with pytest.raises(
+        AirflowFailException, match=r"node gpu-7 stopped answering .*Kubelet stopped posting node status"
+    ):
+        pods.run()
+    assert 360 <= pods.clock.now < 400
+    assert (pods.end["kind"], pods.end["pod"]) == ("node_lost", pods.name)
+    assert "its program may still run there" in pods.end["message"]
+
+    assert release(pods.api, pods.store, {}, print) == (pods.name,)  # type: ignore[arg-type]  # does not wait for it
+    (live,) = cluster_pods(pods.api, {}, now)  # type: ignore[arg-type]
+    assert (live.node, live.state) == ("gpu-7", "Terminating")
+    (pod,) = pods.api.pods({})
+    assert pod_verdict(pod, lambda _: Liveness.ENDED, Rules(), now + timedelta(hours=1)) == (
+        Action.REPORT, "should be gone since 1 h 01 min: its node does not answer, look at that node"
+    )  # fmt: skip
+    (hand,) = collect_pods(pods.api, PodSettings(), pods.store, None, now)  # type: ignore[arg-type]
+    assert hand.detail == "its phase is Running: collect again when it has ended"

@@ -16,7 +16,7 @@ from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, connection
 from tests.kube.e2e import E2E, INSTANCE
 from tests.kube.real_cluster import e2e_settings
-from tests.kube.shell_pods import PRIORITY_CLASS
+from tests.kube.shell_pods import PRIORITY_CLASS, pod
 from trainbench.planning.plan import campaign_id
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
@@ -173,36 +173,10 @@ def started(
         process.wait(timeout=300)
 
 
-def production(node: str) -> dict[str, Any]:
-    """Other work that holds the node's GPU: in another namespace, as ours takes no pods of other priorities."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"production-{node}"},
-        "spec": {
-            "restartPolicy": "Never",
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "containers": [
-                {
-                    "name": "serve",
-                    "image": "test/shell:1",
-                    "command": ["sleep", "7200"],
-                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "runAsNonRoot": True,
-                        "runAsUser": 10001,
-                        "capabilities": {"drop": ["ALL"]},
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                }
-            ],
-        },
-    }
-
-
 def occupy(cluster: Any, node: str) -> None:
+    """Let other work hold the node's GPU: in another namespace, as ours takes no pods of other priorities."""
     from kubernetes import client, config
 
     api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
-    api.create_namespaced_pod("default", production(node))
+    pinned = {"nodeSelector": {"kubernetes.io/hostname": node}, "priorityClassName": "production"}
+    api.create_namespaced_pod("default", pod(f"production-{node}", "exec sleep 7200", gpus=1, **pinned))

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 FILE = Path(__file__).with_name("faults.toml")
-PLACES = ("night", "operator", "airflow", "dag", "unit")
 # No result is lost or counts twice; no pod stays; not green without a figure; one sentence says why.
 INVARIANTS = ("results", "pods", "green", "cause")
 MAX_CAUSE = 600  # characters; a cause is one line
@@ -33,20 +32,15 @@ class Fault(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    at: str
     fault: str
-    shows: str
-    says: str
-    left: str
+    shows: str = "success"
+    says: str = "judged"
+    left: str = "nothing"
     leaves_pod: bool = False
     does_not_apply: dict[str, str] = {}  # invariant -> reason
     cases: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     night: SickNode | None = None
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        return tuple(place.strip() for place in self.at.split(","))
 
     @property
     def node(self) -> str:
@@ -56,7 +50,7 @@ class Fault(BaseModel):
 
 @cache
 def faults() -> tuple[Fault, ...]:
-    return tuple(Fault.model_validate(row) for row in tomllib.loads(FILE.read_text())["fault"])
+    return tuple(Fault(name=name, **row) for name, row in tomllib.loads(FILE.read_text()).items())
 
 
 def sick_nodes() -> tuple[Fault, ...]:
@@ -74,12 +68,13 @@ def inject(cluster: Any, fault: Fault) -> None:
 
 
 def table(rows: tuple[Fault, ...]) -> str:
-    """The table of docs/internals/kubernetes.md."""
-    titles = ("fault", "Airflow shows", "the report says", "left")
-    lines = [
-        f"| {' | '.join(cells)} |" for cells in (titles, *((row.fault, row.shows, row.says, row.left) for row in rows))
-    ]
-    lines.insert(1, f"|{'---|' * len(titles)}")
+    """The table of docs/internals/kubernetes.md: a line for all faults that end alike."""
+    ends: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        says = row.says if row.left == "nothing" else f"{row.says}. Left: {row.left}"
+        ends.setdefault((row.shows, says), []).append(row.fault)
+    lines = ["| fault | Airflow shows | the report says |", "|---|---|---|"]
+    lines += [f"| {'; '.join(faults)} | {' | '.join(end)} |" for end, faults in ends.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from bench_image.contract.pod_io import SPEC_ENV
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
-from tests.builders import make_cpu_result, make_result
+from tests.builders import make_cpu_result, make_result, make_spec
 from tests.kube.clusters import LINES, SHELL
 from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import on_nodes, pod
@@ -31,7 +31,7 @@ from trainbench.orchestration import kubernetes_operator
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
-from trainbench.pods.manifests import CAMPAIGN
+from trainbench.pods.manifests import CAMPAIGN, PodSettings, manifest
 
 kubernetes_operator.RESTART_S = 3.0  # of the programs that end with 0 and print no whole result, and of refusals
 BUNDLE = "dags-folder"
@@ -39,6 +39,8 @@ USUAL = {name: getattr(time_limits, name) for name in ("LATE_S", "LOG_SILENCE_S"
 HURRIED = {"LATE_S": 2, "LOG_SILENCE_S": 3, "CONNECT_S": 3}
 ENDED = "ended"  # in an event: the XComs of a trigger that ended its task
 RESULT = "whole"  # an `Outcome.result`
+SYNC, DEFERRED = "", "deferred-"  # modes, which begin a case's name
+MODES = (SYNC, DEFERRED)
 WRITE = "print-the-result"
 FAST = {
     "poll_interval": 0.5,
@@ -57,11 +59,16 @@ IN_VAIN = {
 
 @dataclass(frozen=True)
 class Case:
-    """One task: a shell script as a pod. `faults` happen to its pods, `options` are the operator's."""
+    """A shell script as a pod, one task in each of `modes`. `faults` happen to its pods, `options` are the operator's;
+    `own_node`: it runs on a node of its own, made with these arguments; `needs_standin`: not run on a real cluster.
+
+    How it ends: `kind` and `says` of the pod's end, `made`: pods that were made (None: one for each try), `stays`:
+    whether a pod does.
+    """
 
     name: str
     script: str = WRITE
-    deferrable: bool = False
+    modes: tuple[str, ...] = MODES
     faults: tuple[dict[str, Any], ...] = ()
     spec: dict[str, Any] = field(default_factory=dict)
     gpus: int = 0
@@ -70,6 +77,31 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     result: RunResult = field(default_factory=make_cpu_result)
+    own_node: dict[str, Any] | None = None
+    needs_standin: bool = False
+    state: str = "success"
+    kind: str = ""
+    says: tuple[str, ...] = ()
+    tries: int = 1
+    made: int | None = None
+    stays: bool = False
+
+    def in_each_mode(self) -> Iterator[Case]:
+        """Named by the mode, too; pinned to their own nodes as a benchmark's pod is."""
+        for mode in self.modes:
+            case = replace(self, name=mode + self.name, modes=(mode,))
+            if self.own_node is not None:
+                pinned = manifest(make_spec(node=case.node), PodSettings())["spec"]["affinity"]
+                case = replace(case, needs_standin=True, spec={**self.spec, "affinity": pinned})
+            yield replace(case, needs_standin=case.needs_standin or bool(self.faults))
+
+    @property
+    def node(self) -> str:
+        return f"node-of-{self.name}"
+
+    @property
+    def is_deferrable(self) -> bool:
+        return self.modes == (DEFERRED,)
 
 
 class Outcome(NamedTuple):
@@ -130,7 +162,9 @@ class Deferred:
     def execute(self: Any, context: Any) -> None:
         times = ("schedule_timeout_seconds", "startup_timeout_seconds", "termination_grace_period")
         options = {name: getattr(self, name) for name in ("kubernetes_conn_id", *times)}
-        self.defer(trigger=RunTrigger(dict(self.manifest), options, None), method_name="trigger_reentry")
+        self.defer(
+            trigger=RunTrigger({**options, "pod_template_dict": dict(self.manifest)}), method_name="trigger_reentry"
+        )
 
     def trigger_reentry(self: Any, context: Any, event: Any) -> None:
         if ENDED in event:
@@ -163,23 +197,18 @@ def _task(cluster: Any, case: Case) -> None:
     name = f"case-{case.name}"
     for fault in case.faults:
         target = {"pod": f"^{name}-"} if "action" in fault else {}
-        cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
-    manifest = pod(
-        name,
-        case.script,
-        case.gpus,
-        labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: name, **case.labels},
-        **case.spec,
-    )
-    manifest["metadata"]["namespace"] = cluster.namespace
+        cluster.fault(**{**target, **{key: _named(value, name, case.node) for key, value in fault.items()}})
+    labels = {"app.kubernetes.io/name": "trainbench", CAMPAIGN: name, **case.labels}
+    made = pod(name, case.script, case.gpus, labels, **case.spec)
+    made["metadata"]["namespace"] = cluster.namespace
     if not cluster.simulated:
-        manifest["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
-    base = manifest["spec"]["containers"][0]
+        made["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
+    base = made["spec"]["containers"][0]
     base["image"] = case.image
     give_a_run(base, case.name, case.result)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
-    operator = type("Task", (Paced, *([Deferred] if case.deferrable else []), case.operator), {})
-    operator(task_id=case.name, pod_template_dict=manifest, do_xcom_push=False, **options)
+    operator = type("Task", (Paced, *([Deferred] if case.is_deferrable else []), case.operator), {})
+    operator(task_id=case.name, pod_template_dict=made, do_xcom_push=False, **options)
 
 
 def give_a_run(base: dict[str, Any], name: str, result: RunResult | None = None) -> RunSpec:
@@ -214,8 +243,8 @@ def large_result(nodes: int) -> RunResult:
     return one.model_copy(update=sections | {"ranks": ranks})
 
 
-def _named(value: Any, name: str) -> Any:
-    return value.replace("NAME", name) if isinstance(value, str) else value
+def _named(value: Any, name: str, node: str) -> Any:
+    return value.replace("NAME", name).replace("NODE", node) if isinstance(value, str) else value
 
 
 def _run(dag: Any) -> Any:

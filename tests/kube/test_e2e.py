@@ -27,7 +27,7 @@ from tests.standin import StandinCluster, unavailable
 ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
 SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py")
 # One case for each way of the operator: the others differ in their fault.
-QUICK = "not test_operator or test_the_result_arrives or test_a_pod_that_no_node"
+QUICK = "not test_operator or ok or talks-on or no-node"
 SKIPS = (
     r"needs (nodes made for it|faults to be injected|an account with fewer rights): only the stand-in has that",
     r"needs 1 nodes with 1 GPUs each: this cluster has 0 that take our pods",

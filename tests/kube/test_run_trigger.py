@@ -52,7 +52,7 @@ class Triggers:
         base = made["spec"]["containers"][0]
         base["env"] = list(env)
         self.runs[name] = give_a_run(base, name)
-        trigger = RunTrigger(made, OPTIONS | self.limits, self.store)
+        trigger = RunTrigger({**OPTIONS, **self.limits, "pod_template_dict": made, "store": self.store})
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number, max_tries=0, id=try_number
         )
@@ -154,12 +154,13 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
     assert triggers.left() == []
 
 
-def test_a_pod_that_finds_no_place_is_left_to_a_worker_after_the_waiting_time(triggers: Triggers) -> None:
+def test_a_pod_that_finds_no_place_is_deleted_after_the_waiting_time_and_a_worker_says_why(triggers: Triggers) -> None:
     triggers.limits = IN_VAIN
     (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
 
     assert event.payload["waited_s"]["queued"] >= IN_VAIN["schedule_timeout_seconds"]
-    assert triggers.left() == ["placeless"]
+    assert event.payload["end"]["kind"] == "unschedulable"
+    assert triggers.left() == []
 
 
 FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'

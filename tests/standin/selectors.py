@@ -1,4 +1,4 @@
-"""Label and field selectors of list, watch and deletecollection."""
+"""Label and field selectors of list and watch."""
 
 from __future__ import annotations
 

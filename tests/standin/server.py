@@ -84,8 +84,6 @@ class Server:
         who = self._identify(request)
         if request.path in ("/version", "/version/"):
             return web.json_response(VERSION)
-        if request.path in ("/readyz", "/livez", "/healthz"):
-            return web.Response(text="ok")
         call = _parse(request)
         if call is None:
             raise failure(404, "the server could not find the requested resource")
@@ -125,7 +123,7 @@ class Server:
                 return web.json_response(self._create(call, await _body(request), request), status=201)
             case "patch":
                 return web.json_response(self._patch(call, await _patch_body(request)))
-            case "delete" | "deletecollection":
+            case "delete" if call.name:
                 return self._delete(call, request, await _body(request))
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
@@ -138,8 +136,6 @@ class Server:
             self.cluster.kubelets.evict_by_api(pod, options.get("gracePeriodSeconds"))
             success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
             return web.json_response(success, status=201)
-        if call.subresource == "status" and call.verb == "get":
-            return web.json_response(pod)
         raise failure(404, "the server could not find the requested resource")
 
     def _list(self, call: Call, request: web.Request) -> web.Response:
@@ -183,28 +179,18 @@ class Server:
         return item
 
     def _delete(self, call: Call, request: web.Request, options: Object) -> web.Response:
-        if call.verb == "deletecollection":
-            match = _selector(call, request)
-            items = [item for item in self.cluster.store.all(call.resource, call.namespace) if match(item)]
-        else:
-            items = [self.cluster.store.get(call.resource, call.namespace, call.name)]
+        item = self.cluster.store.get(call.resource, call.namespace, call.name)
         preconditions = options.get("preconditions") or {}
         for name, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
             wanted = preconditions.get(name)
-            if wanted and any(wanted != item["metadata"][name] for item in items):
+            if wanted and wanted != item["metadata"][name]:
                 raise failure(409, f"the {title} in the precondition ({wanted}) does not match the {title} in record")
         grace = request.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
-        for item in items if request.query.get("dryRun") != "All" else []:
-            if call.resource == "pods":
-                self.cluster.kubelets.delete(item, None if grace is None else float(grace))
-            else:
-                self.cluster.store.remove(call.resource, item)
-        if call.verb == "delete":
-            return web.json_response(items[0])
-        kind = KINDS[call.resource]
-        return web.json_response(
-            {"kind": f"{kind.name}List", "apiVersion": kind.group_version, "metadata": {}, "items": items}
-        )
+        if call.resource == "pods":
+            self.cluster.kubelets.delete(item, None if grace is None else float(grace))
+        else:
+            self.cluster.store.remove(call.resource, item)
+        return web.json_response(item)
 
 
 def _parse(request: web.Request) -> Call | None:
@@ -222,7 +208,7 @@ def _verb(request: web.Request, call: Call | None) -> str:
         return verb
     if verb == "get":
         return "watch" if request.query.get("watch", "").lower() in ("true", "1") else "list"
-    return "deletecollection" if verb == "delete" else verb
+    return verb
 
 
 def _needed(call: Call) -> list[Call]:
@@ -263,16 +249,9 @@ async def _patch_body(request: web.Request) -> Object:
 
 
 def _review(who: Identity, review: Object) -> Object:
-    attributes = review["spec"].get("resourceAttributes") or {}
-    call = Call(
-        attributes.get("verb", ""),
-        attributes.get("group", ""),
-        attributes.get("resource", ""),
-        attributes.get("namespace", ""),
-        attributes.get("name", ""),
-        attributes.get("subresource", ""),
-    )
-    return review | {"status": {"allowed": who.may(call)}}
+    asked = review["spec"].get("resourceAttributes") or {}
+    names = ("verb", "group", "resource", "namespace", "name", "subresource")
+    return review | {"status": {"allowed": who.may(Call(*(asked.get(name, "") for name in names)))}}
 
 
 def _injected(fault: ReplyFault) -> ApiError:

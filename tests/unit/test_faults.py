@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Golden
-from tests.kube.faults import INVARIANTS, PLACES, Fault, faults, table
+from tests.kube.faults import INVARIANTS, Fault, faults, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "kubernetes.md"
@@ -74,22 +74,8 @@ def shown(row: Fault) -> set[str]:
     return names
 
 
-def test_there_are_forty_faults_with_names_of_their_own() -> None:
-    names = [fault.name for fault in faults()]
-
-    assert len(names) >= 40
-    assert len(set(names)) == len(names)
-
-
-def test_it_is_run_where_it_says(fault: Fault) -> None:
-    assert fault.places
-    assert set(fault.places) <= set(PLACES)
-    assert ("night" in fault.places) == (fault.night is not None)
-    assert ("operator" in fault.places) == bool(fault.cases)
-    assert fault.tests or fault.night
-
-
 def test_its_tests_exist(fault: Fault) -> None:
+    assert fault.tests or fault.cases or fault.night
     for test in fault.tests:
         path, _, name = test.partition("::")
         assert (ROOT / path).is_file(), test
@@ -100,12 +86,12 @@ def test_its_cases_exist(fault: Fault) -> None:
     """A case that is not there would be skipped as one that needs the stand-in."""
     text = OPERATOR.read_text(encoding="utf-8")
     for case in fault.cases:
-        assert f'Case("{case}"' in text or f'doomed("{case}"' in text, case
+        assert re.search(rf'Case\(\s*"{case}"', text), case
 
 
 def test_each_invariant_is_shown_or_does_not_apply(fault: Fault) -> None:
     """Night and operator show all four for each of their rows."""
-    everywhere = {"night", "operator"} & set(fault.places)
+    everywhere = fault.night or fault.cases
     does_not_apply = set(fault.does_not_apply)
 
     assert does_not_apply <= set(INVARIANTS)

@@ -16,25 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.published import (
-    aa,
     control_plane,
-    float8_lora,
-    limits,
     notes,
     one_box,
-    peers,
     probes,
-    products,
-    small,
     speed,
-    start,
     trial,
     tries,
-    zero,
 )
-from tests.unit.published.aa import AA
 from tests.unit.published.figures import missing, unclaimed
-from tests.unit.published.measured import ACCUMULATION, FLOAT8, FLOAT8_LORA, GRAPHS, PRODUCTS, RESULTS, ROOT, START
+from tests.unit.published.measured import RESULTS, ROOT
 
 HOSTILE = ("hostile-inputs-2026-11-25",)
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
@@ -51,23 +42,9 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/performance-tries.md": tries.tries,
     "docs/results/README.md": notes.all_results,
-    f"docs/results/{AA}/README.md": aa.note,
-    f"docs/results/{ACCUMULATION}/README.md": notes.accumulation,
-    f"docs/results/{FLOAT8}/README.md": notes.float8,
-    f"docs/results/{FLOAT8_LORA}/README.md": float8_lora.note,
-    f"docs/results/{GRAPHS}/README.md": notes.graphs,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
-    f"docs/results/{PRODUCTS}/README.md": products.note,
-    f"docs/results/{START}/README.md": start.note,
-    f"docs/results/{small.BEFORE}/README.md": small.before,
-    f"docs/results/{small.SMALL}/README.md": small.profile_rows,
-    f"docs/results/{limits.LIMITS}/README.md": limits.note,
-    "docs/results/first-hour-2026-11-23/README.md": notes.first_hour,
     **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
-    "docs/results/pages-2026-11-22/README.md": notes.pages,
-    f"docs/results/{peers.PEERS}/README.md": peers.note,
     f"docs/results/{trial.TRIAL}/README.md": trial.note,
-    f"docs/results/{zero.ZERO}/README.md": zero.note,
     f"docs/results/{one_box.ONE_BOX}/README.md": one_box.note,
     "docs/internals/scale.md": control_plane.scale,
     "docs/internals/security.md": control_plane.security,

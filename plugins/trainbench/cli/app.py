@@ -40,9 +40,12 @@ stored result is broken; or `doctor` reports a failure.
 
 70: a defect of trainbench; standard error has Python's traceback.
 
-130: stopped by Ctrl-C."""
+130: stopped by Ctrl-C.
+
+141: the program that reads the output ended first, such as `head`."""
 
 app = base.App(
+    "Check and compare",
     name="trainbench",
     cls=base.JsonContractGroup,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
@@ -52,9 +55,8 @@ app = base.App(
 )
 for part in (cluster, exchange, money):
     app.add_typer(part.app)
-app.add_typer(baseline.app, name="baseline")
-app.add_typer(levels.app, name="levels")
-app.add_typer(cluster.nodes_app, name="nodes")
+for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
+    app.add_typer(group, name=name, rich_help_panel=group.panel)
 
 Nodes = Annotated[
     str | None,
@@ -66,9 +68,20 @@ DeviceName = Annotated[
     Device | None,
     typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
-Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
+Suite = Annotated[
+    str,
+    typer.Option(
+        help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.", autocompletion=lambda: list(SUITES)
+    ),
+]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
-Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="A campaign's id, or a folder with result.json files at any depth.",
+        autocompletion=lambda: list(base.open_store().campaign_ids()),
+    ),
+]
 
 
 def _print_version(is_given: bool) -> None:
@@ -105,9 +118,8 @@ def plan(
 ) -> ExitCode:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.pods.manifests import manifests
-    from trainbench.settings.environment import read_settings
 
-    settings = read_settings()
+    settings = base.read_settings()
     if gpus is not None and gpu is None:
         raise UserError("--gpus is the number of GPUs that --gpu names: give --gpu as well, such as --gpu H200")
     if gpu and device is Device.CPU:
@@ -136,33 +148,29 @@ def run(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
-    from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import read_settings
-
-    settings = read_settings()
+    settings = base.read_settings()
     # Milliseconds: of two runs in one second the second would replace the first in store and history.
     campaign_id = planned.campaign_name(suite, datetime.now(UTC))
     made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
-    store = open_store(store_url)
+    store = base.open_store(store_url)
 
     # Before the imports of what judges and records, which take longer than all before.
     typer.echo(planned.opening(made, store.root), err=True)
+    kept = planned.Kept(campaign_id, len(made.specs))
     try:
-        with planned.truthful_interrupts(planned.Kept(campaign_id, len(made.specs))) as kept:
-            from trainbench import pipeline
-            from trainbench.cli.run import begun, run_campaign
-            from trainbench.history.history import open_history
+        from trainbench import pipeline
+        from trainbench.cli.run import begun, run_campaign
 
-            # SystemExit, not sudden death: the pod that is running is stopped on the way out.
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-            history = open_history(settings.history_url, store)
-            with begun(made, store):
-                campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
-                files = pipeline.report(campaign, store)
-                pipeline.record(campaign, history)
-    except planned.Stopped as stopped:
-        base.print_error(str(stopped))
-        raise typer.Exit(stopped.exit_code) from None
+        # SystemExit, not sudden death: the pod that is running is stopped on the way out.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        history = base.open_history(store_url)
+        with begun(made, store):
+            campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
+            files = pipeline.report(campaign, store)
+            pipeline.record(campaign, history)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        base.print_error(kept.sentence)
+        raise typer.Exit(128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)) from None
     return _conclude(campaign, files, ())
 
 
@@ -173,9 +181,7 @@ def check(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Judge stored results again, also with other limits or prices. Writes no report."""
-    from trainbench.results.artefacts import open_store
-
-    campaign, broken = _judged_again(source, open_store(store_url), planned.changes(set_))
+    campaign, broken = _judged_again(source, base.open_store(store_url), planned.changes(set_))
     return _conclude(campaign, {}, broken)
 
 
@@ -188,16 +194,14 @@ def report(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Write the reports again, from a stored campaign or from result files."""
-    from trainbench.results.artefacts import open_store
-
-    store = open_store(store_url)
+    store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 
     from trainbench import pipeline
     from trainbench.reporting import verdict_text
 
     with base.console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-        files = pipeline.report(campaign, open_store(output) if output else store, is_measured=False)
+        files = pipeline.report(campaign, base.open_store(output) if output else store, is_measured=False)
     base.print_broken(broken)
     if not base.print_json({"campaign_id": campaign.campaign_id, "files": files}):
         base.print_lines(verdict_text.verdict(campaign), *verdict_text.recommended(campaign), stderr=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import getpass
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,17 +28,22 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainbench.core.tables import Table
     from trainbench.history.history import History
+    from trainbench.results.artefacts import Store
     from trainbench.results.stored_results import BrokenFile
+    from trainbench.settings.environment import Settings
 
 
 SCHEMA_VERSION = 1
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
 INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
+UNREAD = 141  # 128 + SIGPIPE
 # Exit codes of a command that did its work; all others are failures.
 ANSWERS = (0, 1, 3, 4)
 MAX_MESSAGE = 20_000  # characters
 LONG = 20  # files or campaigns: fewer are read before anybody looks
+NORMAL = "What is normal for a node"  # a panel of the help
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
 
@@ -102,6 +109,8 @@ def answering(command: Command) -> Callable[..., None]:
         except UserError as error:
             print_error(str(error))
             code = ExitCode.USAGE
+        except BrokenPipeError:
+            _end_unread()
         if code is not None:
             raise typer.Exit(code)
 
@@ -114,13 +123,17 @@ def answering(command: Command) -> Callable[..., None]:
 
 
 class App(typer.Typer):
-    """Commands of the command line. Each returns its exit code."""
+    """Commands of the command line. Each returns its exit code. `panel`: their heading in the help."""
+
+    def __init__(self, panel: str | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self.panel = panel
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
     ) -> Callable[[Any], Any]:
         def added(command: Command) -> Command:
-            super(App, self).command(name, cls=cls, **more)(answering(command))
+            super(App, self).command(name, cls=cls, rich_help_panel=self.panel, **more)(answering(command))
             return command
 
         return added
@@ -157,7 +170,10 @@ class JsonContractGroup(TyperGroup):
         main = super().main
         if "--json" in ours and "--help" not in ours:
             command = _command_name(self, given)
-            sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
+            try:
+                sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
+            except BrokenPipeError:
+                _end_unread()
         try:
             return main(args, standalone_mode=standalone_mode, **options)
         except Exception:
@@ -270,14 +286,23 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     shown = Console(stderr=stderr)
-    return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    shown = shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+    shown.on_broken_pipe = _end_unread  # type: ignore[method-assign]
+    return shown
 
 
-def print_tables(*tables: Any) -> None:
-    from trainbench.reporting.terminal import titled
+def _end_unread() -> None:
+    """End a command whose reader has ended, as `head` does: rich and typer would exit with 1, which is a red node."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(UNREAD)
+
+
+def print_tables(*tables: Table, titles: bool = True, stderr: bool = False) -> None:
+    """Print each table, with its title above and its notes below or without both."""
+    from trainbench.reporting.terminal import rich_table, titled
 
     for table in tables:
-        console().print(titled(table))
+        console(stderr).print(titled(table) if titles else rich_table(table))
 
 
 def print_lines(*lines: str, stderr: bool = False, wraps: bool = True) -> None:
@@ -300,9 +325,20 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
 
 
+def read_settings() -> Settings:
+    from trainbench.settings.environment import read_settings
+
+    return read_settings()
+
+
+def open_store(url: str | None = None) -> Store:
+    from trainbench.results.artefacts import open_store
+
+    return open_store(url)
+
+
 def open_history(store_url: str | None) -> History:
     from trainbench.history.history import open_history
-    from trainbench.results.artefacts import open_store
 
     return open_history(store=open_store(store_url))
 
@@ -331,10 +367,23 @@ def named_values(items: Sequence[str] | None, option: str = "--set", example: st
     return values
 
 
-@contextmanager
-def written(file: object) -> Iterator[None]:
-    """Turn an OSError into a sentence about the file."""
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a file that a person named. Raises UserError, also for more than `most` bytes."""
+    from upath import UPath
+
+    from trainbench.results.store_files import read_bounded
+
     try:
-        yield
+        path.stat()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return read_bounded(UPath(path.absolute()), most)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the text, in place of what is there. Raises UserError where the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -11,7 +11,7 @@ from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl, Who
 from trainbench.core.baselines import Baseline, BaselineError
 
-app = base.App(help="After an intended change, compare a node with its present level instead of its past.")
+app = base.App(base.NORMAL, help="After an intended change, compare a node with its present level instead of its past.")
 
 
 @app.command()

@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from trainbench.settings.environment import Settings
 
 
-app = base.App()
+PANEL = "Cluster and machine"
+app = base.App(PANEL)
 
 
 def settings_of_site(kubeconfig: str | None, context: str | None) -> Settings:
     """The settings. Where none names the launcher and no cluster is configured, the launcher is the local one."""
     from trainbench.cluster.kubernetes_api import is_configured
-    from trainbench.settings.environment import Launcher, read_settings
+    from trainbench.settings.environment import Launcher
 
-    settings = read_settings()
+    settings = base.read_settings()
     if "launcher" in settings.model_fields_set or kubeconfig or context or is_configured(settings):
         return settings
     base.print_error("no cluster is configured: this machine only; for a cluster set TRAINBENCH_LAUNCHER=kubernetes")
@@ -111,8 +112,6 @@ def housekeeping(
     from trainbench.cluster import housekeeping as sweeping
     from trainbench.cluster.housekeeping import Liveness, Rules
     from trainbench.pods.manifests import installation_labels
-    from trainbench.reporting.terminal import rich_table
-    from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import Housekeeping, Launcher
 
     settings, now = settings_of_site(kubeconfig, context), datetime.now(UTC)
@@ -123,12 +122,12 @@ def housekeeping(
         with _cluster(settings, kubeconfig, context) as cluster:
             # Only a task may read Airflow's DAG runs.
             is_alive, rules = lambda _: Liveness.NOT_KNOWN, Rules(trust_age=force)
-            labels, store = installation_labels(settings), open_store(store_url)
+            labels, store = installation_labels(settings), base.open_store(store_url)
             return sweeping.sweep_pods(cluster, labels, is_alive, rules, mode, store, now)
 
     parts: dict[str, Callable[[], Sequence[sweeping.Swept]]] = {
         "pods": pods,
-        "artefacts": lambda: sweeping.sweep_artefacts(open_store(store_url), days, delete, now),
+        "artefacts": lambda: sweeping.sweep_artefacts(base.open_store(store_url), days, delete, now),
     }
     if settings.launcher is not Launcher.KUBERNETES:
         base.print_error("the local launcher leaves no pods: only artefacts are listed")
@@ -148,7 +147,7 @@ def housekeeping(
             if items is not None:
                 table, noun = tables[name]
                 if (content := table(items)).rows:
-                    base.console().print(rich_table(content))
+                    base.print_tables(content, titles=False)
                 base.print_lines(sweeping.summary(items, noun))
     is_left = any(item.fault for items in swept.values() for item in items or ())
     return ExitCode.USAGE if problems or is_left else ExitCode.OK
@@ -165,11 +164,8 @@ def collect(
 ) -> ExitCode:
     """Store results and logs of finished pods that `plan --manifests | kubectl apply -f -` made; may be repeated."""
     from trainbench.cluster.collect_pods import Outcome, collect_pods, collected_table
-    from trainbench.reporting.terminal import rich_table
-    from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import read_settings
 
-    settings, store = read_settings(), open_store(store_url)
+    settings, store = base.read_settings(), base.open_store(store_url)
     with _cluster(settings, kubeconfig, context) as cluster:
         pods = collect_pods(cluster, settings, store, campaign, datetime.now(UTC))
     if not pods:
@@ -180,7 +176,7 @@ def collect(
     kept = (Outcome.STORED, Outcome.FAILED)
     stored = sorted({pod.campaign_id for pod in pods if pod.campaign_id and pod.outcome in kept})
     if not base.print_json({"pods": pods, "campaigns": stored}):
-        base.console().print(rich_table(collected_table(pods)))
+        base.print_tables(collected_table(pods), titles=False)
         for name in stored:
             typer.echo(f"trainbench check {name}")
     return ExitCode.RED if any(pod.outcome is Outcome.LEFT_OUT for pod in pods) else ExitCode.OK
@@ -269,16 +265,15 @@ def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
     return Group(*parts)
 
 
-nodes_app = base.App(help="Nodes that trainbench marked because they are red, so that other work keeps away.")
+nodes_app = base.App(PANEL, help="Nodes that trainbench marked because they are red, so that other work keeps away.")
 
 
 @nodes_app.command("list")
 def list_(kubeconfig: Kubeconfig = None, context: Context = None) -> ExitCode:
     """List all marked nodes of the cluster: since when, why, and by whom."""
     from trainbench.cluster.marked_nodes import marked_nodes
-    from trainbench.settings.environment import read_settings
 
-    settings = read_settings()
+    settings = base.read_settings()
     with _cluster(settings, kubeconfig, context) as cluster:
         return _show(marked_nodes(cluster, settings))
 
@@ -296,9 +291,8 @@ def free(
     """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
     from trainbench.cluster.marked_nodes import Outcome, free_nodes
     from trainbench.history.database import HistoryError
-    from trainbench.settings.environment import read_settings
 
-    settings = read_settings()
+    settings = base.read_settings()
     if all_nodes == bool(nodes):
         raise UserError("which nodes are to be freed? Name them, or give --all")
     by = who or base.user_name()

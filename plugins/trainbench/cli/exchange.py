@@ -13,11 +13,12 @@ import typer
 
 from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
     from trainbench.results.campaign import Campaign
 
-app = base.App()
+app = base.App("Results")
 
 
 class _PricesInARow(base.OnceCommand):
@@ -68,15 +69,13 @@ def compare(
     from trainbench.exchange import compare as comparing
     from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import load_prices
-    from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import read_settings
 
-    files = find_result_files(sources, open_store(store_url))
+    files = find_result_files(sources, base.open_store(store_url))
     with _progress("files read", len(files)) as advance:
         gathered = read_result_files(files, advance)
-    jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
+    jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), cost or (), baseline)
     if html:
-        _write(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
+        base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
     base.print_broken(gathered.broken)
     if not base.print_json(comparing.document(jobs, gathered.notes, gathered.broken)):
         base.print_tables(*comparing.tables(jobs))
@@ -88,12 +87,6 @@ def compare(
     if gathered.broken:
         return ExitCode.RED
     return ExitCode.OK if gathered.rows else ExitCode.NOT_JUDGED
-
-
-def _write(path: Path, text: str) -> None:
-    with base.written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 @app.command()
@@ -114,12 +107,11 @@ def export(
 ) -> ExitCode:
     """Write one result for publication: JSON, and Markdown for people."""
     from trainbench.exchange.export import choose_result, export_files
-    from trainbench.results.artefacts import open_store
 
-    result = choose_result(source, run_id, open_store(store_url))
+    result = choose_result(source, run_id, base.open_store(store_url))
     files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
     for name, text in files.items():
-        _write(output / name, text)
+        base.write_file(output / name, text)
     paths = [str((output / name).absolute()) for name in files]
     if not base.print_json({"run_id": result.spec.identity.run_id, "files": paths}):
         typer.echo("\n".join(paths))
@@ -132,22 +124,18 @@ def import_(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
-    from upath import UPath
-
     from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.exchange.reindex import imported_campaign
-    from trainbench.results.artefacts import open_store
-    from trainbench.results.store_files import StoreError, read_bounded
     from trainbench.results.stored_results import BrokenFile
 
     taken: dict[str, str] = {}
     campaigns: list[Campaign] = []
     broken: list[BrokenFile] = []
-    store = open_store(store_url)
+    store = base.open_store(store_url)
     for path in files:
         try:
-            result = imported_result(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
-        except (SubmissionError, StoreError) as error:
+            result = imported_result(parse_submission(base.read_file(path, MAX_SUBMISSION_BYTES)))
+        except (SubmissionError, UserError) as error:
             broken.append(BrokenFile(str(path), str(error)))
         else:
             campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
@@ -179,9 +167,8 @@ def reindex(store_url: StoreUrl = None) -> ExitCode:
     """Build the history again from the artefacts of the store. Deletes nothing; Airflow may keep running."""
     from trainbench.core.formats import count
     from trainbench.exchange.reindex import reindex as rebuild
-    from trainbench.results.artefacts import open_store
 
-    store, history = open_store(store_url), base.open_history(store_url)
+    store, history = base.open_store(store_url), base.open_history(store_url)
     with _progress("campaigns", len(store.campaign_ids())) as advance:
         report = rebuild(store, history, advance)
     base.print_broken(report.broken)

@@ -12,6 +12,7 @@ import typer
 from trainbench import __version__
 from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl, Who
+from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_LEVELS_BYTES = 4_000_000
 
 app = base.App(
+    base.NORMAL,
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
     no_args_is_help=False,
@@ -47,9 +49,8 @@ def list_(store_url: StoreUrl = None) -> ExitCode:
     """List all known levels: the fleet's own, then those of this release."""
     from trainbench.core.verdicts import LevelSource
     from trainbench.judging.levels import LevelsError, load_levels
-    from trainbench.results.artefacts import open_store
 
-    known = load_levels(LevelSource.OWN, open_store(store_url).read_levels())
+    known = load_levels(LevelSource.OWN, base.open_store(store_url).read_levels())
     if known.fault:
         raise LevelsError(known.fault)
     return _show(known.known)
@@ -60,9 +61,7 @@ def make(campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, store_
     """Compute levels from the fleet's own results and show them; `levels accept` stores them. Of each kind of GPU and
     work: the median over the GPUs, and how much they differ. Failed, shared and drilled runs do not count.
     """
-    from trainbench.results.artefacts import open_store
-
-    return _show(_made(open_store(store_url), campaigns, gpu, work))
+    return _show(_made(base.open_store(store_url), campaigns, gpu, work))
 
 
 @app.command()
@@ -70,9 +69,7 @@ def accept(
     campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, who: Who = None, store_url: StoreUrl = None
 ) -> ExitCode:
     """Store what `levels make` shows: it replaces the fleet's own levels of the same GPU and work."""
-    from trainbench.results.artefacts import open_store
-
-    store, by = open_store(store_url), who or base.user_name()
+    store, by = base.open_store(store_url), who or base.user_name()
     made = [each.model_copy(update={"accepted_by": by}) for each in _made(store, campaigns, gpu, work)]
     return _merge(store, made)
 
@@ -80,13 +77,10 @@ def accept(
 @app.command()
 def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     """Write the fleet's own levels to a file, for another installation."""
-    from trainbench.results.artefacts import open_store
-
-    text = open_store(store_url).read_levels()
+    text = base.open_store(store_url).read_levels()
     if not text:
         raise UserError("this store has no levels of its own: make them with `trainbench levels accept`")
-    with base.written(file):
-        file.write_text(text, encoding="utf-8")
+    base.write_file(file, text)
     if not base.print_json({"file": str(file.absolute())}):
         typer.echo(f"written: {file}")
     return ExitCode.OK
@@ -95,20 +89,17 @@ def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
 @app.command("import")
 def import_(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
     """Take levels from a file: they replace the fleet's own of the same GPU and work. A wrong value is refused."""
-    from upath import UPath
-
     from trainbench.judging.levels import parse_levels
-    from trainbench.results.artefacts import open_store
-    from trainbench.results.store_files import read_bounded
 
-    text = read_bounded(UPath(file.absolute()), MAX_LEVELS_BYTES).decode(errors="replace")
-    return _merge(open_store(store_url), parse_levels(text, str(file)))
+    text = base.read_file(file, MAX_LEVELS_BYTES).decode(errors="replace")
+    return _merge(base.open_store(store_url), parse_levels(text, str(file)))
 
 
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> Sequence[KnownLevel]:
     from trainbench.judging.levels import made_levels
+    from trainbench.results.campaign import IMPORTED
 
-    ids = campaigns or store.campaign_ids()
+    ids = campaigns or [name for name in store.campaign_ids() if not name.startswith(IMPORTED)]
     results: list[RunResult] = []
     with base.progress("Reading results") as advance:
         for number, campaign_id in enumerate(ids, start=1):
@@ -136,6 +127,6 @@ def _merge(store: Store, new: Sequence[KnownLevel]) -> ExitCode:
 def _show(known: Sequence[KnownLevel]) -> ExitCode:
     if not base.print_json({"levels": known}):
         for each in known:
-            line = f"{each.work}  {each.origin}  {each.description}, {each.num_runs} runs on {each.num_gpus} GPUs, "
-            base.print_lines(f"{line}{each.as_of:%d %b %Y}", wraps=False)
+            of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
+            base.print_lines(f"{each.work}  {each.origin}  {each.description}, {of}", wraps=False)
     return ExitCode.OK

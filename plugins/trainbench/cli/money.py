@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from trainbench.exchange.result_files import ComparisonRow
 
 
-app = base.App()
+PANEL = "Tables, prices and costs"
+app = base.App(PANEL)
 
 
 @app.command()
@@ -51,21 +52,21 @@ class Content(StrEnum):
     NODES = "nodes"
 
 
-What = Annotated[
-    Content,
-    typer.Argument(help="runs: figures of each run; months: cost by month and DAG; nodes: recorded runs by node."),
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
-]
-Output = Annotated[
-    Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
-]
-
-
 @app.command()
-def table(what: What, names: Names = None, output: Output = None, store_url: StoreUrl = None) -> ExitCode:
+def table(
+    what: Annotated[
+        Content,
+        typer.Argument(help="runs: figures of each run; months: cost by month and DAG; nodes: recorded runs by node."),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
+    ] = None,
+    store_url: StoreUrl = None,
+) -> ExitCode:
     """Write runs, months or node histories as one table: the DataFrames of `trainbench.frames`."""
     from trainbench import frames
 
@@ -95,7 +96,6 @@ def cost(
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
     from trainbench.cost.monthly_report import publish, report_on, screen_table, spend_tables
     from trainbench.params.cost_params import parse_spend_params
-    from trainbench.results.artefacts import open_store
 
     params = parse_spend_params(
         base.named_values(set_, example="usd_per_kwh=0.2") | ({"month": month} if month else {})
@@ -103,7 +103,7 @@ def cost(
     now = datetime.now(UTC)
     report_id = f"by-hand-{params.month or f'{now:%Y-%m}'}"
     report = report_on(params, base.open_history(store_url), report_id, now)
-    files = publish(report, open_store(store_url)) if write else {}
+    files = publish(report, base.open_store(store_url)) if write else {}
     if not base.print_json({**dict(report), "files": files}):
         # The answer, then a table that fits a screen, or all tables.
         every, first = spend_tables(report), screen_table(report)
@@ -117,8 +117,8 @@ def cost(
     return ExitCode.OK
 
 
-prices_app = base.App(cls=base.OnceGroup, invoke_without_command=True)
-app.add_typer(prices_app, name="prices")
+prices_app = base.App(PANEL, cls=base.OnceGroup, invoke_without_command=True)
+app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 
 
 @prices_app.callback()
@@ -135,11 +135,10 @@ def prices(
         return None
     from trainbench.cost.job_estimates import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, name_parts
-    from trainbench.settings.environment import read_settings
 
     chosen = [
         price
-        for price in load_prices(read_settings().prices)
+        for price in load_prices(base.read_settings().prices)
         if name_parts(gpu or "") <= name_parts(price.gpu) and (provider or "").lower() in price.provider.lower()
     ]
     today = _today()
@@ -167,7 +166,6 @@ def import_(
     """Convert a public price catalogue into a table for TRAINBENCH_PRICES. Counts the rows that it leaves out."""
     from trainbench.cost.job_estimates import skipped_table
     from trainbench.prices.price_import import as_toml, import_prices, import_summary
-    from trainbench.reporting.terminal import rich_table
 
     try:
         day = date.fromisoformat(as_of) if as_of else None
@@ -176,82 +174,63 @@ def import_(
     imported = import_prices(file, provider, day, source)
     text = as_toml(imported.prices)
     if output and text:
-        with base.written(output):  # a new file: an existing table may hold rows written by hand
-            try:
-                with output.open("x", encoding="utf-8") as table:
-                    table.write(text)
-            except FileExistsError:
-                raise UserError(
-                    f"{output} exists already: choose another name, TRAINBENCH_PRICES takes several"
-                ) from None
+        if output.exists():  # it may hold rows written by hand
+            raise UserError(f"{output} exists already: choose another name, TRAINBENCH_PRICES takes several")
+        base.write_file(output, text)
     if not base.print_json(imported) and not output:
         typer.echo(text, nl=False)
     # On standard error: standard output may be the table itself.
     if imported.skipped:
-        base.console(stderr=True).print(rich_table(skipped_table(imported)))
+        base.print_tables(skipped_table(imported), titles=False, stderr=True)
     base.print_lines(f"{import_summary(imported)}.", stderr=True)
     return ExitCode.OK if imported.prices else ExitCode.USAGE
 
 
-Samples = Annotated[int, typer.Option(min=1, help="Samples in one epoch.")]
-Sources = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
-    ),
-]
-Epochs = Annotated[float, typer.Option(help="Number of epochs.")]
-ModelName = Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")]
-RecipeName = Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")]
-StrategyName = Annotated[
-    Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
-]
-JobParameters = Annotated[list[str] | None, base.set_option("Any other parameter of the job")]
-NumGpus = Annotated[
-    int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
-]
-GpuName = Annotated[
-    str | None,
-    typer.Option(
-        help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
-    ),
-]
-SamplesPerSecond = Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")]
-Mfu = Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")]
-Efficiency = Annotated[
-    float | None,
-    typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
-]
-PriceKind = Annotated[str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")]
-PriceTerms = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="NAME=VALUE",
-        help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
-        "wait_minutes (for a new instance; the other instances are billed meanwhile). "
-        "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
-        "opex_usd_per_gpu_hour. May be repeated.",
-    ),
-]
-
-
 @app.command()
 def estimate(
-    samples: Samples,
-    sources: Sources = None,
-    epochs: Epochs = 1.0,
-    model: ModelName = None,
-    recipe: RecipeName = None,
-    strategy: StrategyName = None,
-    set_: JobParameters = None,
-    gpus: NumGpus = None,
-    gpu: GpuName = None,
-    samples_per_s: SamplesPerSecond = None,
-    mfu: Mfu = None,
-    efficiency: Efficiency = None,
-    price: PriceKind = "on-demand",
-    with_: PriceTerms = None,
+    samples: Annotated[int, typer.Option(min=1, help="Samples in one epoch.")],
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+        ),
+    ] = None,
+    epochs: Annotated[float, typer.Option(help="Number of epochs.")] = 1.0,
+    model: Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
+    ] = None,
+    set_: Annotated[list[str] | None, base.set_option("Any other parameter of the job")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
+        ),
+    ] = None,
+    samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
+    mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
+    ] = None,
+    price: Annotated[
+        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
+    ] = "on-demand",
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=VALUE",
+            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
+            "wait_minutes (for a new instance; the other instances are billed meanwhile). "
+            "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
+            "opex_usd_per_gpu_hour. May be repeated.",
+        ),
+    ] = None,
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Estimate time and cost of a training job, at every price that fits its GPU."""
@@ -265,7 +244,6 @@ def estimate(
     )
     from trainbench.prices.price_tables import load_prices
     from trainbench.reporting.terminal import plain, rich_table
-    from trainbench.settings.environment import read_settings
 
     given = {"model": model, "recipe": recipe}
     request = EstimateRequest(
@@ -279,7 +257,7 @@ def estimate(
         mfu_pct=mfu,
         efficiency=efficiency,
     )
-    market = (load_prices(read_settings().prices), pricing_of(price, base.named_values(with_, "--with")), _today())
+    market = (load_prices(base.read_settings().prices), pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:
         estimates = of_measured(request, _measured_rows(sources, store_url), *market)
     else:
@@ -298,9 +276,8 @@ def estimate(
 
 def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
     from trainbench.exchange.result_files import find_result_files, read_result_files
-    from trainbench.results.artefacts import open_store
 
-    gathered = read_result_files(find_result_files(sources, open_store(store_url)))
+    gathered = read_result_files(find_result_files(sources, base.open_store(store_url)))
     base.print_broken(gathered.broken)
     if not gathered.rows:
         raise UserError("no file holds a measured run: give other results, or the job and a rate")

@@ -4,9 +4,7 @@ kept of a campaign that is stopped. It imports nothing large, because `trainbenc
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -133,11 +131,10 @@ def estimate_of(plan: Plan, settings: Settings) -> PlanEstimate:
     from trainbench.cost.plan_estimate import estimate_plan
     from trainbench.history.history import existing_history
     from trainbench.prices.price_tables import load_prices
-    from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError
 
     try:
-        history = existing_history(settings.history_url, open_store())
+        history = existing_history(settings.history_url, base.open_store())
         past = history.past_runs(plan.nodes_by_group.keys()) if history else {}
     except StoreError as error:
         base.print_error(f"{error}; durations are computed by the formula")
@@ -239,14 +236,6 @@ def _estimate_table(estimate: PlanEstimate) -> Table:
     )
 
 
-class Stopped(BaseException):
-    """The campaign was stopped by a signal. The message says what is kept, what ended and how to go on."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 @dataclass
 class Kept:
     """The runs whose results are stored so far, and those that are under way."""
@@ -267,13 +256,3 @@ class Kept:
             f"written.{ended} `trainbench check {self.campaign_id}` judges what is kept, `trainbench report "
             f"{self.campaign_id}` writes its report. {again}"
         )
-
-
-@contextmanager
-def truthful_interrupts(kept: Kept) -> Iterator[Kept]:
-    """Turn Ctrl-C and SIGTERM into Stopped."""
-    try:
-        yield kept
-    except (KeyboardInterrupt, SystemExit) as stop:
-        code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
-        raise Stopped(kept.sentence, code) from None

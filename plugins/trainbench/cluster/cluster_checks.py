@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bench_image.contract.spec import WHOLE_GPU
-from trainbench.cluster.doctor_check import Check, Examination, Manifests, Site, fail, is_of_gang, ok, unknown, warn
+from trainbench.cluster.doctor_check import Check, Manifests, Site, examination, fail, is_of_gang, ok, unknown, warn
 from trainbench.cluster.doctor_pods import sample_pods
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
-from trainbench.cluster.mark_findings import UNDO
-from trainbench.cluster.mark_nodes import GRANT
+from trainbench.cluster.mark_nodes import GRANT, UNDO
 from trainbench.cluster.marked_nodes import NEEDED_TO_MARK, Node, gpu_nodes, listed_node, name_of, shape_of
 from trainbench.cluster.node_marks import CAP, most_marked
 from trainbench.core.formats import count, listing
@@ -73,43 +72,41 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _cluster_checks(site: Site) -> Iterator[Check]:
-    cluster, settings = site.cluster, site.settings
-    if not isinstance(cluster, Cluster):
-        raise cluster or ValueError("no cluster")
-    version = cluster.version()  # first, to stop early where no server answers
-    nodes, missing = _answer(cluster.nodes), _answer(partial(_missing, cluster))
-    listed: Sequence[Node] = () if isinstance(nodes, Refused) else nodes
-    fleet = fleet_of(listed, settings.quarantine, settings.gpu_resources)
-    user = cluster.identity()
-    account = user or "the account of the Airflow workers"
-    as_user = f", as {user}" if user else ""
-    yield ok("cluster", f"Kubernetes {version}, namespace {settings.namespace}{as_user}")
-    # The API server checks rights before existence: without any right, its answers are about rights even where the
-    # namespace does not exist. Rights, pod and Service would then fail for the same reason.
-    nothing_allowed = not isinstance(missing, Refused) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
-    absent = _answer(cluster.read_namespace) if nothing_allowed else None
-    if isinstance(absent, Refused):
-        yield _no_namespace(absent, settings.namespace, account)
-    else:
-        yield _permissions(missing, site, account)
-        yield from _admissions(cluster, site, listed, fleet)
-    yield _gpus(nodes, fleet, site)
-    yield _image(listed, fleet, settings.image)
-    marks = None if isinstance(nodes, Refused) else _answer(partial(_marks, cluster, listed, settings))
-    if isinstance(marks, Check):
-        yield marks
-    if not isinstance(absent, Refused):
-        yield _service(_answer(partial(cluster.service, settings.service)), site)
-
-
 def _silent(site: Site, reason: str) -> Check:
     name = site.settings.kubernetes_connection
     way = f"the connection '{name}'" if site.asks_airflow else "KUBECONFIG or --kubeconfig"
     return fail("cluster", reason, f"check {way}, the network and the API server")
 
 
-CLUSTER = Examination(_cluster_checks, _silent)
+@examination(_silent)
+def on_cluster(site: Site) -> Iterator[Check]:
+    api, settings = site.cluster, site.settings
+    if not isinstance(api, Cluster):
+        raise api or ValueError("no cluster")
+    version = api.version()  # first, to stop early where no server answers
+    nodes, missing = _answer(api.nodes), _answer(partial(_missing, api))
+    listed: Sequence[Node] = () if isinstance(nodes, Refused) else nodes
+    fleet = fleet_of(listed, settings.quarantine, settings.gpu_resources)
+    user = api.identity()
+    account = user or "the account of the Airflow workers"
+    as_user = f", as {user}" if user else ""
+    yield ok("cluster", f"Kubernetes {version}, namespace {settings.namespace}{as_user}")
+    # The API server checks rights before existence: without any right, its answers are about rights even where the
+    # namespace does not exist. Rights, pod and Service would then fail for the same reason.
+    nothing_allowed = not isinstance(missing, Refused) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
+    absent = _answer(api.read_namespace) if nothing_allowed else None
+    if isinstance(absent, Refused):
+        yield _no_namespace(absent, settings.namespace, account)
+    else:
+        yield _permissions(missing, site, account)
+        yield from _admissions(api, site, listed, fleet)
+    yield _gpus(nodes, fleet, site)
+    yield _image(listed, fleet, settings.image)
+    marks = None if isinstance(nodes, Refused) else _answer(partial(_marks, api, listed, settings))
+    if isinstance(marks, Check):
+        yield marks
+    if not isinstance(absent, Refused):
+        yield _service(_answer(partial(api.service, settings.service)), site)
 
 
 def _answer(request: Callable[[], Answer]) -> Answer | Refused:
@@ -172,8 +169,11 @@ def _admissions(cluster: Cluster, site: Site, listed: Sequence[Node], fleet: Fle
     yield _priority(next(iter(stored.values()))[0], site.settings.priority_class)
     for kind, (spec, resource) in stored.items():
         misfits = dict(_misfits({"spec": spec}, _usable(listed, fleet, resource), resource))
-        if misfits:
-            yield _no_room(kind, misfits, len(fleet.nodes))
+        if misfits:  # the pod would wait for ever; one node that is too small does not stop the check of the others
+            some, (name, (short, advice)) = len(misfits) < len(fleet.nodes), next(iter(misfits.items()))
+            where = listing(misfits) if some else f"any of {count(len(fleet.nodes), 'node')}"
+            summary = f"{kind} would not fit {where} even when empty; {name}: {short}"
+            yield (warn if some else fail)("room", summary, advice)
             return
     if fleet.nodes:
         yield ok("room", f"{kinds} would fit each of {count(len(fleet.nodes), 'node')} when it is empty")
@@ -218,14 +218,6 @@ def _misfits(
             yield name, (rule, MAKE_IT_WELCOME)
         elif short := never_fits(pod, node, without=() if name == node_of(pod) else (gpu_resource or "",)):
             yield name, (short, MAKE_IT_FIT)
-
-
-def _no_room(kind: str, misfits: Mapping[str, tuple[str, str]], num_nodes: int) -> Check:
-    """A pod that would wait for ever. One node that is too small does not stop the check of the others."""
-    some = len(misfits) < num_nodes
-    where = listing(misfits) if some else f"any of {count(num_nodes, 'node')}"
-    name, (short, advice) = next(iter(misfits.items()))
-    return (warn if some else fail)("room", f"{kind} would not fit {where} even when empty; {name}: {short}", advice)
 
 
 def _priority(spec: Mapping[str, Any], name: str | None) -> Check:

@@ -1,6 +1,4 @@
-"""Stores the results of finished pods: of those applied by hand (`plan --manifests | kubectl apply -f -`), and of those
-that are to be deleted.
-"""
+"""Stores the results of finished pods that were applied by hand: `plan --manifests | kubectl apply -f -`."""
 
 from __future__ import annotations
 
@@ -12,18 +10,16 @@ from typing import Any
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.result_lines import ResultLinesError, ResultReader
 from bench_image.contract.spec import RunSpec
-from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value, owner_of
 from trainbench.pods.pod_end import pod_end
 from trainbench.pods.pod_log import LogTail
 from trainbench.pods.time_limits import has_ended
-from trainbench.results.arrivals import arrived, run_of, store_arrival, store_log, write_run
+from trainbench.results.arrivals import arrived, run_of, store_log, write_run
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import UNUSABLE, collect
 from trainbench.settings.environment import Settings
-
-NO_LOG = (400, 404)  # the pod has no log, or is gone
 
 
 class Outcome(StrEnum):
@@ -95,23 +91,6 @@ def _stored(
     if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
         write_run(store, result, rank)
     return Outcome.FAILED, result.error.message if result.error else ""
-
-
-def keep_result(cluster: Cluster, store: Store, pod: Mapping[str, Any], now: datetime) -> bool:
-    """Store the result and the log of a pod of ours whose program has ended, unless its run has a result. Whether it
-    has one then. Raises ClusterError and StoreError where that is not known: then the pod has to stay.
-    """
-    if (run := run_of(pod)) and arrived(store, *run) is not None:
-        return True
-    try:
-        text = ResultReader(_kept_log(cluster, store, pod)).text()
-    except ResultLinesError:
-        return False
-    except Refused as refused:
-        if refused.status in NO_LOG:
-            return False
-        raise
-    return store_arrival(store, pod, text, now) is not None
 
 
 def _kept_log(cluster: Cluster, store: Store, pod: Mapping[str, Any]) -> list[str]:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from trainbench.cluster.cluster_checks import CLUSTER, GPUS
+from trainbench.cluster.cluster_checks import GPUS, on_cluster
 from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site, fail, ok, unknown
-from trainbench.cluster.doctor_pods import PROBE, sample_pods
-from trainbench.cluster.installation_checks import AIRFLOW, CHANNELS, HISTORY, INTERPRETER, NOTICES, STORE
+from trainbench.cluster.doctor_pods import probe, sample_pods
+from trainbench.cluster.installation_checks import airflow, channels, history, interpreter, notices, store
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.formats import count, one_line
 from trainbench.core.tables import Table, Tone, make_table, text
@@ -19,7 +19,7 @@ from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import Launcher, Settings
 
 DEADLINE_S = 30.0
-IN_THIS_THREAD = (AIRFLOW, CHANNELS)  # a task requests a connection from its supervisor
+IN_THIS_THREAD = (airflow, channels)  # a task requests a connection from its supervisor
 NOT_PROBED = unknown("DNS", "only a pod can test whether pods find each other by the Service", "--probe runs one")
 OUTAGES = ("cluster", "store", "history")  # checks that fail where something gives no answer
 SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
@@ -44,12 +44,12 @@ def examine(
     """
     try:
         checks, usable = _template_check(settings)
-        examinations = [STORE, HISTORY, *([CHANNELS, NOTICES] if settings.notify else [])]
+        examinations = [store, history, *([channels, notices] if settings.notify else [])]
         cluster: Cluster | Exception | None = None
         if settings.launcher is Launcher.LOCAL:
-            examinations.insert(0, INTERPRETER)
+            examinations.insert(0, interpreter)
         else:
-            examinations[:0] = [CLUSTER, AIRFLOW] if opened is None else [CLUSTER]
+            examinations[:0] = [on_cluster, airflow] if opened is None else [on_cluster]
             try:
                 cluster = (opened or partial(open_cluster, settings))()
             except Exception as error:  # the cluster's examination tells of it
@@ -58,7 +58,7 @@ def examine(
         checks += _answers(examinations, site, DEADLINE_S if deadline_s is None else deadline_s)
         if any(check.name == "cluster" and check.state is CheckState.OK for check in checks):
             if with_probe and usable == settings:
-                checks += _answer(PROBE, site)
+                checks += _answer(probe, site)
             elif site.needs_service:
                 checks.append(NOT_PROBED)
         return tuple(checks)

@@ -59,6 +59,12 @@ class Examination(NamedTuple):
     silent: Callable[[Site, str], Check]
 
 
+def examination(
+    silent: Callable[[Site, str], Check],
+) -> Callable[[Callable[[Site], Iterator[Check]]], Examination]:
+    return lambda checks: Examination(checks, silent)
+
+
 def is_of_gang(pod: Mapping[str, Any]) -> bool:
     return RENDEZVOUS in pod["metadata"]["labels"]
 

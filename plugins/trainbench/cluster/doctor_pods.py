@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from trainbench.cluster.doctor_check import Check, Examination, Manifests, Site, fail, ok
+from trainbench.cluster.doctor_check import Check, Manifests, Site, examination, fail, ok
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.core.formats import listing
 from trainbench.params.campaign_kind import CampaignKind
@@ -71,7 +71,8 @@ def probe_pod(pod: Mapping[str, Any], settings: PodSettings) -> dict[str, Any]:
     return probing
 
 
-def _probe_checks(site: Site) -> Iterator[Check]:
+@examination(lambda _, reason: fail("probe", reason, "fix what it names, then probe again"))
+def probe(site: Site) -> Iterator[Check]:
     """Create the pod, wait for its end, and delete it in any case."""
     cluster, settings = site.cluster, site.settings
     assert isinstance(cluster, Cluster)
@@ -87,7 +88,7 @@ def _probe_checks(site: Site) -> Iterator[Check]:
             cluster.delete_pod(name, uid)
     line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
     if line is None:
-        yield PROBE.silent(site, pod_end(ended, CONTAINER, "it was not done in time").message)
+        yield probe.silent(site, pod_end(ended, CONTAINER, "it was not done in time").message)
         return
     found = json.loads(line.removeprefix(MARK))
     where, address = f"a pod on {ended['spec'].get('nodeName', 'an unknown node')}", found["address"]
@@ -101,9 +102,6 @@ def _probe_checks(site: Site) -> Iterator[Check]:
     else:
         advice = "check the driver and NVIDIA's container runtime on that node"
         yield fail("driver", f"{where} has a GPU by its manifest, and no nvidia-smi that lists one", advice)
-
-
-PROBE = Examination(_probe_checks, lambda _, reason: fail("probe", reason, "fix what it names, then probe again"))
 
 
 def _ended(cluster: Cluster, name: str) -> dict[str, Any]:

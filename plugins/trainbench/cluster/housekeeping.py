@@ -5,15 +5,15 @@ A pod of ours leaked when its DAG run is over. What it left is stored before it 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.cluster.collect_pods import keep_result
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
-from trainbench.cluster.pod_deletions import delete_and_keep
+from trainbench.cluster.pod_deletions import delete_pods
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of
@@ -22,6 +22,7 @@ from trainbench.results.artefacts import NOUNS, Shelf, Store, Usage
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Housekeeping
 
+log = logging.getLogger(__name__)
 STUCK_S = 600  # a pod that should be gone for so long is on a node that does not answer
 
 
@@ -102,7 +103,7 @@ def sweep_pods(
         swept.append(Swept(name=name, action=action, reason=reason, cells=cells))
         if action in DELETED[mode]:
             due[name] = pod
-    errors = delete_and_keep(cluster, due.values(), lambda pod: keep_result(cluster, store, pod, now))
+    errors = delete_pods(cluster, due.values(), store, log.info, replaces=False)
     return tuple(_tried(item, errors.get(item.name)) if item.name in due else item for item in swept)
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from trainbench.cluster.doctor_check import Check, Examination, Site, fail, ok, unknown, warn
+from trainbench.cluster.doctor_check import Check, Site, examination, fail, ok, unknown, warn
 from trainbench.cluster.local_nodes import visible_gpus
 from trainbench.core.formats import listing, one_line
 from trainbench.history.database import HISTORY_ENV
@@ -30,7 +30,15 @@ SENDING_MINUTES = 15  # time that sending a notice may take
 LITTLE_DISK_BYTES, NO_DISK_BYTES = 10_000_000_000, 500_000_000
 
 
-def _airflow_checks(site: Site) -> Iterator[Check]:
+@examination(
+    lambda site, reason: fail(
+        "Airflow",
+        f"the connection '{site.settings.kubernetes_connection}' cannot be read: {reason}",
+        f"make the connection '{site.settings.kubernetes_connection}' of type kubernetes, or set "
+        "TRAINBENCH_KUBERNETES_CONNECTION",
+    )
+)
+def airflow(site: Site) -> Iterator[Check]:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
     name = site.settings.kubernetes_connection
@@ -48,29 +56,28 @@ def _airflow_checks(site: Site) -> Iterator[Check]:
         from airflow.sdk.configuration import conf
 
         failures, every_s = (conf.getint("workers", key) for key in ("max_failed_heartbeats", "min_heartbeat_interval"))
-        ends_after_s = min(failures * every_s, conf.getint("scheduler", "task_instance_heartbeat_timeout"))
+        token_s = conf.getint("execution_api", "jwt_expiration_time")  # renewed when a fifth of it is left
+        timeout_s = conf.getint("scheduler", "task_instance_heartbeat_timeout")
+        ends_after_s = min(failures * every_s, timeout_s, token_s // 5)
         if ends_after_s < OUTAGE_S:
             yield warn(
                 "heartbeats",
-                f"while its API server is away, Airflow ends a task that waits for a pod, and with it the pod, after "
-                f"{ends_after_s} s or little more; trainbench waits for {OUTAGE_S} s",
-                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400 and "
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000, or leave out TRAINBENCH_DEFERRABLE=false",
+                f"where its API server is away for longer than {ends_after_s} s, Airflow ends a task that waits for a "
+                f"pod, and with it the pod; trainbench waits for {OUTAGE_S} s",
+                "set AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS=400, "
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT=2000 and "
+                "AIRFLOW__EXECUTION_API__JWT_EXPIRATION_TIME=10800, or leave out TRAINBENCH_DEFERRABLE=false",
             )
 
 
-AIRFLOW = Examination(
-    _airflow_checks,
+@examination(
     lambda site, reason: fail(
-        "Airflow",
-        f"the connection '{site.settings.kubernetes_connection}' cannot be read: {reason}",
-        f"make the connection '{site.settings.kubernetes_connection}' of type kubernetes, or set "
-        "TRAINBENCH_KUBERNETES_CONNECTION",
-    ),
+        "interpreter",
+        f"{site.settings.local_image.python} does not run: {reason}",
+        site.settings.local_image.remedy,
+    )
 )
-
-
-def _interpreter_checks(site: Site) -> Iterator[Check]:
+def interpreter(site: Site) -> Iterator[Check]:
     """The interpreter that replaces the image: it lists the modules that it can find, without importing them."""
     image = site.settings.local_image
     if not os.access(image.python, os.X_OK):
@@ -102,17 +109,8 @@ def _interpreter_checks(site: Site) -> Iterator[Check]:
         yield ok("GPUs", "nvidia-smi lists none: only trials on the CPU can run here")
 
 
-INTERPRETER = Examination(
-    _interpreter_checks,
-    lambda site, reason: fail(
-        "interpreter",
-        f"{site.settings.local_image.python} does not run: {reason}",
-        site.settings.local_image.remedy,
-    ),
-)
-
-
-def _store_checks(site: Site) -> Iterator[Check]:
+@examination(lambda _, reason: fail("store", reason, f"check {STORE_ENV}, its credentials and the network"))
+def store(site: Site) -> Iterator[Check]:
     """By writing, reading and deleting a small object."""
     store = open_store(site.settings.store)
     address = store.probe()
@@ -130,13 +128,8 @@ def _store_checks(site: Site) -> Iterator[Check]:
         yield ok("store", summary)
 
 
-STORE = Examination(
-    _store_checks,
-    lambda _, reason: fail("store", reason, f"check {STORE_ENV}, its credentials and the network"),
-)
-
-
-def _history_checks(site: Site) -> Iterator[Check]:
+@examination(lambda _, reason: fail("history", reason, f"check {HISTORY_ENV}, and that the database answers"))
+def history(site: Site) -> Iterator[Check]:
     """By comparing the database's schema with ours; nothing is changed."""
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -159,13 +152,8 @@ def _history_checks(site: Site) -> Iterator[Check]:
         yield fail("history", summary, f"set {HISTORY_ENV} to an empty database, then run trainbench reindex")
 
 
-HISTORY = Examination(
-    _history_checks,
-    lambda _, reason: fail("history", reason, f"check {HISTORY_ENV}, and that the database answers"),
-)
-
-
-def _channel_checks(site: Site) -> Iterator[Check]:
+@examination(lambda _, reason: warn("notifications", reason, f"check {NOTIFY_ENV}"))
+def channels(site: Site) -> Iterator[Check]:
     """By reading each channel's connection; no message is sent. At worst a warning, because a night without messages
     still judges its nodes.
     """
@@ -176,9 +164,6 @@ def _channel_checks(site: Site) -> Iterator[Check]:
         yield warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
     else:
         yield ok("notifications", names)
-
-
-CHANNELS = Examination(_channel_checks, lambda _, reason: warn("notifications", reason, f"check {NOTIFY_ENV}"))
 
 
 def channel_problem(channel: Channel) -> str | None:
@@ -197,7 +182,8 @@ def channel_problem(channel: Channel) -> str | None:
     return None
 
 
-def _notice_checks(site: Site) -> Iterator[Check]:
+@examination(lambda _, reason: unknown("unsent notices", f"not known: {reason}"))
+def notices(site: Site) -> Iterator[Check]:
     """Unsent notices of the last days; of a history with another schema nothing can be said."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.tables import REVISION
@@ -214,9 +200,6 @@ def _notice_checks(site: Site) -> Iterator[Check]:
     if unsent:
         advice = "the next run of the DAG tries again what failed; the log of its task 'notify' says more"
         yield warn("unsent notices", f"not sent: {listing(unsent, most=3)}", advice)
-
-
-NOTICES = Examination(_notice_checks, lambda _, reason: unknown("unsent notices", f"not known: {reason}"))
 
 
 def _engine(settings: Settings) -> Any:

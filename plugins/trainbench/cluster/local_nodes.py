@@ -50,30 +50,29 @@ def machine_name() -> str:
     return name if re.match(NODE_NAME, name) else "this-machine"
 
 
+def listed_gpus() -> str | None:
+    try:
+        return subprocess.run(QUERY, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def visible_gpus(
-    environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] = lambda: _query()
+    environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] | None = None
 ) -> LocalGpus | None:
     """The visible GPUs; None where the driver's tool is missing or lists none: the benchmark then counts them."""
-    listed = [line.split(", ", 3) for line in (query() or "").splitlines()]
+    listed = [line.split(", ", 3) for line in ((query or listed_gpus)() or "").splitlines()]
     gpus = [fields for fields in listed if len(fields) == 4 and fields[2].isdecimal()]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        wanted = [word.strip() for word in chosen.split(",")]
-        gpus = [fields for word in wanted for fields in gpus if word and _is(word, index=fields[0], uuid=fields[1])]
+    if chosen is not None:  # by index, or by the beginning of the UUID
+        words = [word.strip() for word in chosen.split(",")]
+        gpus = [
+            [index, uuid, *rest]
+            for word in filter(None, words)
+            for index, uuid, *rest in gpus
+            if word == index or (not word.isdecimal() and uuid.startswith(word))
+        ]
     if not gpus:
         return None
     _, _, mebibytes, product = gpus[0]
     return LocalGpus(count=len(gpus), product=product.strip(), memory_bytes=int(mebibytes) * 2**20)
-
-
-def _is(word: str, *, index: str, uuid: str) -> bool:
-    """Whether `CUDA_VISIBLE_DEVICES` names this GPU: by index, or by the beginning of its UUID."""
-    return word == index or (not word.isdecimal() and uuid.startswith(word))
-
-
-def _query() -> str | None:
-    try:
-        done = subprocess.run(QUERY, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout

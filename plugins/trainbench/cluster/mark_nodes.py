@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainbench.cluster import mark_findings
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused, Unreachable
 from trainbench.cluster.marked_nodes import Node, Replaced, gpu_nodes, listed_node, shape_of, write_mark
 from trainbench.cluster.node_marks import (
@@ -25,7 +25,8 @@ from trainbench.cluster.node_marks import (
     nodes_to_free,
     why_marked,
 )
-from trainbench.core.verdicts import FREED, MARKED, Finding, by_level
+from trainbench.core.grouping import grouped
+from trainbench.core.verdicts import FREED, MARKED, NOT_MARKED, Finding, Level, by_level
 from trainbench.results.artefacts import MARKS_FILE, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
@@ -33,6 +34,8 @@ from trainbench.settings.environment import KeepAway, Launcher, Settings
 
 _ACTS = TypeAdapter(tuple[Finding, ...])
 FORBIDDEN, GONE = 403, 404
+UNDO = "trainbench nodes free"
+NO_MARK = "no mark"
 GRANT = "grant the right to mark nodes: kubectl apply -k docker/kubernetes/node-marker (docs/keep-bad-nodes-away.md)"
 TRY_DOCTOR = "run `trainbench doctor`; the next run of the DAG tries again"
 
@@ -62,7 +65,8 @@ def mark_nodes(
             store_acts((*earlier, *_freed(acts.due)))
     except (ClusterError, StoreError) as error:
         what = "the nodes could not be listed" if isinstance(error, ClusterError) else "the acts could not be stored"
-        unread = mark_findings.unread(campaign.campaign_id, f"{what}: {error}", TRY_DOCTOR)
+        figures = {"item": campaign.campaign_id, "measured": "unknown", "expected": "the nodes' marks"}
+        unread = _finding(NOT_MARKED, (), f"no node was marked or freed: {what}: {error}", TRY_DOCTOR, **figures)
         return _with_findings(campaign, (unread, *earlier), {})
     acts.free()
     acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
@@ -140,7 +144,9 @@ class _Acts:
         reds = {verdict.node for verdict in self.campaign.red_nodes}
         for name, shape in self.shapes().items():
             if (mark := self.listed[name].mark) is None:
-                yield mark_findings.foreign(name, shape)
+                summary = f"is marked with {shape}, which this installation did not set and leaves alone"
+                undo = f"ask who set it; `{UNDO} {name}` takes it off"
+                yield _finding(MARKED, [name], summary, undo, measured=shape, level=Level.INFO)
                 continue
             if name in self.not_freed:
                 still = f"it is well again and could not be freed: {self.not_freed[name]}"
@@ -148,10 +154,13 @@ class _Acts:
                 still = None
             else:
                 still = why_marked(self.campaign, name, mark)
-            yield mark_findings.marked(name, shape, mark, still)
+            yield marked(name, shape, mark, still)
         yield from _freed(self.freed)
-        yield from mark_findings.not_marked(self.refused)
-        yield from map(mark_findings.removed, self.removed)
+        yield from not_marked(self.refused)
+        for name in self.removed:
+            summary = "was marked by this run, and somebody has removed the mark since"
+            nothing = "nothing to do: it is marked again only if a later run confirms that it is red"
+            yield _finding(NOT_MARKED, [name], summary, nothing, expected="a mark", level=Level.INFO)
 
     def _write(
         self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
@@ -174,9 +183,60 @@ class _Acts:
         return not_done
 
 
+def _finding(category: str, nodes: Sequence[str], summary: str, resolution: str, **more: Any) -> Finding:
+    texts = {"level": Level.WARNING, "measured": NO_MARK, "expected": NO_MARK} | more
+    return Finding(category=category, nodes=tuple(nodes), summary=summary, resolution=resolution, **texts)
+
+
+def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
+    """`still`: why it is not freed; None: it is red."""
+    summary = f"is marked with {shape} since {_moment(mark.at)}, so that other work keeps away: {mark.reason}"
+    summary += f"; it stays so, because {still}" if still else ""
+    resolution = f"repair it: a run that finds it well frees it; `{UNDO} {node}` undoes the mark at once"
+    return _finding(MARKED, [node], summary, resolution, measured=shape)
+
+
+def freed(node: str, shape: str, mark: Mark) -> Finding:
+    summary = f"takes other work again: it is well, and {shape} of {_moment(mark.at)} was removed"
+    return _finding(FREED, [node], summary, "it takes other work again: nothing to do", level=Level.INFO)
+
+
+def not_marked(refusals: Iterable[MarkRefusal]) -> tuple[Finding, ...]:
+    """One for each reason, with all its nodes."""
+    alike = grouped(((refusal.reason, refusal.next_step), refusal.node) for refusal in refusals)
+    return tuple(
+        _finding(
+            NOT_MARKED,
+            nodes,
+            f"{'is' if len(nodes) == 1 else 'are'} red and not marked: {reason}",
+            next_step,
+            expected="a mark",
+        )
+        for (reason, next_step), nodes in alike.items()
+    )
+
+
+def with_marks(findings: Iterable[Finding], shapes: dict[str, str]) -> tuple[Finding, ...]:
+    """The findings, each error on a marked node with the mark and its undoing as the first part of the next step.
+    `shapes`: node -> what keeps work away from it.
+    """
+    told = []
+    for finding in findings:
+        node = finding.nodes[0] if len(finding.nodes) == 1 else None
+        if finding.level is Level.ERROR and node in shapes:
+            next_step = f"it is marked with {shapes[node]} (undo: `{UNDO} {node}`); {finding.resolution}"
+            finding = finding.model_copy(update={"resolution": next_step})
+        told.append(finding)
+    return tuple(told)
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%d %b %Y %H:%M} UTC"
+
+
 def _freed(nodes: Iterable[ListedNode]) -> tuple[Finding, ...]:
     """A finding on each node that is freed, from what it was before. One whose mark somebody took off is not named."""
-    return tuple(mark_findings.freed(each.node, each.shape, each.mark) for each in nodes if each.shape and each.mark)
+    return tuple(freed(each.node, each.shape, each.mark) for each in nodes if each.shape and each.mark)
 
 
 def _explained(error: Exception) -> tuple[str, str, bool]:
@@ -191,5 +251,5 @@ def _explained(error: Exception) -> tuple[str, str, bool]:
 
 
 def _with_findings(campaign: Campaign, act_findings: Sequence[Finding], shapes: dict[str, str]) -> Campaign:
-    known = mark_findings.with_marks(campaign.findings, shapes)
+    known = with_marks(campaign.findings, shapes)
     return campaign.model_copy(update={"findings": by_level((*known, *act_findings))})

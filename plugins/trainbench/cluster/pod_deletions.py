@@ -1,18 +1,95 @@
-"""Deletes pods: those that run only as they were seen, and those that have ended only when what they left is stored."""
+"""Stores what pods left, and deletes them: those that run only as they were seen, and those that have ended only when
+their result is stored, or its absence is established.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from bench_image.contract.frozen import ContractError
-from trainbench.cluster.kubernetes_api import Cluster, Refused
-from trainbench.pods.manifests import CONTAINER
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, has_ended, state_of
-from trainbench.results.arrivals import run_of
+from pydantic import Field
+
+from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.core.formats import listing
+from trainbench.planning.nodes import not_ready
+from trainbench.pods.manifests import CONTAINER, node_of
+from trainbench.pods.pod_log import MAX_LINE, LogTail
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, ended_well, has_ended
+from trainbench.results.arrivals import Arrival, arrived_of_pod, keep_log, run_of, store_arrival
+from trainbench.results.artefacts import Store
 
 Pod = Mapping[str, Any]  # as the API's JSON
+Condition = Callable[[Pod], bool]
+Log = Callable[[str], None]
+NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
+PASSING = (409, 410, 429)  # statuses beside 5xx: a conflict, a page of a list expired, too many requests
+
+
+class Left(Frozen):
+    """What a pod left. `missing`: what the reader missed where it left no result. `log`: its last part, where it was
+    read now.
+    """
+
+    arrival: Arrival | None = None
+    missing: str = ABSENT
+    log: str = Field("", exclude=True)
+
+
+def collect(cluster: Cluster, store: Store, manifest: Pod, name: str, warn: Log, replaces: bool = True) -> Left:
+    """Store the result and the log of the pod `name` whose program has ended, unless an earlier task did. `replaces`:
+    also where the store has the result of another pod of its run. Raises ClusterError and StoreError where it is not
+    known whether there is a result, or it is not stored: the pod has to stay.
+    """
+    if arrival := arrived_of_pod(store, manifest, name if replaces else None):
+        return Left(arrival=arrival)
+    tail, reader = LogTail(), ResultReader()
+    try:
+        for line in log_lines(cluster.log_chunks(name, CONTAINER)):
+            if line and not reader.add(line):
+                tail.add(line)
+    except Refused as error:
+        if error.status in NO_LOG:
+            return Left()
+        raise
+    keep_log(store, manifest, tail.text, warn)
+    try:
+        text = reader.text()
+    except ResultLinesError as error:
+        return Left(missing=str(error), log=tail.text)
+    return Left(arrival=store_arrival(store, manifest, text, datetime.now(UTC)), log=tail.text)
+
+
+def log_lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """The lines, of each the last MAX_LINE bytes: a part of a result ends its line, whatever stands before it. One
+    chunk is in memory; how long a log can be, the node's kubelet limits.
+    """
+    begun = b""
+    for chunk in chunks:
+        *complete, last = chunk.split(b"\n")
+        for piece in complete:
+            yield (begun + piece)[-MAX_LINE:].decode(errors="backslashreplace")
+            begun = b""
+        begun = (begun + last)[-MAX_LINE:]
+    yield begun.decode(errors="backslashreplace")
+
+
+def is_outage(error: ClusterError) -> bool:
+    """Whether the same request may be answered later."""
+    return error.status >= 500 or error.status in PASSING
+
+
+def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
+    """The node, empty where there is none of this name; None: it may not be read."""
+    try:
+        return next(iter(cluster.nodes({"kubernetes.io/hostname": name})), {}) if name else None
+    except ClusterError:
+        return None
 
 
 def read_pod(cluster: Cluster, name: str) -> Pod | None:
@@ -25,77 +102,83 @@ def read_pod(cluster: Cluster, name: str) -> Pod | None:
         raise
 
 
-def delete_as_seen(cluster: Cluster, seen: Pod, grace_s: float) -> bool:
-    """Request the pod's deletion; False: it has changed since it was seen, and may have been placed. Raises
-    ClusterError.
-    """
-    metadata = seen["metadata"]
-    try:
-        cluster.delete_pod(metadata["name"], metadata["uid"], metadata["resourceVersion"], gracePeriodSeconds=grace_s)
-    except Refused as error:
-        if error.status != 409:
-            raise
-        now = read_pod(cluster, metadata["name"])  # an earlier request that got no answer may have changed it
-        return now is None or "deletionTimestamp" in now["metadata"]
-    return True
+def runs_or_waits(pod: Pod) -> bool:
+    return not has_ended(pod, CONTAINER)
 
 
-def delete_unless_ended(cluster: Cluster, seen: Pod) -> Pod | None:
-    """Request the pod's deletion, unless its program has ended, also since it was seen: then return it as it is now,
-    since it may hold a result. Raises ClusterError.
+def delete_while(cluster: Cluster, holds: Condition | None, seen: Pod, grace_s: float = GRACE_S) -> Pod | None:
+    """Request the deletion of this very pod, as long as `holds` is true of it as it is then: else return it, since it
+    may hold a result. `holds` None: whatever it has become. None: it goes, or is gone. Raises ClusterError.
     """
     pod: Pod | None = seen
-    while pod and not has_ended(pod, CONTAINER):
-        if delete_as_seen(cluster, pod, GRACE_S):
+    uid = seen["metadata"]["uid"]
+    while pod and pod["metadata"]["uid"] == uid:
+        metadata = pod["metadata"]
+        if holds and not holds(pod):
+            return pod
+        if "deletionTimestamp" in metadata:  # as by an earlier request that got no answer
             return None
-        pod = read_pod(cluster, seen["metadata"]["name"])
-        if pod and pod["metadata"]["uid"] != seen["metadata"]["uid"]:
-            return None  # a new pod of the same name
-    return pod
+        version = metadata["resourceVersion"] if holds else None
+        try:
+            cluster.delete_pod(metadata["name"], uid, version, gracePeriodSeconds=grace_s)
+            return None
+        except Refused as error:
+            if error.status != 409:  # it has changed since it was seen
+                raise
+        pod = read_pod(cluster, metadata["name"])
+    return None
 
 
-def delete_and_keep(cluster: Cluster, pods: Iterable[Pod], keep: Callable[[Pod], bool]) -> dict[str, Exception]:
-    """Delete these pods, first those that hold GPUs. `keep` stores what a pod left whose program has ended, and says
-    whether its result is stored. Return the error of each pod that stays, by name.
+def delete_pods(
+    cluster: Cluster, pods: Iterable[Pod], store: Store | None = None, log: Log = print, replaces: bool = True
+) -> dict[str, Exception]:
+    """Delete these pods, first those that hold GPUs. What a pod left whose program has ended is stored before, see
+    `collect`; `store` None: such pods stay. Return the error of each pod that should be gone, by name.
 
     A program that ended with 0 had printed its result: a log without one was not served as it is, unless it is still
     without one after RESTART_S. All such pods wait for that together.
     """
     errors: dict[str, Exception] = {}
-    left = sorted(pods, key=lambda pod: has_ended(pod, CONTAINER))
-    for is_last in (False, True):
-        unread = []
-        for pod in left:
+
+    def left_by(delete: Callable[[Pod], Pod | None], pods: Iterable[Pod]) -> list[Pod]:
+        left = []
+        for pod in pods:
             try:
-                if not _is_deleted(cluster, pod, keep, is_last):
-                    unread.append(pod)
+                left.append(delete(pod))
             except Exception as error:  # also of the store's library: one pod's error costs that pod only
                 errors[pod["metadata"]["name"]] = error
-        left = unread
-        if left and not is_last:
-            time.sleep(RESTART_S)
+        return [pod for pod in left if pod]
+
+    def delete_ended(pod: Pod, store: Store, waits: bool) -> Pod | None:
+        run, name = None, pod["metadata"]["name"]
+        with suppress(ContractError):  # of a version that nobody here can read
+            run = run_of(pod)
+        if run and (arrival := collect(cluster, store, pod, name, log, replaces).arrival):
+            log(f"the result of {name} is stored as {arrival.address}")
+        elif run and waits and ended_well(pod, CONTAINER) and read_pod(cluster, name):
+            return pod
+        return delete_while(cluster, None, pod)
+
+    ended = left_by(partial(delete_while, cluster, runs_or_waits), pods)
+    if store and (unread := left_by(partial(delete_ended, store=store, waits=True), ended)):
+        time.sleep(RESTART_S)
+        left_by(partial(delete_ended, store=store, waits=False), unread)
     return errors
 
 
-def _is_deleted(cluster: Cluster, seen: Pod, keep: Callable[[Pod], bool], is_last: bool) -> bool:
-    """False: its program ended well, and its log showed no result."""
-    pod, name = delete_unless_ended(cluster, seen), seen["metadata"]["name"]
-    if pod is None:
-        return True
-    if _is_ours(pod) and not keep(pod) and _ended_well(pod) and not is_last and read_pod(cluster, name):
-        return False
-    cluster.delete_pod(name, seen["metadata"]["uid"], gracePeriodSeconds=GRACE_S)
-    return True
-
-
-def _is_ours(pod: Pod) -> bool:
-    """Whether it holds a run that this version can read."""
-    try:
-        return run_of(pod) is not None
-    except ContractError:
-        return False
-
-
-def _ended_well(pod: Pod) -> bool:
-    code = state_of(pod, CONTAINER).get("terminated", {}).get("exitCode")
-    return code == 0 or bool(pod["status"].get("phase") == "Succeeded")
+def release(cluster: Cluster, store: Store, labels: Mapping[str, str], log: Log) -> tuple[str, ...]:
+    """Store the results that the tasks could not read, and delete the pods. One whose node is dead stays: nobody can
+    read it, and it holds no GPU. Returns the names of the deleted. Raises ClusterError with the names of the pods that
+    could not be deleted, after trying all.
+    """
+    pods, kept = {pod["metadata"]["name"]: pod for pod in cluster.pods(labels)}, []
+    errors = delete_pods(cluster, pods.values(), store, log)
+    for name, error in errors.items():
+        trouble = not_ready(node) if (node := read_node(cluster, node_of(pods[name]))) else None
+        if trouble and isinstance(error, ClusterError) and is_outage(error):
+            log(f"{name} stays, its node does not answer ({trouble}): clear this task when the node is back")
+        else:
+            kept.append(f"{name} ({error})")
+    if kept:
+        raise ClusterError(f"could not be deleted: {listing(kept)}")
+    return tuple(name for name in pods if name not in errors)

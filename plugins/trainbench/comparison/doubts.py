@@ -50,15 +50,13 @@ def doubts_of_run(result: RunResult, min_gpu_use_pct: float = MIN_GPU_USE_PCT) -
     """
     if result.status is not Status.OK:
         return ()
-    everywhere = (*_loss(result), *_windows(result))
-    if result.spec.work.device is Device.CPU:
-        return everywhere
-    steps, use = _step_time(result), _gpu_use(result, min_gpu_use_pct)
-    return (*steps, *_memory(result), *_telemetry(result), *use, *_stated_range(result), *everywhere)
+    on_gpu = result.spec.work.device is Device.CUDA
+    return (*(_on_gpu(result, min_gpu_use_pct) if on_gpu else ()), *_everywhere(result))
 
 
-def _step_time(result: RunResult) -> Iterator[Finding]:
-    steps = result.performance.step_time
+def _on_gpu(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
+    steps, memory, gpus = result.performance.step_time, result.memory, result.telemetry.gpus
+    spec, rate = result.effective_spec, result.performance.tokens_per_second
     if steps and steps.cv_pct > MAX_STEP_CV_PCT:
         yield _doubt(
             result,
@@ -68,10 +66,6 @@ def _step_time(result: RunResult) -> Iterator[Finding]:
             "the step time is not stable, so its mean is not reliable",
             "look for other work on the node, slow data or clocks that move; then repeat the run",
         )
-
-
-def _memory(result: RunResult) -> Iterator[Finding]:
-    memory = result.memory
     if memory.alloc_retries:
         yield _doubt(
             result,
@@ -92,13 +86,9 @@ def _memory(result: RunResult) -> Iterator[Finding]:
             "the GPU's memory is nearly full",
             "use a smaller micro-batch: the next run may end out of memory",
         )
-
-
-def _telemetry(result: RunResult) -> Iterator[Finding]:
-    gpus = result.telemetry.gpus
-    gaps = {field for gpu in gpus for field in TELEMETRY if getattr(gpu, field) is None}
-    if len(gpus) < result.spec.placement.gpus_per_node:
-        gaps.add(f"{result.spec.placement.gpus_per_node - len(gpus)} of {result.spec.placement.gpus_per_node} GPUs")
+    gaps, num_gpus = {field for gpu in gpus for field in TELEMETRY if getattr(gpu, field) is None}, len(gpus)
+    if num_gpus < (planned := result.spec.placement.gpus_per_node):
+        gaps.add(f"{planned - num_gpus} of {planned} GPUs")
     if gaps:
         yield _doubt(
             result,
@@ -108,10 +98,7 @@ def _telemetry(result: RunResult) -> Iterator[Finding]:
             "the GPU telemetry has gaps, so a slow node cannot be explained from it",
             "see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
         )
-
-
-def _gpu_use(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
-    shares_pct = [gpu.utilisation_mean_pct for gpu in result.telemetry.gpus if gpu.utilisation_mean_pct is not None]
+    shares_pct = [gpu.utilisation_mean_pct for gpu in gpus if gpu.utilisation_mean_pct is not None]
     if shares_pct and min(shares_pct) < min_gpu_use_pct:
         yield _doubt(
             result,
@@ -122,9 +109,21 @@ def _gpu_use(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
             "use a larger micro-batch, longer samples or the preset `tuned`; look at loader wait and host CPUs",
             Level.INFO,
         )
+    is_stated = all(getattr(spec.work, name) == value for name, value in STATED_WORK.items())
+    low, high = STATED_TOKENS_PER_S.get(spec.placement.world_size, (0.0, math.inf))
+    if is_stated and gpu_name(result) == STATED_GPU and rate is not None and not low <= rate <= high:
+        yield _doubt(
+            result,
+            "throughput_out_of_range",
+            f"{rate:,.0f} tokens/s",
+            f"{low:,.0f} to {high:,.0f} tokens/s on {spec.placement.world_size} {STATED_GPU}",
+            "the throughput lies outside of what was published for this work on this GPU",
+            "see clocks, throttling and the links between the GPUs; if all is well, the new figure stands",
+            Level.INFO,
+        )
 
 
-def _loss(result: RunResult) -> Iterator[Finding]:
+def _everywhere(result: RunResult) -> Iterator[Finding]:
     first, last = result.performance.first_loss, result.performance.last_loss
     if first is not None and last is not None and last >= first:
         yield _doubt(
@@ -136,22 +135,16 @@ def _loss(result: RunResult) -> Iterator[Finding]:
             "nothing for throughput; if it rises in every run, check the learning rate and the precision",
             Level.INFO,
         )
-
-
-def _windows(result: RunResult) -> Iterator[Finding]:
-    windows = result.performance.windows
-    unsteady = [window for window in windows if not window.steady]
+    windows, measurement = result.performance.windows, result.spec.measurement
+    unsteady = [window.half_width_pct for window in windows if not window.steady]
     if unsteady and result.spec.work.device is Device.CUDA:  # on a shared CPU windows are judged turn by turn
-        worst = max(window.half_width_pct for window in unsteady)
-        measurement = result.spec.measurement
         yield _doubt(
             result,
             "unsteady_windows",
-            f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
+            f"{len(unsteady)} of {len(windows)} windows, worst ± {max(unsteady):.1f} %",
             f"± {measurement.target_half_width_pct:g} % within {measurement.max_measured_steps} steps",
             "the mean step time did not reach the wanted precision within the allowed steps",
             "measure more steps, or find out what disturbs the node",
-            Level.WARNING,
         )
 
 
@@ -230,23 +223,6 @@ def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
                 "equal runs on the same machine differ, so one of them is an outlier",
                 "compare their clocks, temperatures and other processes; then repeat the run",
             )
-
-
-def _stated_range(result: RunResult) -> Iterator[Finding]:
-    """A finding where the throughput is outside of the published range for this work on this GPU."""
-    spec, rate = result.effective_spec, result.performance.tokens_per_second
-    is_stated = all(getattr(spec.work, name) == value for name, value in STATED_WORK.items())
-    low, high = STATED_TOKENS_PER_S.get(spec.placement.world_size, (0.0, math.inf))
-    if is_stated and gpu_name(result) == STATED_GPU and rate is not None and not low <= rate <= high:
-        yield _doubt(
-            result,
-            "throughput_out_of_range",
-            f"{rate:,.0f} tokens/s",
-            f"{low:,.0f} to {high:,.0f} tokens/s on {spec.placement.world_size} {STATED_GPU}",
-            "the throughput lies outside of what was published for this work on this GPU",
-            "see clocks, throttling and the links between the GPUs; if all is well, the new figure stands",
-            Level.INFO,
-        )
 
 
 def _doubt(

@@ -96,8 +96,12 @@ def work_names(groups: Sequence[WorkGroup]) -> tuple[str, ...]:
     """The name of each group, as "tier-a full, batch 1 x 2048 tokens, accumulation 4, tuned, NVIDIA A10", with its
     differences from other groups of that name.
     """
-    by_name = grouped((_plain_name(group), group) for group in groups)
-    return tuple(_name_among(group, by_name[_plain_name(group)]) for group in groups)
+    by_name, names = grouped((_plain_name(group), group) for group in groups), []
+    for group in groups:
+        others = [other for other in by_name[_plain_name(group)] if other is not group]
+        apart = (difference.split(" vs ", 1)[0] for other in others for difference in differences(group, other))
+        names.append(", ".join([_plain_name(group), *dict.fromkeys(apart)]))
+    return tuple(names)
 
 
 def named_work_groups(results: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
@@ -117,12 +121,6 @@ def _plain_name(group: WorkGroup) -> str:
         group.hardware,
     )
     return ", ".join(filter(None, parts))
-
-
-def _name_among(group: WorkGroup, namesakes: Sequence[WorkGroup]) -> str:
-    others = [other for other in namesakes if other is not group]
-    own = dict.fromkeys(difference.split(" vs ", 1)[0] for other in others for difference in differences(group, other))
-    return ", ".join([_plain_name(group), *own])
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, object]]:
@@ -216,8 +214,12 @@ class Entry(MeasuredRuns):
         """Noise of the throughput in percent: the largest of half the range of the runs, half
         the range of the windows of one run, and the 95 % half-width of the mean step time.
         """
-        rates = [r.performance.samples_per_second for r in self.results if r.performance.samples_per_second]
-        return max([half_range_pct(rates), *(_within_pct(result) for result in self.results)])
+        performances = [result.performance for result in self.results]
+        noises = [half_range_pct([each.samples_per_second for each in performances if each.samples_per_second])]
+        for each in performances:
+            noises += [each.step_time.half_width_pct] if each.step_time else []
+            noises.append(half_range_pct([window.samples_per_second for window in each.windows]))
+        return max(noises)
 
 
 def entries(group: WorkGroup, size: int) -> list[Entry]:
@@ -266,12 +268,6 @@ def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:
         for first, second in pairwise(ranked)
         if is_tie(first, second)
     )
-
-
-def _within_pct(result: RunResult) -> float:
-    performance = result.performance
-    of_mean = performance.step_time.half_width_pct if performance.step_time else 0.0
-    return max(of_mean, half_range_pct([window.samples_per_second for window in performance.windows]))
 
 
 def half_range_pct(rates: Sequence[float]) -> float:

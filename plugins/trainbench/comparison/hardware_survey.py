@@ -225,8 +225,10 @@ OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
     """For each work the hardware that is cheapest per sample, and how far each budget goes on it."""
-    works = grouped((cell.work, cell) for cell in cells)
-    rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
+    rows = []
+    for work, of_work in grouped((cell.work, cell) for cell in cells).items():
+        priced = (cell for cell in of_work if cell.usd_per_1m_samples)
+        rows.append((work, of_work, min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0, default=None)))
 
     def budget_column(budget_usd: float) -> Column[tuple[str, list[SurveyCell], SurveyCell | None]]:
         return BUDGET.column(
@@ -251,12 +253,6 @@ def rental_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table
     )
 
 
-def _cheapest(cells: Sequence[SurveyCell]) -> SurveyCell | None:
-    """The cell that is cheapest per sample; None where no price is known."""
-    priced = [cell for cell in cells if cell.usd_per_1m_samples]
-    return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
-
-
 def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | None, wanted: ComparisonParams) -> str:
     if best is None:
         return f"cannot be answered: no price for {' or '.join(dict.fromkeys(cell.gpu for cell in cells))}"
@@ -269,24 +265,21 @@ def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | N
     return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / wanted.epoch_samples, 3)} epochs, {time}"
 
 
-def price_notes(cells: Sequence[SurveyCell]) -> tuple[str, ...]:
+def price_notes(cells: Sequence[SurveyCell]) -> Iterator[str]:
     """For each kind of GPU whose price counts, and how far others of the table lie from it."""
-    prices = grouped((cell.gpu, cell.price) for cell in cells)
-    return tuple(_price_note(gpu, next(filter(None, known), None)) for gpu, known in prices.items())
-
-
-def _price_note(gpu: str, price: RunCost | None) -> str:
-    if price is None:
-        return f"No price of {gpu} is known: it is compared by speed only."
-    as_of = f" of {price.price_as_of}" if price.price_as_of else ""
-    text_of_price = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
-    if not (apart := price.price_spread):
-        return text_of_price
-    low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
-    return (
-        f"{text_of_price} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
-        f"({apart.high_offer}); costs scale with it."
-    )
+    for gpu, known in grouped((cell.gpu, cell.price) for cell in cells).items():
+        price = next(filter(None, known), None)
+        if price is None:
+            yield f"No price of {gpu} is known: it is compared by speed only."
+            continue
+        as_of, spread = f" of {price.price_as_of}" if price.price_as_of else "", ""
+        if apart := price.price_spread:
+            low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
+            spread = (
+                f" It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+                f"({apart.high_offer}); costs scale with it."
+            )
+        yield f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}.{spread}"
 
 
 def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
@@ -295,30 +288,25 @@ def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Tab
         return Table(columns=())
     if not any(purchase_price(cell.gpu, wanted) for cell in cells):
         return make_table([("any", NO_PURCHASE_PRICES, NA)], OWNED_COLUMNS, title=OWNED)
-    work = _common_work(cells)
+    gpus_of_work = grouped((cell.work, cell.gpu) for cell in cells)
+    work = max(gpus_of_work, key=lambda work: len(set(gpus_of_work[work])))
     of_work = [cell for cell in cells if cell.work == work]
+    ran, left_out = dict.fromkeys(cell.gpu for cell in of_work), []
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
+        left_out.append(f"Left out, because this work was not measured on them: {listing(others)}.")
+    if unpriced := [gpu for gpu in ran if not purchase_price(gpu, wanted)]:
+        left_out.append(f"Left out, without a list price or one in purchase_usd: {listing(unpriced)}.")
     return make_table(
         [_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd],
         OWNED_COLUMNS,
         notes=(
             f"By {work}, the work that most kinds of GPU ran. Each GPU, or each group that was measured together, "
             "works on its own: no loss by communication between them.",
-            *_left_out_gpus(cells, of_work, wanted),
+            *left_out,
             *purchase_notes(of_work, wanted),
         ),
         title=OWNED,
     )
-
-
-def _left_out_gpus(
-    cells: Sequence[SurveyCell], of_work: Sequence[SurveyCell], wanted: ComparisonParams
-) -> Iterator[str]:
-    """Kinds of GPU that cannot be chosen, and why."""
-    ran = {cell.gpu for cell in of_work}
-    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
-        yield f"Left out, because this work was not measured on them: {listing(others)}."
-    if unpriced := [gpu for gpu in dict.fromkeys(cell.gpu for cell in of_work) if not purchase_price(gpu, wanted)]:
-        yield f"Left out, without a list price or one in purchase_usd: {listing(unpriced)}."
 
 
 def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: ComparisonParams) -> tuple[str, str, str]:
@@ -407,8 +395,3 @@ def purchase_notes(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Ite
                 f"Purchase of {gpu}: {usd(price.usd)}, list price of {price.listed.as_of}, {price.listed.source}. It "
                 "is that of the bare card at its launch; give what you would pay, with the server, in purchase_usd."
             )
-
-
-def _common_work(cells: Sequence[SurveyCell]) -> str:
-    gpus = grouped((cell.work, cell.gpu) for cell in cells)
-    return max(gpus, key=lambda work: len(set(gpus[work])), default="nothing")

@@ -128,14 +128,18 @@ def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> 
     units = [unit for unit in gpu_runs.units(members) if unit.rates]
     if not units:
         return None
-    rates = [unit.rates for unit in units]
-    between = _between(units)
+    rates, between = [unit.rates for unit in units], _between(units)
+    # The rate that the history keeps of a node: of GPUs that measured by themselves the slowest one's.
+    own = [
+        [Run(r.spec.identity.round, rate, ()) for r in member.valid if (rate := judged_rate(r)) and rate > 0]
+        for member in members
+    ]
     return Floor(
         group_id=group_id,
         gpu_name=gpu_name,
         nodes=tuple(_node(unit) for unit in units),
         between=_spread(between),
-        between_own=_spread(noise.between_runs([_own_rates(member) for member in members], rounds_are_shared=False)),
+        between_own=_spread(noise.between_runs(own, rounds_are_shared=False)),
         within=_spread(noise.within_runs(rates)),
         nodes_sd_pct=_nodes_sd_pct(rates, between) if len({unit.node for unit in units}) > 2 else None,
         largest={metric: off for metric in Metric if (off := _largest(units, metric)) is not None},
@@ -154,12 +158,6 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
     estimates = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
     pooled = noise.joined(estimates)
     return pooled and pooled._replace(degrees_of_freedom=max(one.degrees_of_freedom for one in estimates))
-
-
-def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
-    """The rate that the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
-    rates = ((run.spec.identity.round, judged_rate(run)) for run in member.valid)
-    return tuple(Run(number, rate, ()) for number, rate in rates if rate and rate > 0)
 
 
 def _node(member: NodeRuns) -> NodeNoise:
@@ -237,7 +235,13 @@ def num_nodes(floor: Floor) -> int:
 
 def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
     """One sentence for each limit, and one on what would help."""
-    limits = _limits(params)
+    usual = Tolerances()
+    given = {
+        Metric.SAMPLES_PER_SECOND: (params.get("samples_per_second_tolerance_pct"), usual.samples_per_second_pct),
+        Metric.MEMORY_GB: (params.get("memory_tolerance_pct"), usual.memory_pct),
+        Metric.TEMPERATURE_C: (params.get("temperature_tolerance_c"), usual.temperature_c),
+    }
+    limits = {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in given.items()}
     return tuple(
         sentence
         for sentence in (
@@ -248,16 +252,6 @@ def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
         )
         if sentence
     )
-
-
-def _limits(params: Mapping[str, object]) -> dict[Metric, float]:
-    usual = Tolerances()
-    limits = {
-        Metric.SAMPLES_PER_SECOND: (params.get("samples_per_second_tolerance_pct"), usual.samples_per_second_pct),
-        Metric.MEMORY_GB: (params.get("memory_tolerance_pct"), usual.memory_pct),
-        Metric.TEMPERATURE_C: (params.get("temperature_tolerance_c"), usual.temperature_c),
-    }
-    return {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in limits.items()}
 
 
 def _throughput(floor: Floor, limit: float) -> str:

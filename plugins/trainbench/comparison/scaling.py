@@ -89,8 +89,18 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
         runs = _by_size(group.results)
         for size, of in runs.items():
             if base := base_size(size, runs):
-                beside = machines.beside(runs[base])
-                by_run |= {id(result): _efficiency(result, base, runs[base], beside(result)) for result in of}
+                beside, nodes = machines.beside(runs[base]), frozenset[str]().union(*map(nodes_of, runs[base]))
+                names = listing(sorted(nodes))
+                for result in of:
+                    same = beside(result)
+                    place = names if nodes.isdisjoint(nodes_of(result)) else f"other GPUs of {names}"
+                    by_run[id(result)] = Efficiency(
+                        pct=100 * _per_gpu(result) / statistics.median(map(_per_gpu, same or runs[base])),
+                        base_world_size=base[1],
+                        base_strategy=base[0],
+                        elsewhere=None if same else place,
+                        rank_noun=result.spec.work.device.rank_noun,
+                    )
     return tuple(by_run.get(id(result)) for result in results)
 
 
@@ -128,21 +138,6 @@ def base_size(size: Size, among: Collection[Size]) -> Size | None:
 
 def _by_size(results: Sequence[RunResult]) -> dict[Size, list[RunResult]]:
     return grouped(((result.spec.placement.strategy, result.spec.placement.world_size), result) for result in results)
-
-
-def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], same: Sequence[RunResult]) -> Efficiency:
-    """`same`: the runs of the base that used a machine of the result."""
-    per_gpu = statistics.median(map(_per_gpu, same or base_runs))
-    nodes = frozenset[str]().union(*map(nodes_of, base_runs))
-    names = listing(sorted(nodes))
-    place = names if nodes.isdisjoint(nodes_of(result)) else f"other GPUs of {names}"
-    return Efficiency(
-        pct=100 * _per_gpu(result) / per_gpu,
-        base_world_size=base[1],
-        base_strategy=base[0],
-        elsewhere=None if same else place,
-        rank_noun=result.spec.work.device.rank_noun,
-    )
 
 
 def _per_gpu(result: RunResult) -> float:

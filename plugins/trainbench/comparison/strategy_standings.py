@@ -124,7 +124,24 @@ def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tupl
     """The traits of strategies with equal work on one number of GPUs; empty for fewer than three, or without memory."""
     if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
         return ()
-    return tuple(_traits(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
+    rows, memories = [], [_memory(peer) for peer in peers]
+    first = max(peers, key=lambda peer: peer.tokens_per_s)
+    for entry, scaled in zip(peers, scaling, strict=True):
+        throughput = _level(entry.tokens_per_s, [peer.tokens_per_s for peer in peers])
+        throughput, memory = Standing.HIGHEST if is_tie(entry, first) else throughput, _level(_memory(entry), memories)
+        clearly_faster = [o for o in peers if o.tokens_per_s > entry.tokens_per_s and not is_tie(o, entry)]
+        rows.append(
+            Traits(
+                entry=entry,
+                kind=_kind(throughput, memory, scaled),
+                throughput=throughput,
+                memory=memory,
+                scaling=scaled,
+                level_with=tuple(other.strategy.value for other in level_with(entry, peers)),
+                outdone_by=tuple(o.strategy.value for o in clearly_faster if _memory(o) <= _memory(entry)),
+            )
+        )
+    return tuple(rows)
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -139,19 +156,6 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
                 tables_of_sizes.append(_table(rows, f"{name}, on {count(size, group.rank_noun)}"))
                 break
     return tuple(tables_of_sizes)
-
-
-def _traits(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Traits:
-    throughput, memory = _throughput(entry, peers), _level(_memory(entry), [_memory(peer) for peer in peers])
-    return Traits(
-        entry=entry,
-        kind=_kind(throughput, memory, scaling),
-        throughput=throughput,
-        memory=memory,
-        scaling=scaling,
-        level_with=tuple(other.strategy.value for other in level_with(entry, peers)),
-        outdone_by=tuple(other.strategy.value for other in peers if _outdoes(other, entry)),
-    )
 
 
 def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Pattern:
@@ -171,24 +175,12 @@ def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Pa
     return Pattern.SLOWER if is_slow else Pattern.MIDDLE
 
 
-def _throughput(entry: Entry, peers: Sequence[Entry]) -> Standing:
-    first = max(peers, key=lambda peer: peer.tokens_per_s)
-    if is_tie(entry, first):
-        return Standing.HIGHEST
-    return _level(entry.tokens_per_s, [peer.tokens_per_s for peer in peers])
-
-
 def _level(value: float, among: Sequence[float]) -> Standing:
     middle = statistics.median(among)
     apart_pct = 100 * (value / middle - 1) if middle else 0.0
     if abs(apart_pct) <= CLOSE_PCT:
         return Standing.MEDIUM
     return Standing.HIGH if apart_pct > 0 else Standing.LOW
-
-
-def _outdoes(other: Entry, entry: Entry) -> bool:
-    faster = other.tokens_per_s > entry.tokens_per_s and not is_tie(other, entry)
-    return faster and _memory(other) <= _memory(entry)
 
 
 def _memory(entry: Entry) -> float:

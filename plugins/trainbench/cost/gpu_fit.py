@@ -58,7 +58,11 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
             number("8-bit TFLOP/s", lambda row: _peak(row[1], "fp8")),
             number("fp32 TFLOP/s", lambda row: _peak(row[1], "fp32")),
-            text("list price", lambda row: _list_price(row[0]), is_number=True),
+            text(
+                "list price",
+                lambda row: f"{usd(p.usd)} ({p.as_of.year})" if (p := list_price(row[0])) else "none",
+                is_number=True,
+            ),
             text("source", lambda row: row[1].source),
         ),
         title="Facts",
@@ -70,11 +74,6 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             "data-center GPUs have none.",
         ),
     )
-
-
-def _list_price(gpu: str) -> str:
-    price = list_price(gpu)
-    return f"{usd(price.usd)} ({price.as_of.year})" if price else "none"
 
 
 def _peak(spec: GpuSpec, precision: str) -> float | None:

@@ -54,7 +54,9 @@ from trainbench.history.history import History
 from trainbench.params.cost_params import PriceBasis, SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
 from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd, energy_usd_per_1000_samples
-from trainbench.reporting.html import environment
+from trainbench.reporting import document
+from trainbench.reporting.document import Lines, Section
+from trainbench.reporting.html import document_html
 from trainbench.results.artefacts import Store
 from trainbench.settings.environment import read_settings
 
@@ -155,19 +157,7 @@ def _summary(report: SpendReport) -> Iterator[str]:
         yield f"Benchmarking cost {usd(this.usd)} in {when}: {runs}{against}."
     if this.unknown:
         yield f"Not included: {listing(this.unknown)}."
-    yield from _moves(report)
-    yield from _tried(report)
-    if energy := report.energy:
-        missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
-        cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
-        yield (
-            f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
-            f"({count(energy.num_runs, 'run')}{missing})."
-        )
-
-
-def _moves(report: SpendReport) -> Iterator[str]:
-    """Sentences on works whose cost of 1K samples changed, the largest change first, with reasons."""
+    # Works whose cost of 1K samples changed, the largest change first, with reasons.
     compared = [(work.change.pct, work) for work in report.works if work.change]
     moved = sorted((pair for pair in compared if abs(pair[0]) >= MOVED_PCT), key=lambda pair: -abs(pair[0]))
     works = count(len(compared), "work")
@@ -179,6 +169,14 @@ def _moves(report: SpendReport) -> Iterator[str]:
         yield f"{len(moved)} of {works} changed in cost per sample since {report.before}."
     for pct, work in moved[:MAX_MOVERS]:
         yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(pct)} – {work.why}."
+    yield from _tried(report)
+    if energy := report.energy:
+        missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
+        cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
+        yield (
+            f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "
+            f"({count(energy.num_runs, 'run')}{missing})."
+        )
 
 
 def _tried(report: SpendReport) -> Iterator[str]:
@@ -478,31 +476,29 @@ def _row(work: WorkCost, of: WorkMonth, price: str, at: WorkMonth | OtherPrice) 
 
 
 def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
-    parts = [f"# {TITLE}: {report.month}", markdown.bullets(report.summary)]
-    parts += [markdown.section(content, links) for content in spend_tables(report)]
-    if doubts := _doubts(report):
-        parts.append(f"## Doubts about prices\n\n{markdown.bullets(doubts)}")
-    parts.append(f"## How it is computed\n\n{markdown.bullets(FORMULAS)}")
-    parts.append(f"{markdown.escape(report.report_id)}, made {moment(report.made_at)}. Months are in UTC.")
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    head = [f"# {TITLE}: {report.month}", markdown.bullets(report.summary).rstrip("\n")]
+    foot = f"{markdown.escape(report.report_id)}, made {moment(report.made_at)}. Months are in UTC."
+    return "\n\n".join([*head, *document.markdown(_sections(report), links), foot]) + "\n"
 
 
 def as_page(report: SpendReport, links: Mapping[str, str]) -> str:
-    template = environment().get_template("spend.html.j2")
-    return template.render(
-        title=f"{TITLE}: {report.month}",
-        head=report.summary[0],
-        rest=report.summary[1:],
+    return document_html(
+        f"{TITLE}: {report.month}",
+        report.summary[0],
+        _sections(report),
+        word=f"{TITLE}: {report.month}",
+        more=report.summary[1:],
         facts=(report.report_id, f"made {moment(report.made_at)}", "months in UTC"),
-        tables=spend_tables(report),
         links=links,
-        doubts=_doubts(report),
-        formulas=FORMULAS,
     )
 
 
-def _doubts(report: SpendReport) -> tuple[str, ...]:
-    return tuple(f"{sentence(finding.headline)} {sentence(finding.resolution)}" for finding in report.findings)
+def _sections(report: SpendReport) -> list[Section]:
+    sections = [Section(table.title, [table], f"part-{n}") for n, table in enumerate(spend_tables(report), start=1)]
+    if report.findings:
+        doubts = [f"{sentence(finding.headline)} {sentence(finding.resolution)}" for finding in report.findings]
+        sections.append(Section("Doubts about prices", [Lines(doubts)], "doubts"))
+    return [*sections, Section("How it is computed", [Lines(FORMULAS)], "reading")]
 
 
 def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:

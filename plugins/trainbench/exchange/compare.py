@@ -30,7 +30,8 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
-from trainbench.reporting.html import environment
+from trainbench.reporting.document import Lines, Section, Terms
+from trainbench.reporting.html import document_html
 from trainbench.results.stored_results import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
@@ -261,17 +262,11 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
-    if nearest := _nearest(job, jobs):
+    others = [other for other in jobs[:MAX_JOBS] if other is not job]
+    if nearest := min(others, key=lambda other: len(differences(base, other.base.measured)), default=None):
         work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
     return tuple(notes)
-
-
-def _nearest(job: Job, jobs: Sequence[Job]) -> Job | None:
-    """The other job that differs least."""
-    rest = [other for other in jobs[:MAX_JOBS] if other is not job]
-    base = job.base.measured
-    return min(rest, key=lambda other: len(differences(base, other.base.measured)), default=None)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
@@ -328,24 +323,44 @@ def _called(row: RankedRow) -> str:
 
 
 MAX_BROKEN = 50
+COLUMN_TERMS = (
+    ("row", "A link to the raw file; for a row of several runs, to the first. Such a row shows their medians."),
+    ("samples/s", "Samples of all GPUs / wall seconds of the measured windows or epochs."),
+    ("relative", "samples/s, or the cost per 1K samples, over the baseline's."),
+    (
+        "per 1K samples",
+        "Price per GPU-hour x GPUs / (samples/s x 3600) x 1000; start-up is left out. On the CPU a process counts as a "
+        "GPU.",
+    ),
+    ("per epoch", "Price per GPU-hour x GPUs x seconds of an epoch / 3600."),
+    ("memory GB", "Peak of a GPU, 1e9 bytes."),
+)
 
 
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
     """The page. `folder`: the page's folder, from which rows link to their raw files."""
     rows = [row for job in jobs for row in job.rows]
-    template = environment().get_template("compare.html.j2")
-    return template.render(
-        title=f"{len(rows)} results compared" if len(rows) != 1 else "1 result",
-        summary=summary(jobs),
-        jobs=[{"speed": speed, "cost": cost} for speed, cost in tables_of_jobs(jobs)],
-        num_left_out=max(0, len(jobs) - MAX_JOBS),
+    sections = [
+        Section(speed.title, [speed, *([cost] if cost else [])], f"job-{number}")
+        for number, (speed, cost) in enumerate(tables_of_jobs(jobs), start=1)
+    ]
+    broken = [f"{file.address} is left out: {file.reason}" for file in gathered.broken[:MAX_BROKEN]]
+    if len(gathered.broken) > MAX_BROKEN:
+        broken.append(f"and {len(gathered.broken) - MAX_BROKEN} more")
+    if told := [*gathered.notes, *broken]:
+        sections.append(Section("Files that were read", [Lines(told)], "files"))
+    left_out = len(jobs) - MAX_JOBS
+    title = count(len(rows), "result") + (" compared" if len(rows) != 1 else "")
+    return document_html(
+        title,
+        title,
+        [*sections, Section("How to read this", [Terms("Columns", COLUMN_TERMS, "")], "reading")],
+        word="Comparison",
+        more=[*summary(jobs), *([f"And {left_out} more jobs: --json has all of them."] if left_out > 0 else [])],
         # Row number -> its raw file; of several runs the first.
         links={
             str(row.number): where if "://" in where else quote(os.path.relpath(where, folder))  # a URL as it is
             for row in rows
             for where in row.measured.addresses[:1]
         },
-        notes=gathered.notes,
-        broken=gathered.broken[:MAX_BROKEN],
-        num_broken=len(gathered.broken),
     )

@@ -82,7 +82,8 @@ def _release(label: str, value: str) -> None:
         return
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    from trainbench.orchestration.pod_requests import cluster_of, release
+    from trainbench.cluster.pod_deletions import release
+    from trainbench.orchestration.pod_requests import cluster_of
     from trainbench.results.artefacts import open_store
 
     cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
@@ -19,15 +19,17 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from pydantic import BaseModel
 
+from trainbench.cluster import pod_deletions
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.pod_deletions import Left, Pod, delete_while, is_outage, read_node, read_pod, runs_or_waits
 from trainbench.orchestration import pod_requests
-from trainbench.orchestration.pod_requests import REFRESH_S, Left, Pod, PodListing
+from trainbench.orchestration.pod_requests import REFRESH_S, pod_listing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
 from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, has_ended, state_of
-from trainbench.results.arrivals import Arrival, arrived_of_pod
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, condition_of, ended_well, has_ended
+from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
@@ -42,18 +44,12 @@ OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels 
 # A pod of a gang is never made anew; after a failure of the API or the store the one that was made is still there.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
-STAYS = (
-    "; pod {pod} could not be removed and its program may still run there: it goes when the node answers again, or "
-    "when its Node object is deleted"
-)
-# How requests and the store fail; Airflow's own timeout ends what waits longer than it should.
-FAILURES = (ClusterError, StoreError, AirflowTaskTimeout)
 
 
 class Progress(BaseModel):
     """How far a pod's task is: what a worker needs to go on where a trigger stopped. `seen`: the pod as it was last
-    seen; `left`: None: it has not been looked for; `waited_s`: by stage of the pod; `silent_s`: time for which the API
-    server, or the pod's node, has given no answer.
+    seen; `left`: None: it has not been looked for; `end`: why it was given up before it ran; `waited_s`: by stage of
+    the pod; `silent_s`: time for which the API server, or the pod's node, has given no answer.
     """
 
     pod: str = ""
@@ -61,13 +57,9 @@ class Progress(BaseModel):
     seen: Pod | None = None
     is_gone: bool = False
     left: Left | None = None
+    end: PodEnd | None = None
     waited_s: dict[Stage, float] = {}
     silent_s: float = 0.0
-
-    @property
-    def event(self) -> dict[str, Any]:
-        """Without the pod's log, which the task's log has."""
-        return self.model_dump(mode="json", exclude={"left": {"log"}})
 
 
 class BenchPodOperator(KubernetesPodOperator):
@@ -87,10 +79,10 @@ class BenchPodOperator(KubernetesPodOperator):
         """`store`: address of the store of results; None: the settings'."""
         super().__init__(**kwargs, random_name_suffix=False)
         self._store_address = store
-        self._grace_s = GRACE_S if self.termination_grace_period is None else self.termination_grace_period
+        self._grace_s = self.termination_grace_period or GRACE_S
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
         self.progress = Progress()
-        self._end: PodEnd | None = None
+        self.listed_by: tuple[str, ...] = (CAMPAIGN, NODE)  # the labels of the pods that it lists to see its own
         self._answers_since = float("inf")  # the first answer after the latest one that was none
         self._is_resumed = False
 
@@ -104,41 +96,35 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             for pause_s in self.steps(context):
                 time.sleep(pause_s)
-        except FAILURES as error:
-            failure = error
+        except (ClusterError, StoreError, AirflowTaskTimeout) as error:
+            failure = error  # Airflow's own timeout ends what waits longer than it should
         if failure or not self.good_result:
             self._conclude(context, failure)
         context["ti"].xcom_push(key="return_value", value=self.good_result)
         self.remove()
 
     @property
-    def arrival(self) -> Arrival | None:
-        """The pod's result in the store."""
-        return self.progress.left.arrival if self.progress.left else None
-
-    @property
     def good_result(self) -> Mapping[str, Any] | None:
         """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
-        has_ended_well = self.progress.seen is None or self.progress.is_gone or self._exit_code == 0
-        arrival = self.arrival
-        return arrival.for_xcom if arrival and not arrival.failure and has_ended_well else None
+        ended_ill = self.progress.seen and not self.progress.is_gone and not self._ended_well
+        arrival = (self.progress.left or Left()).arrival
+        return arrival.for_xcom if arrival and not arrival.failure and not ended_ill else None
 
-    def steps(self, context: Context, concludes: bool = True) -> Steps[None]:
-        """Make the pod, wait until its program has ended, store what it left. Without `concludes`, a pod that has
-        waited too long is left as it is. Raises FAILURES where it is not known what the pod holds.
+    def steps(self, context: Context) -> Steps[None]:
+        """Make the pod, wait until its program has ended, store what it left. Raises ClusterError and StoreError where
+        it is not known what the pod holds.
         """
-        self._end = None
-        if not self.progress.is_made:
+        if not self.progress.is_made and not self.progress.end:
             yield from self._make(context)
-        if self._end or self.arrival:
+        if self.progress.end or (self.progress.left or Left()).arrival:
             return
         if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
-            yield from self._wait(concludes)
+            yield from self._wait()
         if self.progress.is_gone or self._has_ended:
             yield from self._collect()
 
     def _make(self, context: Context) -> Steps[None]:
-        """Make the pod, unless one of an earlier try is still there, or `self._end` says why none can be made."""
+        """Make the pod, unless one of an earlier try is still there, or `progress.end` says why none can be made."""
         request = self.build_pod_request_obj(context)
         ti, labels = context["ti"], request.metadata.labels
         if ti.try_number > 1:
@@ -149,36 +135,32 @@ class BenchPodOperator(KubernetesPodOperator):
                 newest = max(there, key=lambda metadata: metadata["creationTimestamp"])
                 self.progress = Progress(pod=newest["name"], is_made=True)
                 return
-            if self._has_peers:
-                lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
-                if arrival := arrived_of_pod(self._store, self.manifest, None):  # no rank has two pods
-                    self.progress.left = Left(arrival=arrival)
-                else:
-                    self._end = PodEnd(kind=EndKind.VANISHED, message=lost)
-                return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
         request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
         self.progress.pod = request.metadata.name
-        if arrival := arrived_of_pod(self._store, self.manifest, self.progress.pod):
+        is_lost_rank = self._has_peers and ti.try_number > 1  # no rank has two pods: any pod's result is its own
+        if arrival := arrived_of_pod(self._store, self.manifest, None if is_lost_rank else self.progress.pod):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
-        elif unfit := self._unfit():
+        elif is_lost_rank:
+            lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
+            self.progress.end = PodEnd(kind=EndKind.VANISHED, message=lost)
+            return
+        elif unfit := self._unplaceable(unknown_is_misspelt=True):
             # A triggerer that was ended may have made the pod while the node still took it.
-            made = yield from self._asked(lambda: pod_requests.read_pod(self._cluster, self.progress.pod))
-            if made is None:
-                self._end = unfit
+            if (yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))) is None:
+                self.progress.end = unfit
                 return
         else:
             yield from self._asked(lambda: self._create(request))
             self.log.info("Made pod %s", self.progress.pod)
         self.progress.is_made = True
 
-    def _unfit(self) -> PodEnd | None:
+    def _unplaceable(self, unknown_is_misspelt: bool = False) -> PodEnd | None:
         """Why the node takes no pod; None: as far as it could be read, it does."""
-        name = node_of(self.manifest)
-        node = pod_requests.read_node(self._cluster, name)
-        if node == {}:
-            unknown = f"no node has the label kubernetes.io/hostname={name}: is the name misspelt, or was it removed?"
-            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown)
+        node = read_node(self._cluster, node_of(self.manifest))
+        if node == {} and unknown_is_misspelt:
+            unknown = "no node has the label kubernetes.io/hostname={}: is the name misspelt, or was it removed?"
+            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown.format(node_of(self.manifest)))
         return unplaceable(node, datetime.now(UTC))
 
     def _create(self, request: Any) -> None:
@@ -186,40 +168,40 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             self._cluster.create_pod(request)
         except Refused as error:
-            if error.status != 409:
+            if error.status != 409 or read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
                 raise
-            if pod_requests.read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
-                raise ClusterError(str(error), error.message) from None
 
-    def _wait(self, concludes: bool) -> Steps[None]:
-        """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start."""
-        began_at = looked_at = time.monotonic()
-        node_seen_at = -float("inf") if self._is_resumed else began_at
-        self.progress.is_gone, before, waited_s = False, None, self.progress.waited_s
+    def _wait(self) -> Steps[None]:
+        """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start: then
+        it is deleted, and `progress.end` says why.
+        """
+        began_at = looked_at = node_seen_at = time.monotonic()
+        self.progress.is_gone, waited_s = False, self.progress.waited_s
         queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
         limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
+        labels = self.manifest["metadata"]["labels"]
+        listing = pod_listing(frozenset((name, labels[name]) for name in self.listed_by if name in labels))
         while True:
-            listed_at, pods = yield from self._asked(lambda: self.listing.look(self._cluster))
+            listed_at, pods = yield from self._asked(lambda: listing.look(self._cluster))
             now, seen = time.monotonic(), pods.get(self.progress.pod)
             if seen is None and listed_at > began_at:
                 self.progress.is_gone = True
                 return
-            self.progress.seen = seen or self.progress.seen
-            stage = self._stage(seen) if seen else None
-            if stage is Stage.OVER:
-                return
-            if stage and stage is before and not (stage is Stage.QUEUED and self._is_behind_own(pods)):
-                waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
-            before, looked_at = stage, now
-            if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
-                node_seen_at = now
-                node = pod_requests.read_node(self._cluster, node_of(self.manifest))
-                self._end = unplaceable(node, datetime.now(UTC))
-            if seen and (self._end or (stage in limits and waited_s.get(stage, 0.0) >= limits[stage])):
-                delete = partial(pod_requests.delete_as_seen, self._cluster, seen, self._grace_s)
-                if not concludes or (yield from self._asked(delete)):
+            if seen:
+                self.progress.seen, stage, end = seen, self._stage(seen), None
+                if stage is Stage.OVER:
                     return
-                self._end = None  # it was placed or started at the last moment
+                if stage is not Stage.QUEUED or not self._is_behind_own(pods):
+                    waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
+                if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
+                    node_seen_at, end = now, self._unplaceable()
+                if end or waited_s.get(stage, 0.0) >= limits.get(stage, float("inf")):
+                    waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
+                    delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
+                    if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
+                        self.progress.end = end or self._cause(None)
+                        return
+            looked_at = now
             yield REFRESH_S
 
     def _stage(self, pod: Pod) -> Stage:
@@ -228,24 +210,21 @@ class BenchPodOperator(KubernetesPodOperator):
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""
         node = self.manifest["metadata"]["labels"].get(NODE)
-        return node is not None and any(
-            name != self.progress.pod
-            and pod["metadata"]["labels"].get(NODE) == node
-            and self._stage(pod) not in (Stage.QUEUED, Stage.OVER)
-            for name, pod in pods.items()
-        )
+        others = [pod for name, pod in pods.items() if name != self.progress.pod]
+        on_node = [pod for pod in others if node and pod["metadata"]["labels"].get(NODE) == node]
+        return any(self._stage(pod) not in (Stage.QUEUED, Stage.OVER) for pod in on_node)
 
     def _collect(self) -> Steps[None]:
         """Store what the pod left. A node whose log of a program that ended with 0 holds no result is asked again for
         RESTART_S, which begin anew after a time without an answer: the program prints its result before it ends.
         """
         pod, warn = self.progress.pod, self.log.warning
-        collect = partial(pod_requests.collect, self._cluster, self._store, self.manifest, pod, warn)
+        collect = partial(pod_deletions.collect, self._cluster, self._store, self.manifest, pod, warn)
         self._answers_since = float("inf")
         while True:
             left = self.progress.left = yield from self._asked(collect)
-            ended_well = self._exit_code == 0 and not self.progress.is_gone
-            if left.arrival or not ended_well or time.monotonic() - self._answers_since > RESTART_S:
+            must_hold_one = self._ended_well and not self.progress.is_gone
+            if left.arrival or not must_hold_one or time.monotonic() - self._answers_since > RESTART_S:
                 break
             warn("%s ended well, and its log holds no result: it is read again", pod)
             yield REFRESH_S
@@ -264,7 +243,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 self.progress.silent_s, self._answers_since = time.monotonic() - silent_since, float("inf")
                 is_denied = self.progress.is_made and error.status in (401, 403)
                 num_denied += is_denied
-                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else pod_requests.is_outage(error)
+                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else is_outage(error)
                 if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
@@ -279,8 +258,10 @@ class BenchPodOperator(KubernetesPodOperator):
         if failure is None:  # else it is not known what the pod holds
             self.remove()
         pod, message = self.progress.pod if self.progress.is_made else None, end.message
-        if end.kind is EndKind.NODE_LOST and pod and self._stays():
-            message += STAYS.format(pod=pod)
+        with suppress(ClusterError):
+            if end.kind is EndKind.NODE_LOST and pod and read_pod(self._cluster, pod):
+                message += f"; pod {pod} could not be removed and its program may still run there: it goes when the "
+                message += "node answers again, or when its Node object is deleted"
         end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
         is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
         if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:
@@ -302,11 +283,10 @@ class BenchPodOperator(KubernetesPodOperator):
         if isinstance(failure, StoreError):
             where = "its result is still in the pod" if self.progress.is_made else "no pod was made"
             return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
-        if self._end:
-            return self._end
+        if self.progress.end:
+            return self.progress.end
         seen, is_gone = self.progress.seen, self.progress.is_gone
-        conditions = (seen or {"status": {}})["status"].get("conditions") or ()
-        if is_gone and ("DisruptionTarget", "True") not in [(each["type"], each["status"]) for each in conditions]:
+        if is_gone and condition_of(seen or {}, "DisruptionTarget").get("status") != "True":
             seen = None  # else what it last showed still says why
         events: list[tuple[str, str]] = []
         with suppress(ClusterError):
@@ -316,31 +296,25 @@ class BenchPodOperator(KubernetesPodOperator):
         refused = failure if isinstance(failure, ClusterError) else None
         waited = f"it waited for {max(self.progress.waited_s.values(), default=0):.0f} s"
         said, status = (refused.message, refused.status) if refused else (str(failure or waited), None)
-        node, now = (
-            pod_requests.read_node(self._cluster, node_of(self.manifest)),
-            None if is_gone else datetime.now(UTC),
-        )
+        node = read_node(self._cluster, node_of(self.manifest))
+        now = None if is_gone else datetime.now(UTC)
         end = pod_end(seen, self.base_container_name, said, status, events, node, now)
-        if refused and pod_requests.is_outage(refused) and end.kind is not EndKind.NODE_LOST:
+        if refused and is_outage(refused) and end.kind is not EndKind.NODE_LOST:
             unread = "its result could not be read, it is still in the pod"
             what = unread if self._has_ended else f"no answer ({status})"
             return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
         return end
 
     def remove(self) -> None:
-        """Request the pod's deletion. Never by force: that would remove only the object, the last sign of a program
-        that may still hold the GPUs.
+        """Request the pod's deletion; where its program has ended, only if its log was read. Never by force: that would
+        remove only the object, the last sign of a program that may still hold the GPUs.
         """
+        name, holds = self.progress.pod, None if self.progress.left else runs_or_waits
         try:
-            if self.progress.is_made:
-                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
+            if name and (seen := self.progress.seen or read_pod(self._cluster, name)):
+                delete_while(self._cluster, holds, seen, self._grace_s)
         except ClusterError as error:
-            self.log.warning("Pod %s stays until the task `release`: %s", self.progress.pod, error)
-
-    def _stays(self) -> bool:
-        with suppress(ClusterError):
-            return pod_requests.read_pod(self._cluster, self.progress.pod) is not None
-        return True
+            self.log.warning("Pod %s stays until the task `release`: %s", name, error)
 
     def _end_gang(self, wait_s: float) -> None:
         """Delete the gang's pods that still wait or run; their own tasks handle those that have ended."""
@@ -349,7 +323,8 @@ class BenchPodOperator(KubernetesPodOperator):
         time.sleep(wait_s)
         gang = self.manifest["metadata"]["labels"][GANG]
         try:
-            pod_requests.delete_pods(self._cluster, {GANG: gang})
+            if errors := pod_deletions.delete_pods(self._cluster, self._cluster.pods({GANG: gang})):
+                raise ClusterError(f"could not be deleted: {errors}")
         except ClusterError as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
 
@@ -358,19 +333,9 @@ class BenchPodOperator(KubernetesPodOperator):
         collects, and where the task has just been resumed: Airflow ends it where its scheduler took the report of the
         deferral for the task's end, and the next try needs pod and gang.
         """
-        if self._is_resumed or not self.progress.pod:
-            return
-        with suppress(ClusterError):
-            seen = pod_requests.read_pod(self._cluster, self.progress.pod)
-            if seen and not has_ended(seen, self.base_container_name):
-                self._cluster.delete_pod(self.progress.pod, gracePeriodSeconds=self._grace_s)
-        self._end_gang(wait_s=0)
-
-    @cached_property
-    def listing(self) -> PodListing:
-        """The campaign's pods on this pod's node; the triggerer lists the whole campaign, for all its tasks."""
-        labels = self.manifest["metadata"]["labels"]
-        return PodListing({name: labels[name] for name in (CAMPAIGN, NODE) if name in labels})
+        if not self._is_resumed and self.progress.pod:
+            self.remove()
+            self._end_gang(wait_s=0)
 
     @property
     def _store(self) -> Store:
@@ -389,8 +354,5 @@ class BenchPodOperator(KubernetesPodOperator):
         return has_ended(self.progress.seen or {}, self.base_container_name)
 
     @property
-    def _exit_code(self) -> int | None:
-        """None: the program has not ended, as far as it was seen."""
-        state = state_of(self.progress.seen or {}, self.base_container_name)
-        code: int | None = state.get("terminated", {}).get("exitCode")
-        return code
+    def _ended_well(self) -> bool:
+        return ended_well(self.progress.seen or {}, self.base_container_name)

@@ -36,31 +36,30 @@ def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = F
     may share it.
     """
     most = 1 if in_turn else AT_ONCE if settings.launcher is Launcher.LOCAL else None
-    limit = {"max_active_tis_per_dagrun": most} if most else {}
-    options = _options(settings, RETRY_DELAY)
-    return RunOperator.partial(task_id=task_id, map_index_template=LABEL, planned_by=planned_by, **limit, **options)
+    limits = {"planned_by": planned_by, "max_active_tis_per_dagrun": most}
+    return _mapped(RunOperator, task_id, settings, LABEL, RETRY_DELAY, **limits)
 
 
 def gang(task_id: str, settings: Settings) -> Any:
     """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
     a task that Airflow lost reattaches to its pod.
     """
-    options = _options(settings, GANG_RETRY_DELAY)
-    return ManifestOperator.partial(task_id=task_id, map_index_template=RANK_LABEL, **options)
+    return _mapped(ManifestOperator, task_id, settings, RANK_LABEL, GANG_RETRY_DELAY)
 
 
-def _options(settings: Settings, retry_delay: timedelta) -> dict[str, Any]:
-    """What the pods' tasks of this installation have in common."""
-    if settings.launcher is Launcher.LOCAL:
-        return {"options": {}}
-    options = {
-        "kubernetes_conn_id": settings.kubernetes_connection,
-        "do_xcom_push": False,  # the result is in the log
-        "termination_grace_period": GRACE_S,
-        "schedule_timeout_seconds": settings.queue_timeout_s,
-        "startup_timeout_seconds": settings.start_timeout_s,
-    }
-    return {"retries": RETRIES, "retry_delay": retry_delay, "options": options}
+def _mapped(operator: Any, task_id: str, settings: Settings, label: str, retry_delay: timedelta, **more: Any) -> Any:
+    """A task of pods, to be expanded."""
+    options: dict[str, Any] = {}
+    if settings.launcher is not Launcher.LOCAL:
+        options = {
+            "kubernetes_conn_id": settings.kubernetes_connection,
+            "do_xcom_push": False,  # the result is in the log
+            "termination_grace_period": GRACE_S,
+            "schedule_timeout_seconds": settings.queue_timeout_s,
+            "startup_timeout_seconds": settings.start_timeout_s,
+        }
+        more |= {"retries": RETRIES, "retry_delay": retry_delay}
+    return operator.partial(task_id=task_id, map_index_template=label, options=options, **more)
 
 
 class ManifestOperator(BaseOperator):
@@ -93,13 +92,16 @@ class ManifestOperator(BaseOperator):
             self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
             return self._launched.to_its_end(context)
         if settings.deferrable:
-            trigger = RunTrigger(self.pod, self.options, settings.store)
+            trigger = RunTrigger({**self.options, "pod_template_dict": self.pod, "store": settings.store})
             self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
-        return self._on_cluster().to_its_end(context)
+        return self.trigger_reentry(context)
 
-    def trigger_reentry(self, context: Context, event: Mapping[str, Any]) -> None:
-        """Go on with a pod that did not end well in the trigger."""
-        self._on_cluster().to_its_end(context, event)
+    def trigger_reentry(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
+        """Run the pod in this worker. `event`: of the trigger in which it did not end well."""
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+
+        self._launched = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
+        self._launched.to_its_end(context, event)
 
     def on_kill(self) -> None:
         if self._launched is not None:
@@ -108,12 +110,6 @@ class ManifestOperator(BaseOperator):
     def turns(self, settings: Settings) -> MachineTurns | None:
         """How the pod shares this machine with others; None: its task does not run beside other pods' tasks."""
         return None
-
-    def _on_cluster(self) -> Any:
-        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-
-        self._launched = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
-        return self._launched
 
 
 class RunOperator(ManifestOperator):

@@ -35,25 +35,23 @@ class RunTrigger(BaseTrigger):
     and says how the task ended.
     """
 
-    def __init__(self, manifest: dict[str, Any], options: dict[str, Any], store: str | None) -> None:
-        """`options`: of the pod operator. `store`: None: the settings' of the triggerer."""
+    def __init__(self, options: dict[str, Any]) -> None:
+        """`options`: of the pod operator, its manifest among them."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._manifest, self._options, self._store = manifest, options, store
+        self._options = options
         self._operator: BenchPodOperator | None = None
         self._step: asyncio.Future[Any] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {"manifest": self._manifest, "options": self._options, "store": self._store}
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"options": self._options}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        began = time.monotonic()
-        result = None
+        began, result = time.monotonic(), None
         try:
             self._operator = operator = await self._in_thread(self._new_operator)
             ti: Any = self.task_instance
             context: Any = {"ti": ti, "run_id": ti.run_id, "dag": None}  # source of the pod's labels
-            steps = operator.steps(context, concludes=False)
+            steps = operator.steps(context)
             while (pause_s := await self._in_thread(partial(next, steps, None))) is not None:
                 await asyncio.sleep(pause_s)
             if result := operator.good_result:
@@ -64,7 +62,8 @@ class RunTrigger(BaseTrigger):
             yield TaskSuccessEvent(xcoms={"return_value": result})
             return
         await asyncio.sleep(max(0.0, MIN_DEFERRED_S - (time.monotonic() - began)))
-        yield TriggerEvent(self._operator.progress.event if self._operator else {})  # type: ignore[no-untyped-call]
+        event = self._operator.progress.model_dump(mode="json") if self._operator else {}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Delete the pod, also one that is just being made."""
@@ -75,13 +74,9 @@ class RunTrigger(BaseTrigger):
 
     def _new_operator(self) -> BenchPodOperator:
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-        from trainbench.orchestration.pod_requests import campaign_listing
 
-        ti: Any = self.task_instance
-        operator = BenchPodOperator(
-            task_id=ti.task_id, pod_template_dict=self._manifest, store=self._store, **self._options
-        )
-        operator.listing = campaign_listing(self._manifest["metadata"]["labels"][CAMPAIGN])
+        operator = BenchPodOperator(task_id=self.task_instance.task_id, **self._options)  # type: ignore[union-attr]
+        operator.listed_by = (CAMPAIGN,)  # one list for all tasks of the campaign
         return operator
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

@@ -49,10 +49,12 @@ ONLY: Mapping[str, frozenset[CampaignKind]] = {
     **dict.fromkeys(("noise_floor", "multi_gpu_seq_length"), _NODES),
     "min_gpu_use_pct": EVERY,
 }
+# The form's fields start from these. Past: equal nights of one GPU differ by less than 0.1 %
+# (docs/results/aa-h200-2026-11-22).
+LIMITS = Tolerances()
 # Percent of samples/s. On a CPU twice what nodes of a trial that measure in turn were apart on a machine with several
 # times the load of its cores: docs/results/demo-definite-2026-11-24.
-RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 15.0}
-PAST_LIMIT_PCT = 1.5  # equal nights of one GPU differ by less than 0.1 % (docs/results/aa-h200-2026-11-22)
+RATE_LIMITS_PCT = {Device.CUDA: LIMITS.samples_per_second_pct, Device.CPU: 15.0}
 # Parameters of 0.1.0 that are gone; stored plans and campaigns have them, always both.
 GONE = frozenset({"reference", "fixed_samples_per_second"})
 # Share of time in which any kernel ran (NVML). docs/results: Mistral-7B on one GPU 85 % or more; tier A, whose short
@@ -288,17 +290,27 @@ class BenchmarkParams(ComparisonParams):
         None,
         "Limits",
         "Samples/s beside its own past (%)",
-        f"A node that is slower than it was by more is slow too. Empty: {PAST_LIMIT_PCT:g} on GPUs, the limit beside "
+        f"A node that is slower than it was by more is slow too. Empty: {LIMITS.past_pct:g} on GPUs, the limit beside "
         "peers in trials on a CPU, whose nights differ as much as its peers do.",
         gt=0,
         le=100,
         validate_default=True,
     )
     memory_tolerance_pct: float = setting(
-        2.0, "Limits", "GPU memory (%)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
+        LIMITS.memory_pct,
+        "Limits",
+        "GPU memory (%)",
+        "Limit for the peak of memory that torch allocated.",
+        gt=0,
+        le=100,
     )
     temperature_tolerance_c: float = setting(
-        10.0, "Limits", "Temperature (°C)", "Limit for the mean temperature in the measured windows.", gt=0, le=100
+        LIMITS.temperature_c,
+        "Limits",
+        "Temperature (°C)",
+        "Limit for the mean temperature in the measured windows.",
+        gt=0,
+        le=100,
     )
     also_red: tuple[Literal[Metric.MEMORY_GB, Metric.TEMPERATURE_C], ...] = setting(
         (),
@@ -362,7 +374,7 @@ class BenchmarkParams(ComparisonParams):
     @classmethod
     def _limit_of_the_past(cls, value: float | None, info: ValidationInfo) -> float:
         on_cpu = "work" in info.data and info.data["work"].device is Device.CPU
-        return value or (info.data.get("samples_per_second_tolerance_pct") if on_cpu else None) or PAST_LIMIT_PCT
+        return value or (info.data.get("samples_per_second_tolerance_pct") if on_cpu else None) or LIMITS.past_pct
 
     @field_validator("nodes")
     @classmethod
@@ -391,7 +403,7 @@ class BenchmarkParams(ComparisonParams):
             samples_per_second_pct=self.samples_per_second_tolerance_pct or RATE_LIMITS_PCT[self.work.device],
             memory_pct=self.memory_tolerance_pct,
             temperature_c=self.temperature_tolerance_c,
-            past_pct=self.past_tolerance_pct or PAST_LIMIT_PCT,
+            past_pct=self.past_tolerance_pct or LIMITS.past_pct,
             also_red=self.also_red,
         )
 

@@ -69,9 +69,9 @@ def fleet_of(
     """
     usable, absent = [], []
     for node in nodes:
-        if not _is_gpu_node(node, gpu_resources):
-            continue
         gpu_node = _gpu_node(node, gpu_resources)
+        if gpu_node is None:
+            continue
         reason, expected = _obstacle(node, gpu_node, quarantine, gpu_resources)
         if reason:
             about = {name: getattr(gpu_node, name) for name in ("name", "gpu_product", "gpu_resource")}
@@ -101,14 +101,6 @@ def is_gpu_resource(name: str, gpu_resources: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in gpu_resources)
 
 
-def _is_gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> bool:
-    """Whether a node has GPUs now, by its last capacity, or by its labels."""
-    labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
-    counts = [_counts(status, of, gpu_resources) for of in ("allocatable", "capacity")]
-    is_labelled = labels.get(PRESENT) == "true" or any(f"{WHOLE_GPU}{product}" in labels for product in PRODUCTS)
-    return any(any(count.values()) for count in counts) or (is_labelled and WHOLE_GPU in gpu_resources)
-
-
 def _obstacle(
     node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str], gpu_resources: Sequence[str]
 ) -> tuple[str | None, bool]:
@@ -129,31 +121,38 @@ def _obstacle(
     return None, True
 
 
+def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The node's condition Ready; empty where it is ready."""
+    ready = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {"status": "Unknown"})
+    return {} if ready.get("status") == "True" else ready
+
+
 def not_ready_s(node: Mapping[str, Any], now: datetime) -> float | None:
     """Seconds since the node was last ready; None: it is ready, or the time is unknown."""
-    ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
-    if ready.get("status") == "True" or not ready.get("lastTransitionTime"):
-        return None
-    return (now - datetime.fromisoformat(ready["lastTransitionTime"])).total_seconds()
+    since = _ready(node).get("lastTransitionTime")
+    return (now - datetime.fromisoformat(since)).total_seconds() if since else None
 
 
 def not_ready(node: Mapping[str, Any]) -> str | None:
     """The time since which the node is not ready, and its condition's message; None: it is ready. Without reports of
     its kubelet a node has the status Unknown.
     """
-    ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
-    if ready.get("status") == "True":
+    if not (ready := _ready(node)):
         return None
     since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
     return f"not ready{since}: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
 
 
-def _gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> GpuNode:
+def _gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> GpuNode | None:
+    """None for a node that has no GPUs now, by its last capacity, or by its labels."""
     labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
     allocatable = _counts(status, "allocatable", gpu_resources)
     capacity = _counts(status, "capacity", gpu_resources)
     offered = [name for name, number in allocatable.items() if number]
     had = [name for name, number in capacity.items() if number]
+    is_labelled = labels.get(PRESENT) == "true" or any(f"{WHOLE_GPU}{product}" in labels for product in PRODUCTS)
+    if not offered and not had and not (is_labelled and WHOLE_GPU in gpu_resources):
+        return None
     resource = next(iter([*offered, *had]), WHOLE_GPU)
     products = (labels.get(f"{resource}{product}") for product in PRODUCTS)
     mebibytes = str(labels.get(f"{resource}{MEMORY}", ""))

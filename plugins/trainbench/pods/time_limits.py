@@ -57,6 +57,12 @@ def has_ended(pod: Mapping[str, Any], base: str) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or "terminated" in state_of(pod, base)
 
 
+def ended_well(pod: Mapping[str, Any], base: str) -> bool:
+    """Whether the container `base` ended with 0, as far as its node reported."""
+    code = state_of(pod, base).get("terminated", {}).get("exitCode")
+    return code == 0 or (pod.get("status") or {}).get("phase") == "Succeeded"
+
+
 def state_of(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
     """The state of this container: waiting, running or terminated; empty where its node has reported none."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()

@@ -55,7 +55,11 @@ def nvml_name(name: str, memories_gb: Collection[int] = ()) -> str:
     words = [word for word in _split(plain) if not re.fullmatch(r"(?i)nvidia|tesla|geforce|sxm\d?|hbm\d?e?", word)]
     family = words[0].upper() if words else ""
     if family in TWO_MEMORIES and not any(re.fullmatch(r"(?i)\d+gb?", word) for word in words):
-        words.insert(1, f"{_one_memory(family, memories_gb)}GB")
+        small, large = TWO_MEMORIES[family]
+        stated = {small, large} & set(memories_gb)  # a bare name stands for the smaller one, as is the custom
+        if memories_gb and len(stated) != 1:
+            raise GpuNameError(f"{family} with {small} or {large} GB: the file does not say which")
+        words.insert(1, f"{min(stated, default=small)}GB")
     if words == ["H100"] and NVL_MEMORY_GB in memories_gb:
         words.append("NVL")
     return " ".join(filter(None, map(_written, words)))
@@ -74,17 +78,6 @@ def _written(word: str) -> str:
     if memory:
         return f"{memory[1]}GB"
     return {"pcie": "PCIe", "ti": "Ti", "ada": "Ada Generation", "generation": ""}.get(word.lower(), word.upper())
-
-
-def _one_memory(family: str, memories_gb: Collection[int]) -> int:
-    """A bare name stands for the smaller memory, as is the custom; a stated memory must match one of them."""
-    fitting = set(TWO_MEMORIES[family]) & set(memories_gb)
-    if len(fitting) == 1:
-        return fitting.pop()
-    if memories_gb:
-        small, large = TWO_MEMORIES[family]
-        raise GpuNameError(f"{family} with {small} or {large} GB: the file does not say which")
-    return TWO_MEMORIES[family][0]
 
 
 MAX_BYTES = 200_000_000

@@ -168,11 +168,6 @@ def where_known(
     return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
 
 
-def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
-    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour."""
-    return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
-
-
 def work_hours(num_samples: float, samples_per_s: float, epochs: float = 1.0) -> float:
     """Samples * epochs / (samples/s * 3600). Start-up not counted."""
     work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
@@ -346,11 +341,6 @@ def energy_usd(joules: float, usd_per_kwh: float, pue: float = 1.0) -> float:
     """kWh x PUE x tariff. `pue`: the building's energy over the machines', 1 or more. Raises QuantityError."""
     kwh = not_negative(joules, "energy in joules") / JOULES_PER_KWH
     return kwh * at_least(pue, 1.0, "PUE") * positive(usd_per_kwh, "USD per kWh")
-
-
-def power_usd_per_hour(watts: float, usd_per_kwh: float, pue: float = 1.0) -> float:
-    """Cost per hour of a steady power draw: a part of the running cost of an owned GPU. Raises QuantityError."""
-    return energy_usd(not_negative(watts, "power in watts") * 3600, usd_per_kwh, pue)
 
 
 def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pue: float = 1.0) -> float:

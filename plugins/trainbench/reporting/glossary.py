@@ -65,11 +65,8 @@ compares with every surface.
 _NOTES = """
 - **Red** is the only state that fails a DAG run. It opens a notice, with one message and a banner, at once.
 - **Hot** and **heavy** are red where the parameter `also_red` names temperature or memory.
-- **Look** asks for a person, and opens a notice only when it is there in two nights in a row. **Not checked** does so
-  after three nights in a row.
-- **A notice closes** after two nights in a row in which its deviation is below half of what opened it; one without a
-  deviation (failed, missing, a broken GPU) in the first night in which the node is measured and well.
-  There is one message when it opens, one when it closes, and none between. A look that turns red sends one more.
+- **Look** asks for a person. The column *notice in night* says after how many nights in a row a notice opens;
+  [alerts.md](alerts.md) says when it closes and what is sent.
 - **Red stays red** on the Fleet page until its notice closes: no later look, noise or age hides it. Once somebody
   **acknowledged** it with a reason, banner and headline are calm; a run that finds it red again is red.
 - **Drill**: a run that detects a drill is red, with one notice marked DRILL, which tests the whole chain and ends with
@@ -77,8 +74,7 @@ _NOTES = """
   detected is an alarm.
 - **Alarms** turn a run red although no node is: no run gave a figure, runs computed other work than planned, a part of
   the judgement failed, a drill was not detected.
-- **Changed**: at least half of the fleet became slower together. It is one message for all nodes. The DAG run stays
-  green, and the command line exits with 4.
+- **Changed** is one message for all nodes, and the DAG run stays green.
 - **Exit codes**: 0 fine; 1 red, a detected drill, an alarm, or a failed run that judges no node; 3 no node could be
   checked; 4 at least half of the fleet changed, and none is red.
 - **Well** is fresh: after `TRAINBENCH_FRESH_H` (36 hours, a nightly check left out once) the Fleet page says *stale*.

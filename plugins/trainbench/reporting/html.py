@@ -1,10 +1,10 @@
-"""report.html: the whole report as one file without scripts and without requests to the network."""
+"""A document as one HTML file, without scripts and without requests to the network; and the report as such a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -41,24 +41,37 @@ def report_html(
     """The report as HTML. `pictures`: those of `plots.draw`. `compared`: the result of `comparison_sections` where the
     caller has it. `page`: None for the file in the store.
     """
-    tone = verdict_text.tone(campaign)
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            campaign=campaign,
-            tone=tone,
-            word=verdict_text.drill_badge(campaign) or WORDS[tone],
-            verdict=verdict_text.verdict(campaign),
-            more=verdict_text.recommended(campaign),
-            drill=verdict_text.drill_sentence(campaign),
-            facts=facts_of(campaign),
-            sections=tuple(report_sections(campaign, pictures, compared, page.log_link if page else LOG_LINK)),
-            pictures={name: svg(figure) for name, figure in pictures.items()},
-            page=page,
-            result_link=page.result_link if page else RESULT_LINK,
-        )
+    badge = verdict_text.drill_badge(campaign)
+    tone = Tone.PLAIN if badge else verdict_text.tone(campaign)  # a detected drill is no alarm
+    word = badge or WORDS[tone]
+    result_link = page.result_link if page else RESULT_LINK
+    run_ids = [result.spec.identity.run_id for result in campaign.results]
+    return document_html(
+        f"{word}: {campaign.title}",
+        verdict_text.verdict(campaign),
+        tuple(report_sections(campaign, pictures, compared, page.log_link if page else LOG_LINK)),
+        word=word,
+        tone=tone,
+        drill=verdict_text.drill_sentence(campaign),
+        more=verdict_text.recommended(campaign),
+        about=campaign.title,
+        facts=facts_of(campaign),
+        pictures={name: svg(figure) for name, figure in pictures.items()},
+        links={run_id: result_link.format(run_id=run_id) for run_id in run_ids},
+        script=page.script if page else None,
     )
+
+
+def document_html(title: str, headline: str, sections: Sequence[Section], *, word: str, **more: Any) -> str:
+    """A document as HTML. `word` stands above the headline. Of `more`, each of which may be left out: `tone` and
+    `drill`, a sentence, of a report; `more`, sentences below the headline; `about` and `facts`, small; `pictures`: name
+    -> SVG; `links`: run id -> address of its result; `script`: address of the pages' script, for a page in Airflow.
+    """
+    empty = dict.fromkeys(("tone", "drill", "about", "script")) | dict.fromkeys(
+        ("more", "facts", "pictures", "links"), ()
+    )
+    template = environment().get_template("document.html.j2")
+    return template.render(empty | {"title": title, "headline": headline, "sections": sections, "word": word} | more)
 
 
 def environment(

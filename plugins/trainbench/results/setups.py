@@ -63,11 +63,5 @@ def change_phrases(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
     )
 
 
-def new_gpus(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
-    """UUIDs that are new on the node. A pod on a node with many GPUs may get another GPU each night."""
-    seen = frozenset[str]().union(*(setup.gpu_uuids for setup in before))
-    return tuple(sorted(after.gpu_uuids - seen)) if seen else ()
-
-
 def _the(name: str) -> str:
     return f"the {name}" if name in ("driver", "image", "kernel", "VBIOS", "power limit", "pod template") else name

@@ -27,8 +27,8 @@ class SharedGpu(NamedTuple):
             parts.append(count(self.num_processes, "other process"))
         if self.memory_gb:
             parts.append(f"{figure(self.memory_gb, 3)} GB in use beside the run")
-        which = listing(map(str, self.gpus))
-        return f"{'GPU' if len(self.gpus) == 1 else 'GPUs'} {which} {_was(self.gpus)} shared: {', '.join(parts)}"
+        which, (gpus, were) = listing(map(str, self.gpus)), ("GPU", "was") if len(self.gpus) == 1 else ("GPUs", "were")
+        return f"{gpus} {which} {were} shared: {', '.join(parts)}"
 
 
 def shared_by(result: RunResult) -> SharedGpu | None:
@@ -52,7 +52,3 @@ def shared_by(result: RunResult) -> SharedGpu | None:
         memory_gb=known_max(memory_gb for _, _, memory_gb in shared),
         gpus=tuple(position for position, _, _ in shared),
     )
-
-
-def _was(gpus: tuple[int, ...]) -> str:
-    return "was" if len(gpus) == 1 else "were"

@@ -128,9 +128,6 @@ def test_tuned_trains_by_turns(job: Job, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--recipe lora --gpus 2", "--gpus 2 needs --recipe full"),
-        ("--recipe full --programs tuned trl", "--programs trl does not do --recipe full"),
-        ("--recipe lora --programs tuned fsdp2", "--programs fsdp2 does not do --recipe lora"),
         ("--programs tuned unsloth", "--unsloth-site None: Unsloth needs a folder"),
         ("--programs unsloth --unsloth-site /nowhere", "--unsloth-site /nowhere: Unsloth needs a folder"),
         ("--programs tuned --output /dev/null/result.json", "cannot be written: Not a directory"),

@@ -95,29 +95,3 @@ def test_root_is_refused_where_the_pod_says_non_root(cluster: StandinCluster, ap
 
     (waits,) = cluster.wait_for_pods(lambda pods: waits_for(pods[0]) == "CreateContainerConfigError")
     assert waits["status"]["phase"] == "Pending"
-
-
-def test_gang_pods_find_each_other_by_the_headless_service(run: Any, cluster: StandinCluster, api: Any) -> None:
-    labels = {"trainbench.io/rendezvous": "true"}
-    name = f"g-r0.trainbench-rendezvous.{NS}.svc"
-    serve = (
-        "import socket\n"
-        "server = socket.create_server((socket.gethostname(), 29500))\n"
-        "print(server.accept()[0].recv(9).decode())"
-    )
-    ask = (
-        "import socket, time\n"
-        "for _ in range(3000):\n"
-        f"    try: peer = socket.create_connection(('{name}', 29500)); break\n"
-        "    except OSError: time.sleep(0.1)\n"
-        "peer.send(b'hello')"
-    )
-    gang = {"subdomain": "trainbench-rendezvous"}
-    cluster.add_node("gpu-0")
-    python = {"image": "test/python:1"}
-    master = {**container(""), **python, "command": ["python", "-c", serve]}
-    member = {**container(""), **python, "command": ["python", "-c", ask]}
-    api.create_namespaced_pod(NS, pod("m", labels=labels, hostname="g-r1", containers=[member], **gang))
-    run(pod("r0", labels=labels, hostname="g-r0", containers=[master], **gang))
-
-    assert api.read_namespaced_pod_log("r0", NS, _preload_content=False).data == b"hello\n"

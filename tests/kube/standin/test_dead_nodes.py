@@ -93,16 +93,3 @@ def test_force_removes_a_dead_node_s_pod_and_not_its_program(
 def test_a_node_that_answers_again_ends_the_pod(on_dead_node: dict[str, Any], cluster: StandinCluster) -> None:
     cluster.revive_node("gpu-0")
     cluster.wait_for_pods(lambda pods: not pods)
-
-
-def test_a_pod_that_tolerates_a_dead_node_is_never_deleted(cluster: StandinCluster, api: Any) -> None:
-    cluster.add_node("gpu-0")
-    forever = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}]
-    cluster.fault(action="lose_node", moment="running", deadline_s=1)
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", tolerations=forever, activeDeadlineSeconds=600))
-    cluster.wait_for_pods(has_phase("Running"))
-    time.sleep(4)  # its deadline is over, and a pod that does not tolerate the node would be deleted after 3 s
-
-    (seen,) = cluster.pods()
-    assert "deletionTimestamp" not in seen["metadata"]
-    assert seen["status"]["phase"] == "Running"

@@ -9,7 +9,7 @@ from kubernetes import watch  # type: ignore[import-untyped]
 from kubernetes.client import ApiException
 
 from tests.kube.shell_pods import container, pod
-from tests.kube.standin.seen import NS, condition, has_phase, state, wait_for_log, waits_for
+from tests.kube.standin.seen import NS, has_phase, state, wait_for_log, waits_for
 from tests.standin import StandinCluster
 
 pytestmark = pytest.mark.slow
@@ -45,13 +45,6 @@ def _deletions(api: Any, cluster: StandinCluster, names: tuple[str, ...]) -> lis
     return gone
 
 
-def test_the_deadline_ends_a_pod(run: Any) -> None:
-    ended = run(pod("late", "exec sleep 100", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1))
-
-    assert ended["status"]["phase"] == "Failed"
-    assert ended["status"]["reason"] == "DeadlineExceeded"
-
-
 def test_a_missing_image_keeps_the_whole_pod_pending(cluster: StandinCluster, api: Any) -> None:
     """Also after the other container has ended: a pod is Pending until each of its containers has started once."""
     cluster.add_node("gpu-0")
@@ -62,36 +55,3 @@ def test_a_missing_image_keeps_the_whole_pod_pending(cluster: StandinCluster, ap
     assert waits["status"]["phase"] == "Pending"
     with pytest.raises(ApiException, match="waiting to start: trying and failing to pull image"):
         api.read_namespaced_pod_log("p", NS, container="side")
-
-
-@pytest.mark.parametrize(
-    ("action", "reason", "disruption"),
-    [("evict", "Evicted", "TerminationByKubelet"), ("oom", None, None)],
-)
-def test_an_injected_end_leaves_the_pod_with_its_cause(
-    cluster: StandinCluster, api: Any, action: str, reason: str | None, disruption: str | None
-) -> None:
-    cluster.add_node("gpu-0")
-    cluster.fault(action=action, moment="running")
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
-
-    (ended,) = cluster.wait_for_pods(has_phase("Failed"))
-    assert ended["status"].get("reason") == reason
-    assert condition(ended, "DisruptionTarget").get("reason") == disruption
-    assert state(ended)["terminated"]["exitCode"] == 137
-    assert state(ended)["terminated"]["reason"] == ("OOMKilled" if action == "oom" else "Error")
-
-
-@pytest.mark.parametrize(("action", "disruption"), [("preempt", "PreemptionByScheduler"), ("vanish", None)])
-def test_an_injected_end_removes_the_pod(
-    cluster: StandinCluster, api: Any, action: str, disruption: str | None
-) -> None:
-    cluster.add_node("gpu-0")
-    cluster.fault(action=action, moment="running", delay_s=0.1, grace_s=1)
-    version = api.list_namespaced_pod(NS).metadata.resource_version
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
-
-    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=600)
-    last = next(event["raw_object"] for event in stream_of if event["type"] == "DELETED")
-    assert condition(last, "DisruptionTarget").get("reason") == disruption
-    assert cluster.pods() == []

@@ -37,14 +37,6 @@ def test_the_scheduler_says_why_a_pod_waits(cluster: StandinCluster, api: Any) -
     assert api.read_namespaced_pod_log("waits", "default", _preload_content=False).data == b""
 
 
-def test_gpus_come_free_when_a_pod_ends(run: Any, cluster: StandinCluster, api: Any) -> None:
-    cluster.add_node("gpu-0", gpus=8)
-    for name in ("a", "b"):
-        api.create_namespaced_pod(NS, pod(name, "true", gpus=8))
-
-    cluster.wait_for_pods(has_phase("Succeeded"))
-
-
 def last_state(api: Any, name: str, act: Callable[[], None]) -> dict[str, Any]:
     """Of a pod that `act` makes go."""
     version = api.list_namespaced_pod(NS).metadata.resource_version
@@ -67,55 +59,3 @@ def test_an_eviction_by_the_api_says_so_in_the_pod_and_leaves_no_event(cluster: 
     last = last_state(api, "p", lambda: api.create_namespaced_pod_eviction("p", NS, eviction))
     assert condition(last, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
     assert "Evicted" not in {event.reason for event in api.list_namespaced_event(NS).items}
-
-
-@pytest.mark.parametrize(
-    ("toleration", "goes"),
-    [
-        ({}, True),
-        ({"key": "maintenance", "operator": "Exists"}, False),
-        ({"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}, True),
-        ({"key": "maintenance", "operator": "Equal", "value": "other", "effect": "NoExecute"}, True),
-        ({"key": "maintenance", "operator": "Exists", "effect": "NoSchedule"}, True),
-    ],
-)
-def test_a_noexecute_taint_ends_the_pods_that_do_not_tolerate_it(
-    cluster: StandinCluster, api: Any, toleration: dict[str, Any], goes: bool
-) -> None:
-    cluster.add_node("gpu-0")
-    spec = {"tolerations": [toleration] if toleration else [], "terminationGracePeriodSeconds": 1}
-    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", **spec))
-    cluster.wait_for_pods(has_phase("Running"))
-    taint = {"spec": {"taints": [{"key": "maintenance", "value": "disk", "effect": "NoExecute"}]}}
-
-    def act() -> None:
-        api.patch_node("gpu-0", taint)
-        if not goes:
-            api.delete_namespaced_pod("p", NS)
-
-    last = last_state(api, "p", act)
-    reason = "DeletionByTaintManager" if goes else None
-    assert condition(last, "DisruptionTarget").get("reason") == reason
-
-
-def test_a_pod_of_another_scheduler_waits_for_it_without_a_word(cluster: StandinCluster, api: Any) -> None:
-    """Nobody writes a condition or an event where that scheduler does not run."""
-    cluster.add_node("gpu-0", gpus=1)
-    api.create_namespaced_pod(NS, pod("other", schedulerName="bin-packer"))
-    api.create_namespaced_pod(NS, pod("ours"))
-    cluster.wait_for_pods(lambda pods: any(p["status"]["phase"] == "Succeeded" for p in pods))
-    (other,) = (p for p in cluster.pods() if p["metadata"]["name"] == "other")
-    assert other["status"]["phase"] == "Pending"
-    assert condition(other, "PodScheduled") == {}
-    assert api.list_namespaced_event(NS, field_selector="involvedObject.name=other").items == []
-
-
-def test_a_pod_s_claim_that_is_not_there_keeps_it_waiting(cluster: StandinCluster, api: Any) -> None:
-    cluster.add_node("gpu-0", gpus=1)
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}}
-    api.create_namespaced_pod(NS, pod("waits", volumes=[volume]))
-    cluster.wait_for_pods(lambda pods: any(condition(p, "PodScheduled").get("status") == "False" for p in pods))
-    (waits,) = cluster.pods()
-    assert condition(waits, "PodScheduled")["message"].startswith(
-        '0/1 nodes are available: persistentvolumeclaim "datasets" not found.'
-    )

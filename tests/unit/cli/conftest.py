@@ -42,7 +42,6 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import SPEC_ENV
 from bench_image.contract.result_lines import result_lines
 from tests.builders import make_cpu_result
-started_at = datetime.now(UTC)
 spec = parse_spec(os.environ[SPEC_ENV])
 print("phase=warmup step=1/5", flush=True)
 if spec.identity.node == "node-hangs":
@@ -54,8 +53,9 @@ rate = 40.0 + int(spec.identity.node[-1]) / 10
 rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
 windows = [rate * 0.999, rate, rate * 1.001]
 about = {"seq_length": spec.work.seq_length, "micro_batch_size": spec.work.micro_batch_size}
-result = make_cpu_result(spec.identity.node, rate, windows=windows, step_cv_pct=0.3, total_s=0.5, **about)
-times = {"started_at": started_at, "finished_at": datetime.now(UTC)}
+result = make_cpu_result(spec.identity.node, rate, windows=windows, step_cv_pct=0.3, **about)
+now = datetime.now(UTC)
+times = {"started_at": now - (result.finished_at - result.started_at), "finished_at": now}
 text = result.model_copy(update={"spec": spec, **times}).model_dump_json()
 for line in result_lines(text):
     print(line)

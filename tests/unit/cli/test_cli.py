@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,24 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     help_text = " ".join(trainbench("--help").stdout.split())
     for words in ("0: no node is red", "1: a node is red", "2: wrong usage", "3: no node could be checked"):
         assert words in help_text
+
+
+@pytest.mark.parametrize("command", [["gpus"], ["gpus", "--json"], ["prices", "import", "vms.csv"]])
+def test_a_reader_that_ends_first_is_no_red_node(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "vms.csv").write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price,Region\np4d,A100,8,32.77,us\n"
+    )
+    given = (
+        [*command, "--provider", "AWS", "--as-of", "2026-11-20", "--source", "v8"] if "import" in command else command
+    )
+    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", *given]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(program, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+
+    assert (ended.returncode, "Traceback" in ended.stderr) == (141, False)
 
 
 def test_the_version_is_that_of_the_project() -> None:

@@ -32,7 +32,7 @@ def test_it_prints_the_month_and_writes_nothing(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11"])
 
     assert done.exit_code == 0
-    assert done.stdout.startswith("Benchmarking cost $0.0733 in 2026-11")
+    assert done.stdout.startswith("Benchmarking cost $0.259 in 2026-11")
     assert "What the work costs in 2026-11\n" in done.stdout
     assert "gpu-" not in done.stdout  # nodes are rows of a table that --all shows
     assert "--all shows " in done.stdout
@@ -42,7 +42,7 @@ def test_it_prints_the_month_and_writes_nothing(store: Any) -> None:
 
 def test_all_tables_follow_the_answer(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11", "--all"])
-    assert done.stdout.startswith("Benchmarking cost $0.0733 in 2026-11")
+    assert done.stdout.startswith("Benchmarking cost $0.259 in 2026-11")
     assert done.stdout.index("What benchmarking cost") < done.stdout.index("Each node in 2026-11")
     assert "--all" not in done.stdout
 

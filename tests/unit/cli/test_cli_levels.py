@@ -39,6 +39,14 @@ def test_levels_are_shown_before_they_are_accepted_and_listed_before_the_shipped
     assert document(levels("list", "--json"))["levels"][0] == accepted[0]
 
 
+def test_imported_results_are_no_level_of_this_fleet_unless_they_are_named(store: str) -> None:
+    imported = make_result("node-9", 99.0, gpu_name="NVIDIA L4", campaign_id="imported-nvidia-l4-1")
+    open_store(store).write_results([imported])
+
+    assert "NVIDIA L4" not in levels("make").stdout
+    assert "99 samples/s per GPU" in levels("make", "--campaign", "imported-nvidia-l4-1").stdout
+
+
 def test_accepted_levels_go_to_another_store(store: str, tmp_path: Path) -> None:
     levels("accept")
     file, other = tmp_path / "levels.toml", str(tmp_path / "other")
@@ -52,7 +60,7 @@ def test_accepted_levels_go_to_another_store(store: str, tmp_path: Path) -> None
     ("arguments", "message"),
     [
         (["export", "x.toml"], "no levels of its own: make them with `trainbench levels accept`"),
-        (["import", "gone.toml"], "gone.toml cannot be read: it does not exist"),
+        (["import", "gone.toml"], "gone.toml cannot be read: No such file"),
         (["accept", "--gpu", "H100"], "no level of H100 at any work: the results are of NVIDIA"),
         (["make", "--campaign", "gone"], "no run on a GPU is stored: run a check first"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,11 +51,11 @@ class Pods:
     def pods(self, labels: Any) -> Any:
         return self.listed
 
-    def log(self, name: str, _: str) -> str:
+    def log_chunks(self, name: str, _: str) -> Iterator[bytes]:
         log = self.logs[name]
         if isinstance(log, Exception):
             raise log
-        return log.pop(0) if isinstance(log, list) else log
+        yield (log.pop(0) if isinstance(log, list) else log).encode()
 
     def pod(self, name: str) -> Any:
         return next(each for each in self.listed if each["metadata"]["name"] == name)

@@ -37,7 +37,7 @@ def test_without_a_listed_gpu_the_report_has_none(environ: dict[str, str], liste
 
 
 def test_a_box_with_gpus_is_one_node_with_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_fleet, "_query", lambda: LISTED)
+    monkeypatch.setattr(local_fleet, "listed_gpus", lambda: LISTED)
     monkeypatch.setattr("socket.gethostname", lambda: "Workstation-7")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (node,) = local_fleet.local_fleet(SETTINGS, parse_params({"device": "cuda"})).nodes
@@ -48,7 +48,7 @@ def test_a_box_with_gpus_is_one_node_with_all_of_them(monkeypatch: pytest.Monkey
 
 
 def test_a_trial_on_the_cpu_has_four_nodes_and_calls_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_fleet, "_query", lambda: pytest.fail("it has no GPU to ask for"))
+    monkeypatch.setattr(local_fleet, "listed_gpus", lambda: pytest.fail("it has no GPU to ask for"))
     nodes = local_fleet.local_fleet(SETTINGS, parse_params({"device": "cpu"})).nodes
 
     assert [(node.name, node.num_gpus) for node in nodes] == [(f"node-{i}", None) for i in range(1, 5)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_image.contract.result import Chosen
-from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora
-from tests.builders import make_cpu_result, make_failed, make_result, spoilt
+from tests.builders import make_cpu_result, make_result, spoilt
 from trainbench.comparison.entries import by_job, differences, nearest_group, work_groups, work_names
 
 
@@ -50,10 +49,6 @@ def test_a_choice_of_the_program_that_differs_is_unequal_work() -> None:
     one, other = work_groups(runs)
 
     assert differences(one, other) == ("micro_batch_size 8 vs 12",)
-
-
-def test_drills_and_runs_without_a_figure_are_no_part_of_a_comparison() -> None:
-    assert work_groups([make_failed(), make_result(drill=Drill(slowdown_pct=20))]) == ()
 
 
 def test_the_nearest_group_is_the_one_with_the_fewest_differences() -> None:

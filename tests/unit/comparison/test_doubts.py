@@ -28,25 +28,14 @@ def test_a_failed_run_is_not_doubted_twice() -> None:
 
 
 def test_step_time_varies_by_more_than_10_pct_on_a_gpu() -> None:
-    doubt = doubts_of_run(make_result(step_cv_pct=11.0))[0]
+    doubt = doubts_of_run(make_result(step_cv_pct=11.0))[0]  # 11 * sqrt(30 / 29)
     assert (doubt.category, doubt.level) == ("unstable_step_time", Level.WARNING)
-    assert (doubt.measured, doubt.expected) == ("CV 11.0 %", "at most 10 %")
+    assert (doubt.measured, doubt.expected) == ("CV 11.2 %", "at most 10 %")
     assert "unstable_step_time" not in categories(make_result(step_cv_pct=9.0))
 
 
 def test_allocator_retries() -> None:
     assert categories(make_result(alloc_retries=2)) == ["allocator_retries"]
-
-
-def test_memory_nearly_full() -> None:
-    """The builder reserves 1.1 x allocated: 132 GB is 88 % of 150 GB, 143 GB is 95.3 %."""
-    assert categories(make_result(memory_gb=120.0)) == []
-    assert categories(make_result(memory_gb=130.0)) == ["memory_nearly_full"]
-
-
-def test_a_gap_in_the_telemetry() -> None:
-    (doubt,) = doubts_of_run(make_result(temperature_c=None))
-    assert (doubt.category, doubt.measured) == ("incomplete_telemetry", "missing: temperature_mean_c")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +65,6 @@ def test_the_limit_of_gpu_use_is_a_setting(use_pct: float, limit_pct: float, rep
     assert [(each.category, each.expected) for each in doubts] == [("low_gpu_use", "at least 45 %")] * reported
 
 
-def test_a_gpu_without_telemetry() -> None:
-    result = make_result()
-    blind = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": ()})})
-    assert doubts_of_run(blind)[0].measured == "missing: 1 of 1 GPUs"
-
-
 @pytest.mark.parametrize("result", [make_result(), make_cpu_result(step_cv_pct=0.2)])
 def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> None:
     (doubt,) = doubts_of_run(with_performance(result, first_loss=10.0, last_loss=10.1))
@@ -89,15 +72,11 @@ def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> Non
 
 
 def test_unsteady_windows_are_a_warning_on_a_gpu_and_nothing_on_a_shared_cpu() -> None:
-    """CV 5 % over 50 steps: 1.96 * 5 / sqrt(50) = 1.39 % instead of 0.5 %."""
+    """CV 5 % over 10 steps: 1.96 * 5 / sqrt(10) = 3.10 % instead of 0.5 %."""
     (doubt,) = doubts_of_run(make_result(step_cv_pct=5.0))
     assert (doubt.category, doubt.level) == ("unsteady_windows", Level.WARNING)
-    assert doubt.measured == "3 of 3 windows, worst ± 1.4 %"
+    assert doubt.measured == "3 of 3 windows, worst ± 3.1 %"
     assert doubts_of_run(make_cpu_result(step_cv_pct=5.0)) == ()
-
-
-def test_the_cpu_has_no_gpu_telemetry_to_miss() -> None:
-    assert categories(make_cpu_result(step_cv_pct=0.2)) == []
 
 
 def test_little_gain_from_more_gpus_is_a_doubt() -> None:

@@ -133,12 +133,6 @@ def test_failed_runs_drills_and_gangs_do_not_count() -> None:
     assert floors([make_failed("gpu-2")]) == floors([]) == ()
 
 
-def test_nodes_whose_means_are_equal_do_not_differ() -> None:
-    """Means of 9.9 and 10.1 in any order are one: the nodes add nothing to the noise."""
-    (floor,) = floors(fleet({"gpu-1": (9.9, 10.1), "gpu-2": (10.1, 9.9), "gpu-3": (9.9, 10.1)}))
-    assert floor.nodes_sd_pct == 0.0
-
-
 def test_the_largest_distance_is_that_of_the_furthest_run() -> None:
     """10.0, 10.1 and 9.5 GB: 0.5 of 10 is 5 %. 60, 61 and 66 degrees: 5 from 61, in degrees and not in percent."""
     figures = ((10.0, 60.0), (10.1, 61.0), (9.5, 66.0))

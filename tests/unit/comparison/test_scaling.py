@@ -4,7 +4,6 @@ import pytest
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen, RunResult
-from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from trainbench.comparison.entries import entries, work_groups
 from trainbench.comparison.scaling import Efficiency, Scaling, efficiencies, entry_scaling
@@ -61,18 +60,6 @@ def test_what_the_program_chose_is_the_work() -> None:
 
     assert efficiencies([base, two[4]])[1] is None
     assert efficiencies([base, two[8]])[1] == Efficiency(pct=90.0, base_world_size=1, base_strategy=Strategy.SINGLE)
-
-
-def test_how_long_was_measured_is_not_work() -> None:
-    quick = make_result("node-1", 10.0, measured_steps=5, max_measured_steps=5, warmup_steps=3)
-
-    assert efficiencies([quick, ddp(18.0, 2)])[1] is not None
-
-
-def test_a_drilled_run_is_neither_base_nor_compared() -> None:
-    slowed = make_result("node-1", 2.0, drill=Drill(slowdown_pct=80))
-
-    assert efficiencies([slowed, ddp(18.0, 2)]) == (None, None)
 
 
 def on(gpus: tuple[int, ...], samples_per_s: float, node: str = "node-1") -> RunResult:
@@ -144,14 +131,6 @@ def test_the_noise_of_a_scaling_is_that_of_both_sides() -> None:
     """Half the range over the median: 0.3 of 10 are 3 %, 0.76 of 19 are 4 %, and sqrt(3^2 + 4^2) = 5."""
     actual = of_entry((9.7, 10.0, 10.3), (18.24, 19.0, 19.76), 2)
     assert actual.noise_pct == pytest.approx(5.0)
-
-
-def test_as_fast_and_as_cheap_as_the_base() -> None:
-    """50 % on two GPUs is one GPU's speed; 100 % is its cost per sample."""
-    slow, even, linear = (of_entry((10.0,), (rate,), 2) for rate in (9.9, 10.0, 20.0))
-
-    assert (slow.is_no_faster, even.is_no_faster, linear.is_no_faster) == (True, True, False)
-    assert (slow.is_dearer, even.is_dearer, linear.is_dearer) == (True, True, False)
 
 
 def test_as_fast_within_the_noise_at_its_very_edge() -> None:

@@ -52,23 +52,6 @@ def test_the_four_published_patterns() -> None:
     assert actual["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
 
 
-def test_fast_and_memory_hungry() -> None:
-    """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
-    actual = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
-
-    assert actual["ddp"].pattern == "fast, memory-hungry: highest throughput, high memory"
-    assert actual["zero2"].kind is Pattern.MIDDLE
-    assert actual["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
-
-
-def test_which_strategy_it_is_does_not_matter() -> None:
-    figures = [(20.0, 14.0), (15.0, 10.0), (12.0, 8.0), (8.0, 10.0)]
-    kinds = [p.kind for p in by_strategy(peers(*figures)).values()]
-    turned = [p.kind for p in by_strategy(peers(*figures[::-1])).values()]
-
-    assert kinds == turned == [Pattern.HUNGRY, Pattern.MIDDLE, Pattern.SAVER, Pattern.SLOWER]
-
-
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
     actual = by_strategy(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
     assert actual["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."

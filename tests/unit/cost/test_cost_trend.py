@@ -121,19 +121,6 @@ def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
     ]  # fmt: skip
 
 
-def test_all_gpus_of_a_gang_are_paid_for() -> None:
-    """2.7778 samples/s on two GPUs at $0.60: 10,000 samples in an hour for $1.20, $0.120 per 1K and not $0.060."""
-    (work,) = costs(paid_run(10_000 / 3600, num_gpus=2))
-    assert work.this is not None
-    assert work.this.usd_per_1000_samples == pytest.approx(0.12)
-
-
-def test_several_prices_in_a_month_count_by_their_median() -> None:
-    (work,) = costs(paid_run(usd_per_gpu_hour=0.6), paid_run(usd_per_gpu_hour=0.8), paid_run(usd_per_gpu_hour=2.0))
-    assert work.this is not None
-    assert work.this.usd_per_gpu_hour == 0.8
-
-
 def test_a_month_is_its_median_not_its_mean() -> None:
     """Rates 1.0, 1.0 and 4.0, mean 2.0; prices 0.6, 0.6 and 3.0, mean 1.4; tokens 512 each sample; J 67, 67 and 97."""
     runs = [

@@ -19,11 +19,6 @@ def rates(params: EstimateRequest, *rows: Any) -> list[tuple[float, int]]:
     return [(rate.samples_per_s, rate.num_gpus) for _, rate in rated(params, rows)]
 
 
-def test_every_sample_is_read_once_by_default() -> None:
-    params = EstimateRequest(num_samples=10_000, changes={})
-    assert params.job("a job", None, 1).epochs == 1.0
-
-
 def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
     """A file that does not say its GPUs ran one on each rank."""
     on_four = row(36.0, num_gpus=None, num_ranks=4)

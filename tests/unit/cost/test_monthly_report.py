@@ -27,7 +27,6 @@ from trainbench.cost.monthly_report import (
     spend_tables,
 )
 from trainbench.params.cost_params import parse_spend_params
-from trainbench.prices.price_tables import load_prices
 from trainbench.results.artefacts import open_store
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -141,13 +140,6 @@ def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:
     assert SpendReport.model_validate_json((folder / "costs.json").read_text()).nodes
     assert json.loads((folder / "costs.json").read_text())["month"] == "2026-11"
     assert store.campaign_ids() == ()
-
-
-def test_the_real_table_has_other_prices_for_an_a10() -> None:
-    params = parse_spend_params({})
-    made = make_report(run_table([paid_run()]), params, "2026-11", report_id="x", made_at=NOVEMBER, table=load_prices())
-    assert len(made.prices) > 2
-    assert all("A10G" not in price.label for price in made.prices)
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,3 @@ def test_the_form_has_every_field_and_valid_defaults() -> None:
 def test_months_over_the_turn_of_a_year() -> None:
     assert months_until("2026-02", 4) == ("2025-11", "2025-12", "2026-01", "2026-02")
     assert f"{start_of('2026-12', after=1):%Y-%m-%d %Z}" == "2027-01-01 UTC"
-
-
-def test_a_pcie_card_is_not_tried_at_the_price_of_another() -> None:
-    runs = run_table([paid_run(gpu_name="NVIDIA H100 PCIe")])
-    table = (price("SXM", 1.0, gpu="H100"), price("PCIe", 2.0, gpu="H100 PCIe"))
-    actual = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams(), date(2026, 11, 21))
-    assert [p.label for p in actual] == ["PCIe x, here"]

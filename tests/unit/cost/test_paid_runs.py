@@ -38,7 +38,9 @@ def test_what_others_measured_is_not_our_spend(history: History) -> None:
 
 
 def test_a_run_as_it_was_recorded(history: History) -> None:
-    """A gang of two A10 for 55 s: 2 x 55 / 3600 = 0.03056 GPU-hours, at $0.60 $0.01833."""
+    """A gang of two A10 for 29 s and 480 samples at 2.8 samples/s: 2 x 200.43 / 3600 = 0.11135 GPU-hours, at $0.60
+    $0.06681.
+    """
     gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
     record(history, gang)
     (run,) = paid_runs(history, *ALL).itertuples()
@@ -46,8 +48,8 @@ def test_a_run_as_it_was_recorded(history: History) -> None:
     assert run.nodes == ("node-1", "node-2")
     assert run.work == "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run"
     assert (run.num_gpus, run.gpu_name, run.suite) == (2, "NVIDIA A10", "node_consistency")
-    assert run.gpu_hours == pytest.approx(0.030556, abs=1e-6)
-    assert run.run_usd == pytest.approx(0.018333, abs=1e-6)
+    assert run.gpu_hours == pytest.approx(0.111349, abs=1e-6)
+    assert run.run_usd == pytest.approx(0.066810, abs=1e-6)
     assert (run.usd_per_gpu_hour, run.price_source, run.is_measured) == (0.60, "OCI price page", True)
     assert math.isnan(run.energy_j)  # this is one pod's file
     assert run.energy_per_sample_j == 67.0
@@ -87,7 +89,7 @@ def test_the_whole_report_of_a_recorded_night(history: History) -> None:
     record(history, *campaigns.healthy().results)
     report = report_on(parse_spend_params({}), history, "x", NOW)
 
-    assert report.summary[0] == "Benchmarking cost $0.0733 in 2026-11 so far: 8 runs, 0.122 GPU-hours."
+    assert report.summary[0] == "Benchmarking cost $0.259 in 2026-11 so far: 8 runs, 0.431 GPU-hours."
     assert any(actual.category == "stale_price" for actual in report.findings)  # the table's A10 rows are of January
 
 

@@ -42,8 +42,8 @@ def test_without_a_gpu_nothing_is_known() -> None:
 
 
 def test_the_first_measured_step_begins_the_first_window() -> None:
-    """The first of three windows begins 30 s after the process; a run without windows has no such step."""
+    """The first of three windows begins 29 s after the process; a run without windows has no such step."""
     result = make_result()
-    assert [window.started_s for window in result.performance.windows][:1] == [30.0]
-    assert FIRST_STEP_S.value(result) == 30.0
+    assert [window.started_s for window in result.performance.windows][:1] == [29.0]
+    assert FIRST_STEP_S.value(result) == 29.0
     assert FIRST_STEP_S.value(make_failed()) is None

@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.spec import Placement
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet, GpuNode, fleet_of, nodes_with_commonest_gpu
+from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.planning.plan import PlanError, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import PodSettings, manifest
@@ -44,11 +44,6 @@ def test_nodes_of_every_listed_resource_are_found_with_their_own_labels() -> Non
     assert by_name["sliced"].gpu_memory_bytes == 10_468_982_784
 
 
-def test_only_listed_resources_count_as_gpus() -> None:
-    assert [n.name for n in fleet_of([WHOLE, SLICED, AMD]).nodes] == ["whole"]
-    assert [n.name for n in fleet_of([WHOLE, SLICED, AMD], (), ("amd.com/gpu",)).nodes] == ["amd"]
-
-
 def test_of_several_resources_of_a_node_the_preferred_is_used_and_the_others_are_named() -> None:
     mixed = node("mixed", {"nvidia.com/gpu": 4, SMALL: 7, LARGE: 2})
     (as_listed,) = fleet_of([mixed], (), EVERY).nodes
@@ -56,14 +51,6 @@ def test_of_several_resources_of_a_node_the_preferred_is_used_and_the_others_are
 
     assert (as_listed.gpu_resource, as_listed.other_gpu_resources) == ("nvidia.com/gpu", (LARGE, SMALL))
     assert (slices.gpu_resource, slices.num_gpus, slices.other_gpu_resources) == (LARGE, 2, (SMALL,))
-
-
-def test_without_a_label_the_resource_separates_kinds() -> None:
-    bare = [node("a", {SMALL: 1}), node("b", {LARGE: 1}), node("c", {LARGE: 1})]
-    nodes = fleet_of(bare, (), EVERY).nodes
-
-    assert [n.gpu_product for n in nodes] == [SMALL, LARGE, LARGE]
-    assert [n.name for n in nodes_with_commonest_gpu(nodes)] == ["b", "c"]
 
 
 def test_gpus_that_several_pods_share_are_not_measured() -> None:
@@ -124,13 +111,6 @@ def test_a_gang_of_two_resources_is_refused() -> None:
     params = planner.params({"nodes": ["whole", "amd"], "force": True}, locally=False)
     with pytest.raises(PlanError, match=r"different kinds of GPU \(amd.com/gpu and nvidia.com/gpu\)"):
         planner.make(params, fleet_of([WHOLE, AMD], (), EVERY), "campaign-1")
-
-
-def test_a_named_node_keeps_its_resource_even_if_it_is_cordoned() -> None:
-    cordoned = AMD | {"spec": {"unschedulable": True}}
-    params = parse_params({"nodes": ["amd"], "strategies": ["single"], "rounds": 1, "force": True})
-    (spec,) = make_plan(params, fleet_of([cordoned], (), EVERY), "campaign-1").specs
-    assert spec.placement.gpu_resource == "amd.com/gpu"
 
 
 def test_a_whole_nvidia_gpu_is_the_same_work_however_it_was_counted() -> None:

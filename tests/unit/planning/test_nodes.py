@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainbench.planning.nodes import AbsentNode, GpuNode, fleet_of, named_nodes, nodes_with_commonest_gpu, not_ready_s
+from trainbench.planning.nodes import AbsentNode, fleet_of, not_ready_s
 
 
 def node(name: str, gpus: int = 8, *, ready: str = "True", cordoned: bool = False, **labels: str) -> dict[str, Any]:
@@ -39,12 +39,6 @@ def test_a_node_that_other_work_is_kept_away_from_stays_in_the_fleet() -> None:
     assert [usable.name for usable in fleet_of([kept_away]).nodes] == ["gpu-a"]
 
 
-def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
-    (result,) = fleet_of([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
-
-    assert result.name == "gpu-7"
-
-
 def test_the_labels_name_product_and_memory_of_a_gpu() -> None:
     """24,576 MiB are 25,769,803,776 bytes."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": "24576"}
@@ -55,12 +49,6 @@ def test_the_labels_name_product_and_memory_of_a_gpu() -> None:
     assert (known.gpu_product, known.gpu_memory_bytes) == ("NVIDIA-A10", 25_769_803_776)
     assert (unlabelled.gpu_product, unlabelled.gpu_memory_bytes) == (None, None)
     assert odd.gpu_memory_bytes is None
-
-
-def test_named_nodes_keep_their_order_and_what_is_known_of_them() -> None:
-    known = fleet_of([node("a", 4), node("b", 8)]).nodes
-
-    assert named_nodes(["b", "c"], known) == (known[1], GpuNode(name="c"))
 
 
 def test_an_unused_gpu_node_is_listed_with_the_reason_and_whether_it_should_be_used() -> None:
@@ -93,13 +81,6 @@ def test_unhealthy_gpus_are_the_difference_to_the_capacity() -> None:
     one["status"]["capacity"] = {"nvidia.com/gpu": "8"}
 
     assert (fleet_of([one]).nodes[0].num_gpus, fleet_of([one]).nodes[0].num_gpus_lost) == (7, 1)
-
-
-def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
-    nodes = [GpuNode(name=name, gpu_product=product) for name, product in (("a", "A10"), ("b", "H200"), ("c", "H200"))]
-
-    assert [node.name for node in nodes_with_commonest_gpu(nodes)] == ["b", "c"]
-    assert nodes_with_commonest_gpu([]) == ()
 
 
 def test_the_conditions_of_a_ready_node_may_report_trouble() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.options import Strategy
 from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import CampaignKind
@@ -18,7 +17,6 @@ from trainbench.planning.plan import (
     PlanError,
     campaign_id,
     confirm_specs,
-    gpus_of,
     make_plan,
     refuse_more_pods_than,
     unknown_gpus,
@@ -31,24 +29,6 @@ NODES = ("node-1", "node-2", "node-3")
 
 def plan(**params: Any) -> Plan:
     return make_plan(parse_params(params), Fleet(nodes=named_nodes(NODES)), "campaign-1")
-
-
-def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
-    specs = plan(rounds=2, strategies=["single", "ddp"], gpus_per_node=4).specs
-
-    assert len(specs) == 2 * 3 * 2
-    assert [spec.identity.round for spec in specs] == [1] * 6 + [2] * 6
-    assert [spec.identity.node for spec in specs[:3]] == list(NODES)
-    assert {spec.placement.strategy.value: spec.placement.world_size for spec in specs} == {"single": 1, "ddp": 4}
-
-
-def test_ids_are_readable_unique_and_end_in_the_fingerprint() -> None:
-    specs = plan(rounds=2).specs
-
-    assert specs[0].identity.run_id == f"mistral-7b-qlora-single-1x1-b8-s512-{specs[0].fingerprint}-node-1-r1"
-    assert len({spec.identity.run_id for spec in specs}) == len(specs)
-    assert len({spec.identity.group_id for spec in specs}) == 1
-    assert all(re.match(IDENTIFIER, spec.identity.run_id) for spec in specs)
 
 
 MINE = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
@@ -85,19 +65,6 @@ def test_each_setting_of_the_form_reaches_the_spec_and_its_fingerprint(name: str
 
     assert (changed.work, changed.measurement) != (usual.work, usual.measurement)
     assert changed.fingerprint != usual.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("preset", "given", "planned"),
-    [("tuned", None, None), ("tuned", "on", None), ("tuned", "off", False), ("as_users_run", "on", True)],
-)
-def test_a_value_that_the_preset_has_anyway_is_left_to_it(preset: str, given: str | None, planned: bool | None) -> None:
-    assert plan(preset=preset, compile=given).specs[0].work.compile is planned
-
-
-def test_what_cannot_be_compiled_is_refused_where_it_is_wanted() -> None:
-    with pytest.raises(PlanError, match="compile 'on' on the CPU, where layers are not compiled: choose off, or leave"):
-        plan(compile="on", device="cpu")
 
 
 def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> None:
@@ -206,15 +173,6 @@ def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
     assert skipped.group_id == planned.specs[0].identity.group_id
 
 
-def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() -> None:
-    forced = make_plan(
-        parse_params(FULL_7B | {"force": True}), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1"
-    )
-    unknown = make_plan(parse_params(FULL_7B), Fleet(nodes=named_nodes(["somewhere"])), "campaign-1")
-
-    assert [(len(p.specs), p.skipped) for p in (forced, unknown)] == [(1, ()), (1, ())]
-
-
 def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
     with pytest.raises(PlanError, match=r"strategy single: needs about \d+\.\d GB of GPU memory"):
         make_plan(parse_params(FULL_7B), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1")
@@ -261,14 +219,6 @@ def test_ddp_of_the_night_has_long_samples_so_that_the_host_does_not_set_its_pac
     assert {spec.work.seq_length for spec in night(2, multi_gpu_seq_length=None, seq_length=256).specs} == {256}
 
 
-def test_a_node_with_one_gpu_runs_independent_only_and_nobody_complains() -> None:
-    planned = night(4, 1)
-
-    assert work_of(planned) == [("a", "independent", 4), ("b", "independent", 1), ("a", "ddp", 4)]
-    assert planned.skipped == ()
-    assert work_of(night(1)) == [("a", "independent", 1)]
-
-
 def test_nodes_of_4_and_of_8_gpus_are_one_group_by_gpu_and_two_by_interconnect() -> None:
     planned = night(4, 8)
     groups = {(spec.identity.node, spec.placement.strategy.value): spec.identity.group_id for spec in planned.specs}
@@ -281,13 +231,6 @@ def test_nodes_of_4_and_of_8_gpus_are_one_group_by_gpu_and_two_by_interconnect()
     assert planned.gpus_per_node == (4, 8)
 
 
-def test_fewer_gpus_can_be_requested_and_never_more_than_a_node_has() -> None:
-    assert work_of(night(8, 2, gpus_per_node=4)) == [
-        ("a", "independent", 4), ("b", "independent", 2), ("a", "ddp", 4), ("b", "ddp", 2),
-    ]  # fmt: skip
-    assert work_of(night(8, gpus_per_node=1)) == [("a", "independent", 1)]
-
-
 def test_a_node_whose_gpus_nobody_counted_is_named() -> None:
     planned = night(None, 8)
 
@@ -295,13 +238,6 @@ def test_a_node_whose_gpus_nobody_counted_is_named() -> None:
     assert unknown_gpus(planned) == "how many GPUs a has is not known, so one is measured: set gpus_per_node"
     assert unknown_gpus(night(8)) is None
     assert unknown_gpus(night(None, gpus_per_node=8)) is None
-
-
-def test_the_guide_s_configuration_is_one_choice_and_a_field_may_still_differ() -> None:
-    guide, other = night(1, preset="as_users_run").specs[0], night(1, preset="as_users_run", optimizer="adamw_8bit")
-
-    assert (guide.work.optimizer, guide.work.gradient_checkpointing) == ("paged_adamw_8bit", True)
-    assert (other.specs[0].work.optimizer, other.specs[0].work.gradient_checkpointing) == ("adamw_8bit", True)
 
 
 def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
@@ -343,13 +279,6 @@ def test_quick_overrides_the_steps() -> None:
     assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (3, 5, 1)
 
 
-def test_a_thousand_nodes() -> None:
-    nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
-    specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named_nodes(nodes)), "campaign-1").specs
-
-    assert len({spec.identity.run_id for spec in specs}) == 2000
-
-
 @pytest.mark.parametrize("text", ["manual__2026-11-21T07:00:00+00:00", "Ü/../x", "a" * 500, "???", ""])
 def test_identifiers_hold_nothing_that_a_path_could_misread(text: str) -> None:
     assert re.match(IDENTIFIER, identifier(f"dag-{text}", 60))
@@ -359,26 +288,6 @@ def test_identifiers_hold_nothing_that_a_path_could_misread(text: str) -> None:
 def test_long_names_stay_different() -> None:
     assert identifier("x" * 99 + "a", 60) != identifier("x" * 99 + "b", 60)
     assert campaign_id("node_consistency", "manual__1") == "node_consistency-manual__1"
-
-
-def test_a_noise_floor_is_a_plan_that_judges_nobody() -> None:
-    planned = plan(noise_floor=True)
-
-    assert (planned.campaign_kind, planned.judges_nodes) == (CampaignKind.NOISE, False)
-    assert len(planned.specs) == 5 * 3
-
-
-def test_a_node_of_which_nobody_knows_the_gpus_or_that_has_none_left_gets_a_run_on_one() -> None:
-    """No GPU allocatable now may be one when the run starts; a run on no GPU measures nothing."""
-    params = parse_params({"nodes": ["node-1"], "device": "cuda"})
-    assert [gpus_of(GpuNode(name="node-1", num_gpus=number), Strategy.DDP, params) for number in (None, 0, 1, 8)] == [
-        1, 1, 1, 8,
-    ]  # fmt: skip
-
-
-def test_a_node_of_which_nobody_knows_the_capacity_has_lost_no_gpu() -> None:
-    planned = make_plan(parse_params({"nodes": ["node-1", "node-2"]}), Fleet(), "night")
-    assert [node.num_gpus_lost for node in planned.known] == [0, 0]
 
 
 def test_of_many_nodes_that_cannot_be_used_five_are_named() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
@@ -57,27 +56,6 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
     assert not planned.judges_nodes
 
 
-def test_a_node_with_enough_gpus_takes_the_gang_alone() -> None:
-    planned = plan(node("big", gpus=8))
-
-    assert {(spec.placement.nodes, spec.placement.gpus_per_node) for spec in planned.specs} == {(1, 1), (1, 2), (1, 4)}
-    assert planned.nodes == ("big",)
-
-
-def test_all_do_equal_work() -> None:
-    planned = plan(*FOUR)
-
-    assert len({fingerprint(spec.work, spec.measurement) for spec in planned.specs}) == 1
-    assert len({spec.identity.run_id for spec in planned.specs}) == len(planned.specs)
-
-
-def test_a_node_that_no_gang_uses_is_not_in_the_plan() -> None:
-    planned = plan(*FOUR, world_sizes=[1, 2])
-
-    assert planned.nodes == ("gpu-1", "gpu-2")
-    assert [node.name for node in planned.known] == ["gpu-1", "gpu-2"]
-
-
 def test_nodes_of_one_gpu_only() -> None:
     planned = plan(node("old", product="V100"), *FOUR[:2], world_sizes=[1, 2])
 
@@ -109,27 +87,12 @@ def test_a_spread_that_is_not_even_is_refused() -> None:
     assert skipped.reason.startswith("3 GPUs cannot be spread evenly with 2 on each node")
 
 
-def test_what_does_not_fit_is_skipped_with_its_need() -> None:
-    planned = plan(*FOUR, model="mistral-7b", world_sizes=[1, 2, 4], optimizer="adamw_torch", micro_batch_size=4,
-                   strategies=["single", "ddp", "fsdp"], force=False, precision="bf16", recipe="lora")  # fmt: skip
-
-    assert all("GB" in skip.reason for skip in planned.skipped)
-    assert plan(*FOUR, model="mistral-7b", force=True).skipped == ()
-
-
 def test_a_number_of_gpus_that_the_dag_has_no_tasks_for_is_refused() -> None:
     params = parse_params(WORK | {"world_sizes": [2, 16]})
 
     with pytest.raises(PlanError, match=r"world_sizes has 16: this DAG has tasks for 1, 2 and 4 GPUs; choose from"):
         refuse_sizes_without_tasks((4, 1, 2), params)
     refuse_sizes_without_tasks((1, 2, 16), params)
-
-
-def test_nothing_left_is_an_error() -> None:
-    with pytest.raises(PlanError, match="nothing can run: ddp on 2 GPUs: needs 2 nodes"):
-        plan(node("lonely"), strategies=["ddp"], world_sizes=[2])
-    with pytest.raises(PlanError, match="no strategy fits a number of GPUs: single needs 1, the others 2"):
-        plan(*FOUR, strategies=["ddp"], world_sizes=[1])
 
 
 def test_nodes_of_which_nobody_knows_the_gpus_count_as_one_gpu_each() -> None:

@@ -40,11 +40,6 @@ def test_one_node_of_each_kind_runs_each_model_with_each_recipe() -> None:
     assert {spec.placement.world_size for spec in planned.specs} == {1}
 
 
-def test_more_nodes_of_each_kind_or_the_named_ones() -> None:
-    assert plan(models=["gpt2"], nodes_per_gpu_type=2).nodes == ("a10-1", "a10-2", "h100-1", "odd-1")
-    assert plan(models=["gpt2"], nodes=["a10-2", "a10-1"]).nodes == ("a10-2", "a10-1")
-
-
 def test_what_does_not_fit_one_kind_runs_on_the_others() -> None:
     """A 13B model in bf16 is 26 GB of weights alone; a kind that nobody knows is tried."""
     planned = plan(models=["llama2-13b"], recipes=["lora"])
@@ -76,22 +71,6 @@ def test_an_encoder_decoder_is_trained_in_full_whatever_is_requested() -> None:
     assert planned.skipped == ()
 
 
-def test_what_runs_nowhere_is_reported_once() -> None:
-    planned = plan(models=["gpt2", "tiny"], recipes=["full"], seq_length=2048)
-    (skipped,) = planned.skipped
-
-    assert skipped.what == "gpt2 full"
-    assert "1024 positions" in skipped.reason
-
-
-def test_rounds_go_over_all_kinds_before_they_begin_anew() -> None:
-    planned = plan(models=["gpt2"], recipes=["full"], rounds=2)
-
-    assert [(spec.identity.node, spec.identity.round) for spec in planned.specs] == [
-        ("a10-1", 1), ("h100-1", 1), ("odd-1", 1), ("a10-1", 2), ("h100-1", 2), ("odd-1", 2),
-    ]  # fmt: skip
-
-
 def test_several_numbers_of_gpus_run_on_one_node_of_each_kind() -> None:
     planned = plan(models=["gpt2"], recipes=["full"], world_sizes=[4, 1, 2, 2], nodes=["a10-1"])
 
@@ -101,12 +80,6 @@ def test_several_numbers_of_gpus_run_on_one_node_of_each_kind() -> None:
     assert {spec.placement.nodes for spec in planned.specs} == {1}
     assert list(planned.labels.values()) == ["gpt2 full", "gpt2 full, ddp on 2 GPUs", "gpt2 full, ddp on 4 GPUs"]
     assert planned.title == "gpt2 full, batch auto x 1024 tokens, single and ddp, on 1 node, 1, 2 and 4 GPUs of each"
-
-
-def test_each_chosen_strategy_is_a_row_of_its_own() -> None:
-    planned = plan(models=["gpt2"], recipes=["full"], world_sizes=["2"], strategies=["fsdp", "zero2"], nodes=["a10-1"])
-
-    assert [spec.placement.strategy for spec in planned.specs] == ["fsdp", "zero2"]
 
 
 def test_more_gpus_than_a_node_has_are_skipped_with_the_reason() -> None:
@@ -135,11 +108,6 @@ def test_a_model_that_fits_only_when_it_is_shared_runs_on_several_gpus() -> None
 
     assert [spec.placement.strategy for spec in planned.specs] == ["fsdp"]
     assert [skip.label for skip in planned.skipped] == ["llama2-7b full", "llama2-7b full, ddp on 8 GPUs"]
-
-
-def test_strategies_that_fit_no_number_of_gpus_are_an_error() -> None:
-    with pytest.raises(PlanError, match="no strategy fits a number of GPUs: single needs 1, the others 2"):
-        plan(models=["gpt2"], strategies=["ddp"], world_sizes=[1])
 
 
 @pytest.mark.parametrize(

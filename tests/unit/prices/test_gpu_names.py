@@ -52,16 +52,6 @@ def test_other_accelerators_are_refused(name: str) -> None:
         nvml_name(name)
 
 
-def test_no_name_is_refused() -> None:
-    with pytest.raises(GpuNameError, match="no GPU is named"):
-        nvml_name(" - ")
-
-
 def test_two_gpus_with_80_gb_may_be_40_gb_each() -> None:
     with pytest.raises(GpuNameError, match="A100 with 40 or 80 GB: the file does not say which"):
         nvml_name("A100", (80, 40))
-
-
-def test_a_memory_that_the_catalogue_names_stands_right_behind_the_family() -> None:
-    assert nvml_name("A100 PCIe", (80,)) == "A100 80GB PCIe"
-    assert nvml_name("V100", (32,)) == "V100 32GB"

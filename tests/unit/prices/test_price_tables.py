@@ -21,7 +21,6 @@ from trainbench.prices.price_tables import (
     stale_price_findings,
     usable_prices,
 )
-from trainbench.settings.environment import read_settings
 
 TABLE = read_prices(PRICES_FILE)
 
@@ -72,13 +71,6 @@ def test_names_as_nvml_prints_them(gpu_name: str, instance: str) -> None:
 )
 def test_a_name_fits_neither_by_half_a_word_nor_with_an_extra_word(gpu_name: str | None) -> None:
     assert price_for(gpu_name, TABLE) is None
-
-
-def test_a_slice_has_the_price_of_a_row_that_names_it_and_a_whole_gpu_never_has() -> None:
-    row = TABLE[0].model_copy(update={"gpu": "H100 MIG 1g.10gb", "own": True})
-    assert price_for("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (row, *TABLE)) == row
-    assert price_for("NVIDIA H100 80GB HBM3 MIG 2g.20gb", (row, *TABLE)) is None
-    assert price_for("NVIDIA H100 80GB HBM3", (row,)) is None
 
 
 def test_an_instance_price_is_shared_by_its_gpus() -> None:
@@ -139,12 +131,6 @@ def test_a_price_older_than_90_days_or_of_a_day_to_come_warns(days: int, measure
     assert len(findings) == price.is_stale(today)
 
 
-def test_a_given_price_never_goes_stale() -> None:
-    given = price_for(None, (), 1.0)
-    assert given
-    assert stale_price_findings([given], date(2099, 1, 1)) == ()
-
-
 ROW = """[[price]]
 provider = "P"
 instance = "I"
@@ -180,11 +166,6 @@ def test_a_broken_table_names_row_and_field(tmp_path: Path, text: str, message: 
         read_prices(path)
 
 
-def test_a_table_that_is_not_there() -> None:
-    with pytest.raises(PriceError, match="price table"):
-        read_prices(Path("nowhere.toml"))
-
-
 def _write(path: Path, *rows: str) -> Path:
     path.write_text("\n".join(rows))
     return path
@@ -206,13 +187,6 @@ class TestOwnTables:
         assert (price.provider, price.usd_per_gpu_hour, price.own) == ("P", 2.0, True)
         assert len(prices) == len(TABLE) + 1
         assert len(fitting_prices("NVIDIA A100-SXM4-80GB", prices)) > 1
-
-    def test_several_files_in_the_order_of_their_names(self, tmp_path: Path) -> None:
-        one = _write(tmp_path / "one.toml", ROW.format(gpus=1, usd=1.0))
-        two = _write(tmp_path / "two.toml", ROW.format(gpus=1, usd=2.0))
-        own_tables = read_settings({"TRAINBENCH_PRICES": f"{two}, {one},"}).prices
-        assert own_tables == (two, one)
-        assert [price.on_demand_usd_per_hour for price in load_prices(own_tables)[:2]] == [2.0, 1.0]
 
     def test_one_that_cannot_be_read_is_a_finding_and_not_the_end(self, tmp_path: Path) -> None:
         good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))

@@ -35,10 +35,6 @@ def test_one_lost_instance_stops_the_whole_gang_and_those_that_wait_are_paid(
     )  # fmt: skip
 
 
-def test_without_interruptions_the_price_stays() -> None:
-    assert usd_per_useful_gpu_hour(0.18, useful_shares(0.0, 0.5, 0.1)[0]) == 0.18
-
-
 def test_hours_that_are_all_lost_are_refused() -> None:
     with pytest.raises(QuantityError, match="leave nothing of the hour: save checkpoints more often"):
         useful_shares(2.0, 0.5, 0.25)

@@ -28,7 +28,10 @@ from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
-PAGES_STUDY, NIGHTS = "pages-2026-11-22", ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25")
+PAGES_STUDY, NIGHTS = (
+    "pages-2026-11-22",
+    ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25", "nights-2026-11-26"),
+)
 COMMANDS = "scale-2026-11-25"
 
 
@@ -137,33 +140,11 @@ def pages() -> Iterator[str]:
     yield f"costs {more_cpu_ms():.0f} ms more CPU while there is a banner"
 
 
-def half_up(value: float) -> str:
-    return f"{value + 1e-9:.1f}"
-
-
 def more_cpu_ms() -> float:
     """Of the home page's call that brings the banners, while there is one."""
     calls = document(f"{PAGES_STUDY}/airflow.json")["calls"]
     cpu_ms = {call["server"]: call["cpu_ms"] for call in calls if call["what"] == "what the home page shows"}
     return float(cpu_ms["with the plugin"] - cpu_ms["without the plugin"])
-
-
-def airflows_own_pages() -> Iterator[str]:
-    study = document(f"{PAGES_STUDY}/airflow.json")
-    servers = ("without the plugin", "with the plugin", "its history does not answer")
-    calls = {(call["what"], call["server"]): call for call in study["calls"]}
-    for what in dict.fromkeys(what for what, _ in calls):
-        label = f"{what}, with the banners" if what == "what the home page shows" else what
-        of = [calls[what, server] for server in servers]
-        yield row(label, *(f"{half_up(call['cpu_ms'])} ms, {half_up(call['median_ms'])} ms" for call in of))
-    yield f"costs {more_cpu_ms():.0f} ms more CPU"
-    waiting = study["while_people_wait"]
-    home, dags_list = (call["median_ms"] for call in waiting["meanwhile"].values())
-    yield (
-        f"while {waiting['people']} people waited for a history that did not answer, Airflow's own calls had a median"
-        f" of {home:.0f} ms (what the home page shows) and {dags_list:.0f} ms (the DAGs), and all {waiting['people']}"
-        f" had an answer after at most {waiting['longest_wait_s']:.1f} s."
-    )
 
 
 def security() -> Iterator[str]:
@@ -218,6 +199,8 @@ def cost_of_a_pod() -> Iterator[str]:
     yield f"scheduler's part grew, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
     before, today = pod_s["before-100-sqlite"], pod_s["today-100-sqlite"]
     yield f"A pod cost {before:.1f} CPU seconds before and costs {today:.2f} today."
+    busy, last, among_1000 = (pod_s[name] for name in ("busy-100-postgres", "last-100-sqlite", "last-1000-sqlite"))
+    yield f"{busy:.2f} CPU seconds (`busy`), and {last:.2f} among 100 and {among_1000:.2f} among 1,000 (`last`)"
     for part in PARTS:
         yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('today-100-sqlite', part):.2f} |"
 

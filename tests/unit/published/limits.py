@@ -127,10 +127,3 @@ def tried() -> Iterator[str]:
         found = [rate for turns in late if turns["variant"] == variant for rate in turns["tokens_per_s"]]
         yield row(title, f"{statistics.median(found):,.0f}")
     yield f"{statistics.fmean(variants()['tier-b-full-4x2048', 'base']['tokens_per_s']):,.0f} tokens/s with neither"
-
-
-def note() -> Iterator[str]:
-    yield from workspaces()
-    yield from bounds()
-    yield from on_an_h100()
-    yield from in_full_memory()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,6 @@ GRAPHS, FLOAT8, ACCUMULATION, FLOAT8_LORA = (
     "float8-accumulation-h200-2026-11-23",
     "float8-lora-h200-2026-11-23",
 )
-PRODUCTS = "products-h200-2026-11-23"
 START = "start-h200-2026-11-23"
 
 
@@ -97,10 +95,6 @@ def median_step_s(folder: str) -> float:
     step_time = performance(folder).step_time
     assert step_time is not None
     return step_time.median_s
-
-
-def means_of_20(losses: Sequence[float]) -> list[float]:
-    return [statistics.fmean(losses[start : start + 20]) for start in range(0, len(losses), 20)]
 
 
 def each(values: Iterable[float], form: str) -> str:

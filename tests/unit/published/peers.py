@@ -8,7 +8,7 @@ from typing import Any
 
 from bench_image.contract.flops import num_linear
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published.measured import THIRD, document, each, profile, row
+from tests.unit.published.measured import document, each, row
 
 PEERS = "peers-h200-2026-11-23"
 SKIPPED = 2  # steps of a turn, as `studies/compare_peers.py` does
@@ -53,12 +53,6 @@ def peak_gb(recipe: str, program: str, folder: str = PEERS) -> float:
 def first_step_s(recipe: str, program: str, start: int = 0) -> float:
     seconds: float = reports(recipe, program)["first_turns"][start]["step_s"][0]
     return seconds
-
-
-def losses(recipe: str, program: str, num_turns: int = 1) -> list[float]:
-    """Of each step from the very first: those of warm-up and of the first counted turns."""
-    turns = [reports(recipe, program)["first_turns"][0], *counted(recipe, program)[:num_turns]]
-    return [loss for turn in turns for loss in turn["losses"]]
 
 
 def page() -> Iterator[str]:
@@ -106,47 +100,3 @@ def mlp_matrix_gb(recipe: str) -> float:
 
 def unpacked_gb() -> float:
     return num_linear(MISTRAL) * BF16_BYTES / 1e9
-
-
-def note() -> Iterator[str]:
-    yield from largest_differences()
-    last = {program: losses("qlora", program, 2)[-1] for program in document(f"{PEERS}/qlora.json")["programs"]}
-    yield f"{last['tuned']:.3f} for `tuned`, {last['trl']:.3f} and"
-    yield f"{last['trl-without-liger']:.3f} for TRL, {last['unsloth']:.3f} for Unsloth"
-    yield f"peaks {above_unsloth_gb('lora'):.1f} GB above Unsloth. A layer"
-    yield f"is {mlp_matrix_gb('lora'):.1f} GB over {MISTRAL.num_layers} layers of {tokens_per_step('lora'):,} tokens"
-    yield f"peaks {above_unsloth_gb('qlora'):.1f} GB above Unsloth. That matrix is {mlp_matrix_gb('qlora'):.1f} GB"
-    yield f"to backward are {unpacked_gb():.1f} GB"
-    yield from without_kept()
-    yield from versions()
-
-
-def largest_differences() -> Iterator[str]:
-    """Between the losses of the same steps, in percent of those of `tuned`."""
-    for recipe, program, num_turns in (("qlora", "trl", 2), ("qlora", "unsloth", 2), ("lora", "trl", 1)):
-        pairs = zip(losses(recipe, program, num_turns), losses(recipe, "tuned", num_turns), strict=True)
-        largest = max(abs(other / ours - 1) for other, ours in pairs)
-        yield f"{100 * largest:.1f} % in {NAMES[program]} ({JOBS[recipe]})"
-
-
-def without_kept() -> Iterator[str]:
-    """By turns on one machine of the third round."""
-    kept, without = (
-        [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512{rest}") for turn in turns]
-        for turns, rest in (((1, 3), ""), ((0, 2), "-without-kept"))
-    )
-    slower = [
-        100 * (1 - before["tokens_per_second"] / now["tokens_per_second"])
-        for before, now in zip(without, kept, strict=True)
-    ]
-    peak = max(run["peak_allocated_gb"] for run in without)
-    yield f"Without them it took {peak:.1f} GB and was {each(slower, '.1f')} % slower"
-
-
-def versions() -> Iterator[str]:
-    trl, unsloth = (reports("qlora", program)["starts"][0]["versions"] for program in ("trl", "unsloth"))
-    for packages in (trl, unsloth):
-        assert packages["torch"] == "2.11.0"
-    yield f"Triton {trl['triton']}, transformers {trl['transformers']}, PEFT {trl['peft']}, bitsandbytes"
-    yield f"TRL {trl['trl']} | Unsloth {unsloth['unsloth']}, TRL {unsloth['trl']}"
-    yield f"Liger {trl['liger-kernel']}, or none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator
 
@@ -30,7 +29,6 @@ LIMITED = {
     "lora-8x2048-of-48-gib": ("LoRA 8 x 2048", 48, "20 of 32 layers"),
     "qlora-8x512-of-24-gib": ("QLoRA 8 x 512", 24, "nothing; 4-bit weights are unpacked twice"),
 }
-CLASSES = ("matmul", "attention", "elementwise", "loss", "optimizer", "copy")
 
 
 def run(name: str) -> str:
@@ -40,11 +38,6 @@ def run(name: str) -> str:
 
 def turns() -> dict[tuple[str, str], list[float]]:
     return {(turn["job"], turn["program"]): turn["tokens_per_s"] for turn in document(f"{SMALL}/turns.json")}
-
-
-def turns_before(name: str) -> dict[str, list[float]]:
-    lines = (RESULTS / BEFORE / name).read_text().splitlines()
-    return {key: [float(rate) for rate in rates] for _, key, *rates in map(str.split, lines)}
 
 
 def page() -> Iterator[str]:
@@ -90,45 +83,6 @@ def smaller_gpus() -> Iterator[str]:
             need = dict(partly_checkpointed(off, gib * 2**30))[layers]
         rate, peak = f"{tokens_per_s(run(name)):,.0f}", f"{peak_gb(run(name)):.1f}"
         yield row(job, f"{gib} GiB", chosen, rate, peak, f"{need / 1e9:.1f}")
-
-
-def profile_rows() -> Iterator[str]:
-    for turn in document(f"{SMALL}/turns.json"):
-        if "profile" in turn:
-            ms = turn["profile"]["ms_per_step"]
-            cells = [f"{ms.get(name, 0):.2f}" for name in CLASSES]
-            idle, kernels = turn["profile"]["idle_ms_per_step"], turn["profile"]["kernels_per_step"]
-            yield row(turn["job"], *cells, f"{idle:.2f}", f"{kernels:.0f}")
-
-
-def before() -> Iterator[str]:
-    """The note beside the results of 23 November: milliseconds of a step by class, before the kernels and with them."""
-    first, second = document(f"{BEFORE}/first-profile.json"), document(f"{BEFORE}/second-profile.json")
-    for title, of, key in (
-        ("GPT-2 full 8 x 1024, plain loop", first, "gpt2-8x1024-loop-graph"),
-        ("GPT-2 full 8 x 1024, layer by layer, inductor's loss", first, "gpt2-8x1024-layers"),
-        ("GPT-2 full 8 x 1024, whole model as one graph", first, "gpt2-8x1024-whole"),
-        ("GPT-2 full 8 x 1024, own kernels, another machine", second, "gpt2-8x1024-layers"),
-        ("encoder-decoder 512 wide, plain loop", first, "encdec-512-32x512-loop-graph"),
-        ("encoder-decoder 512 wide, one graph", first, "encdec-512-32x512-whole"),
-        ("encoder-decoder 512 wide, own kernels and attention", second, "encdec-512-32x512-x"),
-        ("tier A 1 x 2048, before", first, "tier-a-1x2048-layers"),
-        ("tier A 1 x 2048, own kernels", second, "tier-a-1x2048-layers"),
-        ("tier B 4 x 2048, own kernels", second, "tier-b-4x2048-layers"),
-    ):
-        ms = of[key]["ms_per_step"]
-        cells = [f"{ms.get(name, 0):.2f}" for name in CLASSES]
-        yield row(title, *cells, f"{of[key]['idle_ms_per_step']:.2f}", f"{of[key]['kernels_per_step']:.0f}")
-    for name in (
-        "gpt2-8x1024-whole", "gpt2-8x1024-layers", "encdec-64x256-layers", "encdec-64x256-whole",
-    ):  # fmt: skip
-        yield f"{each(turns_before('first-turns.txt')[name], ',.0f')}"
-    shapes = (RESULTS / BEFORE / "kernel-shapes.txt").read_text()
-    adam = re.search(r"adam 2048 4 (\S+) ideal (\S+)", shapes)
-    torchs = re.search(r"adam torch (\S+)", shapes)
-    assert adam
-    assert torchs
-    yield f"{adam[1]} ms where torch's takes {torchs[1]} and memory speed allows {adam[2]}"
 
 
 def tries() -> Iterator[str]:

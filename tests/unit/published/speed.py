@@ -30,7 +30,6 @@ from tests.unit.published.measured import (
     row,
     tokens_per_s,
 )
-from tests.unit.published.products import in_short
 
 H200 = PEAK_TFLOPS["H200"]
 assert H200.bf16
@@ -238,7 +237,6 @@ def limit_of_qlora() -> Iterator[str]:
     kept = [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512")["profile"] for turn in (1, 3)]
     yield f"idles {each((of['idle_ms_per_step'] for of in kept), '.1f')} ms of a QLoRA step"
     yield f"{each((of['ms_per_step']['matmul'] for of in kept), '.1f')} ms of it are products"
-    yield from in_short()
 
 
 def limit_of_lora() -> Iterator[str]:

@@ -12,10 +12,8 @@ from tests.unit.published.measured import (
     THIRD,
     document,
     each,
-    peak_gb,
     row,
     run,
-    tokens_per_s,
 )
 from trainbench.figure_catalogue.run_figures import FIRST_STEP_S
 
@@ -26,7 +24,6 @@ RUNS = {
     (BEFORE, "warm"): [f"{THIRD}/results/machine{machine}-tuned-qlora-8x512-r2" for machine in (1, 3)],
     (TODAY, "warm"): [f"{START}/warm-{turn}" for turn in (1, 2)],
 }
-PHASES = ("launch", "import", "build", "probe", "warmup", "compile")
 
 
 def page() -> Iterator[str]:
@@ -65,25 +62,6 @@ def in_tries() -> Iterator[str]:
     yield f"of CPU time with it and {imports('without')} s without"
     yield f"take {imports('with byte code')} s"
     yield f"take {each((run(folder).startup.total_s for folder in RUNS[TODAY, 'cold']), '.1f')} s,"
-
-
-def note() -> Iterator[str]:
-    """What the folder's README says."""
-    for when, cache in RUNS:
-        cells = (both(when, cache, phases_s(phase)) for phase in PHASES)
-        yield row(f"{when}, {cache}", both(when, cache, first_step_s), *cells)
-    folders = [*RUNS[TODAY, "cold"], *RUNS[TODAY, "warm"]]
-    third = sorted(tokens_per_s(folder) for cache in ("cold", "warm") for folder in RUNS[BEFORE, cache])
-    yield f"The runs make {each(map(tokens_per_s, folders), ',.0f')} tokens/s"
-    yield f"in {peak_gb(folders[0]):.1f} GB; the third round's made {third[0]:,.0f} to {third[-1]:,.0f} on their"
-    for name in ("cold", "warm"):
-        report = document(f"{START}/{name}.json")
-        phases = (report["startup"][f"{phase}_s"] for phase in ("import", "build", "warmup"))
-        yield row(name, *(f"{value:.1f} s" for value in (report["windows"][0]["started_s"], *phases)))
-    yield "torch compiled {} graphs and cut the code {} times".format(*compiled("cold"))
-    layers = document(f"{START}/cpu.json")["two layers, torch 2.11.0, QLoRA with weights that stay unpacked"]
-    yield f"two such layers were {layers['before']['graphs']} graphs and are {layers['after']['graphs']} since"
-    yield f"take {imports('with byte code')} s of CPU time with byte code and {imports('without')} s without."
 
 
 def both(when: str, cache: str, seconds: Callable[[RunResult], float]) -> str:

@@ -24,7 +24,6 @@ from tests.unit.published.measured import (
     run,
     tokens_per_s,
 )
-from tests.unit.published.products import whole_runs_in_tries
 
 
 def tries() -> Iterator[str]:
@@ -32,7 +31,6 @@ def tries() -> Iterator[str]:
     yield from second_round()
     yield from first_round()
     yield from fewer_ctas()
-    yield from whole_runs_in_tries()
     yield from strategies()
     yield from strategies_by_probe()
     yield from zero.tried()

@@ -23,14 +23,18 @@ def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], N
 
 
 def test_the_total_in_one_sentence() -> None:
-    """8 runs of 55 s at $0.60 per GPU-hour: 440 s = 0.1222 GPU-hours = $0.0733."""
-    assert summary(campaigns.healthy()) == "This campaign cost $0.0733: 8 runs, 0.122 GPU-hours."
+    """8 runs of 29 s and 240 samples, at 1.46, 1.45, 1.47 and 1.44 samples/s, less and more 0.2 %: 1,552 s = 0.431
+    GPU-hours, at $0.60 $0.259.
+    """
+    assert summary(campaigns.healthy()) == "This campaign cost $0.259: 8 runs, 0.431 GPU-hours."
 
 
 def test_a_node_check_costs_all_its_runs() -> None:
-    """node-3 ran three times, the re-run included: 165 s at $0.60/h = $0.0275."""
+    """node-3 ran three times, the re-run included, at 1.307, 1.313 and 1.320 samples/s: 3 x 29 s + 240 samples x (0.765
+    + 0.762 + 0.758) s = 635 s, at $0.60/h $0.106.
+    """
     cells = {row.texts[0]: row.texts[1:] for row in nodes_table(campaigns.slow_node()).rows}
-    assert cells["node-3"] == ("3", "0.0458", "$0.0275")
+    assert cells["node-3"] == ("3", "0.176", "$0.106")
 
 
 def test_ten_thousand_samples() -> None:
@@ -63,7 +67,7 @@ def test_drills_do_not_enter_the_price_of_a_sample() -> None:
 def test_a_missing_price_is_reported_and_never_zero() -> None:
     healthy = campaigns.healthy()
     text = cost_report(campaigns.make_campaign(healthy.results, healthy.groups, usd_per_gpu_hour=None))
-    assert "The cost of this campaign is unknown: no run has a price (8 runs, 0.122 GPU-hours)." in text
+    assert "The cost of this campaign is unknown: no run has a price (8 runs, 0.431 GPU-hours)." in text
     assert "8 runs: no price for this hardware" in text
     assert "Set usd_per_gpu_hour" in text
     assert "$0" not in text
@@ -78,19 +82,21 @@ def test_many_groups_are_summarised_by_the_two_ends() -> None:
 
 
 def test_a_failed_run_does_not_enter_the_price_of_a_sample() -> None:
-    """The second one's loss became NaN at ten times the speed: it is paid for, but it is no price of a sample."""
+    """The second one's loss became NaN at ten times the speed: it is paid for, but it is no price of a sample. They
+    took 29 + 240 / 1.46 = 193.4 s and 55 s.
+    """
     runs = [campaigns.a10("node-1", 1.46), spoilt(campaigns.a10("node-2", 14.6))]
     assert sample_prices(campaigns.make_campaign(runs)) == (
         "$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",
     )
-    assert summary(campaigns.make_campaign(runs)) == "This campaign cost $0.0183: 2 runs, 0.0306 GPU-hours."
+    assert summary(campaigns.make_campaign(runs)) == "This campaign cost $0.0414: 2 runs, 0.0690 GPU-hours."
 
 
 def test_a_gang_is_paid_by_all_of_its_nodes() -> None:
-    """Two A10 for 55 s, 0.0306 GPU-hours and $0.0183: half of it on each node."""
+    """Two A10 for 29 s and 480 samples at 2.8 samples/s, 200.4 s: 0.111 GPU-hours and $0.0668, half on each node."""
     gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
     table = nodes_table(campaigns.make_campaign([gang]))
     assert [row.texts for row in table.rows] == [
-        ("node-1", "1", "0.0153", "$0.00917"), ("node-2", "1", "0.0153", "$0.00917"),
+        ("node-1", "1", "0.0557", "$0.0334"), ("node-2", "1", "0.0557", "$0.0334"),
     ]  # fmt: skip
     assert table.notes == ("A gang's cost is shared evenly by its nodes.",)

@@ -87,3 +87,4 @@ def test_a_drill_that_was_found_needs_no_action() -> None:
 
     assert "Drill detected" in page
     assert "Action needed" not in page
+    assert 'class="banner plain"' in page

@@ -143,8 +143,8 @@ def test_what_the_judgement_wrote_for_a_silent_pod_is_no_arrival(store: Store) -
 
 
 def at(minute: int, text: Any) -> Any:
-    """The same result, begun at this minute and 55 seconds long."""
-    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:55Z"}
+    """The same result, begun at this minute and 5 minutes long."""
+    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute + 5:02}:00Z"}
     return text | times
 
 

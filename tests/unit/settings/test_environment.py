@@ -9,24 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainbench.settings import environment
-from trainbench.settings.environment import Launcher, SettingsError, default_store, read_settings
-
-
-def test_kubernetes_is_the_default() -> None:
-    settings = read_settings({})
-
-    assert (settings.launcher, settings.local_nodes) == (Launcher.KUBERNETES, ())
-
-
-def test_the_local_launcher_takes_names_for_its_nodes() -> None:
-    settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_NODES": "a,b"})
-
-    assert settings.local_nodes == ("a", "b")
-
-
-def test_another_launcher_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"TRAINBENCH_LAUNCHER is 'slurm': choose kubernetes or local"):
-        read_settings({"TRAINBENCH_LAUNCHER": "slurm"})
+from trainbench.settings.environment import SettingsError, default_store, read_settings
 
 
 def test_what_the_cluster_and_the_pods_need_is_read() -> None:

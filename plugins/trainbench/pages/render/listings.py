@@ -80,7 +80,7 @@ def glossary_tables() -> tuple[Table, ...]:
 
 
 def _said(phrase: str) -> str:
-    return sentence(phrase[:1].upper() + phrase[1:])
+    return sentence(phrase[:1].upper() + phrase[1:]).replace("`", "")
 
 
 SECTIONS = (
@@ -356,7 +356,7 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
             RUN_USD.column(lambda row: row.usd, has_bar=True),
             GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
             integer("runs", lambda row: row.num_runs),
-            integer("without price", lambda row: row.num_unpriced),
+            integer("without cost", key="without_price", of=lambda row: row.num_unpriced),
         ),
         name=name,
         title=title,

@@ -77,7 +77,7 @@ def test_where_nothing_was_measured_nothing_contradicts() -> None:
 def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
     text = make_result(samples_per_s=9.5).model_dump_json()
 
-    with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 1200 samples in"):
+    with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 240 samples in"):
         parse_result(
             text.replace(
                 '"samples_per_second":9.5,"tokens_per_second":4864.0',
@@ -95,7 +95,7 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (
             ("performance", "windows", 0, "started_s"),
             1800.0,
-            "performance.windows.0 ends 1842.15 s after the run began, which took 1800 s at most",
+            "performance.windows.0 ends 1808.43 s after the run began, which took 55 s",
         ),
         (
             ("performance", "tokens_per_second"),
@@ -119,7 +119,7 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (
             ("performance", "step_times_s"),
             [0.8, 0.8421, 0.8842],
-            "performance.step_times_s holds 3 steps, its windows have 150",
+            "performance.step_times_s holds 3 steps, its windows have 30",
         ),
         (("performance", "windows"), [], "performance.samples_per_second is 9.5, of no window"),
         (("memory", "peak_reserved_bytes"), 10**15, "memory.peak_reserved_bytes is 1e+06 GB, but the largest GPU"),
@@ -139,8 +139,22 @@ def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ..
         parse_result(json.dumps(document))
 
 
+def test_windows_that_together_take_longer_than_their_run_are_refused() -> None:
+    """Three of 8.42 s each, which all say that they began with the run: 25.26 s of a run of 20 s."""
+    document: Any = make_result().model_dump(mode="json")
+    document["finished_at"] = "2026-11-21T02:00:20Z"
+    document["startup"]["total_s"] = document["startup"]["measure_s"] = 20.0
+    for window in document["performance"]["windows"]:
+        window["started_s"] = 0.0
+
+    with pytest.raises(
+        ContractError, match=r"performance.windows.2 ends 25.2632 s after the run began, which took 20 s"
+    ):
+        parse_result(json.dumps(document))
+
+
 def test_a_run_that_nobody_ended_may_take_longer_than_its_limit() -> None:
-    long = make_result(total_s=3.0).model_dump(mode="json")
+    long = make_result().model_dump(mode="json")
     long["spec"]["timeout_s"], long["finished_at"] = 5.0, "2026-12-31T00:00:00Z"
     assert parse_result(json.dumps(long)).performance.windows
 

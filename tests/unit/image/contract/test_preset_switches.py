@@ -15,7 +15,6 @@ from bench_image.contract.preset_switches import (
     fuses_head,
     gathers_layers,
     makes_product_anew,
-    multiplies_without_workspace,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
@@ -83,19 +82,6 @@ def test_steps_that_never_wait_for_the_gpu_are_replayed(changes: dict[str, Any],
 
 SEQ2SEQ = {"model": "encoder-decoder", "recipe": Recipe.FULL}
 DDP = {"strategy": Strategy.DDP, "gpus_per_node": 2}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"model": "gpt2"}, True),
-        (SEQ2SEQ, False),
-        ({"model": "gpt2", "preset": Preset.AS_USERS_RUN}, False),
-        ({"model": "gpt2", "strategy": Strategy.DDP, "gpus_per_node": 2}, False),
-    ],
-)
-def test_wide_products_of_one_gpu_have_no_workspace(changes: dict[str, Any], expected: bool) -> None:
-    assert multiplies_without_workspace(make_spec(**{"preset": Preset.TUNED} | changes)) == expected
 
 
 @pytest.mark.parametrize(
