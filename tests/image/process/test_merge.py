@@ -113,7 +113,8 @@ def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None
 
     def figures(device: str) -> tuple[str, float | None, float, float | None]:
         spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4, device=device)
-        actual = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, END).performance
+        end = END + timedelta(minutes=1)
+        actual = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, end).performance
         rates = (actual.samples_per_second, actual.windows[1].samples_per_second)
         assert actual.measured_wall_s == 80
         return (actual.clock, *rates, actual.loader_wait_pct)
