@@ -115,10 +115,6 @@ class TestReRuns:
         assert set(night.reran) == {"a", "b"}
         assert night.whys == {"a": Why.ONCE, "b": Why.ONCE}
 
-        shared = {"a": {"num_other_processes": 1}}
-        night = two.night(lambda node, round_: 0.8 if node == "a" else 0.96 if round_ == 1 else 1.0, fields=shared)
-        assert night.whys == {"a": Why.SHARED, "b": Why.ONCE}
-
         night = four.night(
             lambda node, round_: 0.97 if node == "node-1" else 0.91 if (node, round_) == ("node-2", 1) else 1.0
         )
@@ -129,8 +125,8 @@ class TestReRuns:
     def test_where_half_of_the_fleet_changed_whatever_one_node_does_the_others_do_not_run_again(
         self, tmp_path: Path
     ) -> None:
-        """Three of five at -3 %, node-1 at -10 % in the planned round alone: a control that is slow by then stays one of
-        the changed ones, since its re-runs say what the cluster did, and nothing of itself.
+        """Three of six at -3 % and node-1 at -10 %, in the planned round alone. A control's re-runs say what the
+        cluster did, and nothing of the control.
         """
         names = [f"node-{i}" for i in range(1, 7)]
         nights = Nights(tmp_path, *names)
@@ -143,6 +139,28 @@ class TestReRuns:
 
         night = nights.night(rate)
         assert night.whys == {"node-1": Why.ONCE} | dict.fromkeys(("node-2", "node-3", "node-4"), Why.CHANGED)
+
+    def test_nodes_on_a_shared_gpu_are_no_part_of_a_fleet_that_changed(self, tmp_path: Path) -> None:
+        """Three of four share their GPUs and lose 17 %: node-4, once at -4 %, runs again by itself. Then they lose
+        nothing, and both that do not share lose 3 %: all that count.
+        """
+        names = (*FOUR, "node-5")
+        nights = Nights(tmp_path, *FOUR)
+        (tmp_path / "five").mkdir()
+        five = Nights(tmp_path / "five", *names)
+        for _ in range(4):
+            nights.night()
+            five.night()
+        shared = {node: {"num_other_processes": 1} for node in FOUR[:3]}
+        night = nights.night(
+            lambda node, round_: 0.83 if node in shared else 0.96 if round_ == 1 else 1.0, fields=shared
+        )
+        assert night.whys == dict.fromkeys(shared, Why.SHARED) | {"node-4": Why.ONCE}
+
+        assert five.night({"node-4": 0.97, "node-5": 0.97}, fields=shared).whys == {
+            "node-4": Why.CHANGED,
+            "node-5": Why.CHANGED,
+        }
 
     def test_two_good_rounds_after_two_bad_ones(self, tmp_path: Path) -> None:
         """[V6] 7, 7 and 10 of 10, and 10 in the re-runs: the median of the rounds is slow, and nothing confirms it."""
