@@ -192,14 +192,14 @@ CASES: dict[str, Sequence[Fleet]] = {
     ],
     "slow by 5.5 %": [Fleet(nodes=nodes, noise_pct=0.5, slow_pct=5.5) for nodes in (4, 8, 32, 256)],
     "slow by 8 %": [
-        *(Fleet(nodes=nodes, noise_pct=0.5, slow_pct=8) for nodes in (3, 4, 8, 32, 256)),
+        *(Fleet(nodes=nodes, noise_pct=0.5, slow_pct=8) for nodes in (3, 4, 32, 256)),
         *(Fleet(nodes=nodes, noise_pct=2, slow_pct=8) for nodes in (4, 32, 256)),
     ],
     "2 % slower than its past": [
-        *(Fleet(nodes=nodes, noise_pct=noise, slow_pct=2, past=10) for nodes in (1, 4, 32) for noise in (0.1, 0.3)),
+        *(Fleet(nodes=nodes, noise_pct=0.3, slow_pct=2, past=10) for nodes in (1, 4, 32)),
     ],
     "one and two nodes with a known level": [
-        *(Fleet(nodes=nodes, noise_pct=noise, level_band_pct=4) for nodes in (1, 2) for noise in (0.1, 0.5, 2)),
+        *(Fleet(nodes=nodes, noise_pct=noise, level_band_pct=4) for nodes in (1, 2) for noise in (0.5, 2)),
         Fleet(nodes=1, noise_pct=0.5, slow_pct=8, level_band_pct=4),
     ],
 }  # fmt: skip
@@ -230,7 +230,7 @@ def table(of: Sequence[Mapping[str, Any]]) -> str:
     for row in of:
         if row["case"] != case:
             case = row["case"]
-            lines.append(f"| **{case}** |{' |' * (1 + len(COLUMNS))}")
+            lines.append(f"| **{case}** |")
         shares = [f"{row['shares'][name]:g}" if name in row["shares"] else "-" for name in COLUMNS]
         lines.append(f"| {_fleet_text(Fleet(**row['fleet']))} | {row['nights']:,} | {' | '.join(shares)} |")
     return "\n".join(lines)

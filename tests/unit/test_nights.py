@@ -99,6 +99,69 @@ class TestReRuns:
         )
         assert night.whys["node-3"] is Why.SLOW
 
+    def test_a_fleet_that_changed_by_the_figure_of_one_disturbed_node_runs_again_as_a_whole(
+        self, tmp_path: Path
+    ) -> None:
+        """Of two nodes both are slow against their past, one by far, and both as always in the re-runs: the one that
+        its peer did not show slow is not blamed by its one round. Of four, node-1 stays slow, and it ran again too.
+        """
+        (tmp_path / "two").mkdir()
+        two = Nights(tmp_path / "two", "a", "b")
+        four = Nights(tmp_path, *FOUR)
+        for _ in range(4):
+            two.night()
+            four.night()
+        night = two.night(lambda node, round_: 1.0 if round_ > 1 else 0.9 if node == "a" else 0.96)
+        assert set(night.reran) == {"a", "b"}
+        assert night.whys == {"a": Why.ONCE, "b": Why.ONCE}
+
+        night = four.night(
+            lambda node, round_: 0.97 if node == "node-1" else 0.91 if (node, round_) == ("node-2", 1) else 1.0
+        )
+        assert {"node-1", "node-2"} < set(night.reran)
+        assert night.whys == {"node-1": Why.BEHIND, "node-2": Why.ONCE}
+        assert night.verdict("node-1").confirmation is Confirmation.CONFIRMED
+
+    def test_where_half_of_the_fleet_changed_whatever_one_node_does_the_others_do_not_run_again(
+        self, tmp_path: Path
+    ) -> None:
+        """Three of six at -3 % and node-1 at -10 %, in the planned round alone. A control's re-runs say what the
+        cluster did, and nothing of the control.
+        """
+        names = [f"node-{i}" for i in range(1, 7)]
+        nights = Nights(tmp_path, *names)
+        for _ in range(4):
+            nights.night()
+
+        def rate(node: str, round_: int) -> float:
+            planned = {"node-1": 0.9, "node-2": 0.97, "node-3": 0.97, "node-4": 0.97}
+            return planned.get(node, 1.0) if round_ == 1 else 1.0
+
+        night = nights.night(rate)
+        assert night.whys == {"node-1": Why.ONCE} | dict.fromkeys(("node-2", "node-3", "node-4"), Why.CHANGED)
+
+    def test_nodes_on_a_shared_gpu_are_no_part_of_a_fleet_that_changed(self, tmp_path: Path) -> None:
+        """Three of four share their GPUs and lose 17 %: node-4, once at -4 %, runs again by itself. Then they lose
+        nothing, and both that do not share lose 3 %: all that count.
+        """
+        names = (*FOUR, "node-5")
+        nights = Nights(tmp_path, *FOUR)
+        (tmp_path / "five").mkdir()
+        five = Nights(tmp_path / "five", *names)
+        for _ in range(4):
+            nights.night()
+            five.night()
+        shared = {node: {"num_other_processes": 1} for node in FOUR[:3]}
+        night = nights.night(
+            lambda node, round_: 0.83 if node in shared else 0.96 if round_ == 1 else 1.0, fields=shared
+        )
+        assert night.whys == dict.fromkeys(shared, Why.SHARED) | {"node-4": Why.ONCE}
+
+        assert five.night({"node-4": 0.97, "node-5": 0.97}, fields=shared).whys == {
+            "node-4": Why.CHANGED,
+            "node-5": Why.CHANGED,
+        }
+
     def test_two_good_rounds_after_two_bad_ones(self, tmp_path: Path) -> None:
         """[V6] 7, 7 and 10 of 10, and 10 in the re-runs: the median of the rounds is slow, and nothing confirms it."""
         nights = Nights(tmp_path, *FOUR, rounds=3)

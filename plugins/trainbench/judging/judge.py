@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
@@ -67,6 +67,9 @@ from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.shared_gpu import shared_by
 
 WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the limit, it is unsteady
+# Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does
+# not average out.
+NIGHT_VARIANCE = 1.0
 MAX_CONTROLS = 3  # one disturbed control must not decide over all suspects
 OTHER_METRICS = (Metric.TEMPERATURE_C, Metric.MEMORY_GB)
 FLEET_CHANGED = "fleet_changed"  # category
@@ -220,6 +223,11 @@ class _Group:
         return bad | set(self.own_noise)
 
     @cached_property
+    def shared(self) -> frozenset[str]:
+        """Nodes that were not alone on their GPUs in the planned rounds."""
+        return frozenset(m.node for m in self.planned.members if any(map(shared_by, m.valid)))
+
+    @cached_property
     def num_rounds(self) -> int:
         return statistics.median_low([len(self.runs[unit.key]) for unit in self.units]) if self.units else 1
 
@@ -231,30 +239,29 @@ class _Group:
 
     @cached_property
     def suspects(self) -> tuple[str, ...]:
-        """The nodes that their planned rounds show slow. Where the fleet changed no node is at fault, and on a shared
-        GPU nothing can be confirmed: none runs again for that.
+        """The nodes that their planned rounds show slow. On a shared GPU nothing can be confirmed, and where the fleet
+        changed no node is at fault: none runs again for that, unless the others' re-runs could show that less than half
+        of it changed. Then all that changed run again, so that none is blamed by its planned rounds alone.
         """
         if self.planned is not self:
             return self.planned.suspects
-        shared = {member.node for member in self.members if any(map(shared_by, member.valid))}
         nodes = {unit.node for unit in self.units if (c := self.against_peers[unit.key]) and is_suspect([c])}
+        changed = self.past.changed if self._is_half(self.past.changed - nodes) else frozenset()
         nodes |= {
-            member.node
-            for member in self.members
-            if member.node not in self.past.changed and is_suspect(self._of_node(member))
+            member.node for member in self.members if member.node not in changed and is_suspect(self._of_node(member))
         }
-        return tuple(sorted(nodes - shared, key=natural))
+        return tuple(sorted(nodes - self.shared, key=natural))
 
     @cached_property
     def steady(self) -> list[str]:
-        """Nodes that may be controls: those nearest to their peers first."""
+        """Nodes that may be controls: those that did not change first, of them those nearest to their peers."""
         planned = self.planned
         apart = {
             unit.node: abs(c.deviation) if (c := planned.against_peers[unit.key]) else 0.0
             for unit in planned.units
             if unit.key not in planned.no_example and unit.node not in self.suspects
         }
-        return sorted(apart, key=lambda node: apart[node])
+        return sorted(apart, key=lambda node: (node in planned.past.changed, apart[node]))
 
     # What each unit made: the re-runs corrected by what the control nodes changed meanwhile.
 
@@ -272,11 +279,13 @@ class _Group:
         medians = {round_: statistics.median(of_round) for round_, of_round in of_rounds.items()}
         return medians, len({node for node, _, _ in changes})
 
-    def _measured(self, rates: Iterable[tuple[int, float]], noise: Noise | None) -> Measured | None:
-        """From the samples/s of each round; None: no planned round has any."""
+    def _measured(self, node: str, rates: Iterable[tuple[int, float]], noise: Noise | None) -> Measured | None:
+        """From the samples/s of each round; None: no planned round has any. Re-runs of a control say what the cluster
+        changed, and nothing of the control.
+        """
         logs = [(round_, math.log(rate)) for round_, rate in rates]
         first = [log for round_, log in logs if round_ < self.again_from]
-        if not first or self.planned is self:
+        if not first or self.planned is self or node not in self.suspects:
             return measured(first, (), 0, noise, self.num_units) if first else None
         change, num_controls = self.control_change
         again = [log - change.get(round_, 0.0) for round_, log in logs if round_ >= self.again_from]
@@ -287,7 +296,9 @@ class _Group:
         noise = self.planned.pool.noise
         found = {
             unit.key: self._measured(
-                [(run.round, run.rate) for run in self.runs[unit.key]], self.planned.own_noise.get(unit.key, noise)
+                unit.node,
+                [(run.round, run.rate) for run in self.runs[unit.key]],
+                self.planned.own_noise.get(unit.key, noise),
             )
             for unit in self.units
         }
@@ -313,7 +324,7 @@ class _Group:
             member.node: [(run.spec.identity.round, rate) for run in member.valid if (rate := judged_rate(run))]
             for member in self.members
         }
-        found = {node: self._measured(of_node, self.planned.pool.noise) for node, of_node in rates.items()}
+        found = {node: self._measured(node, of_node, self.planned.pool.noise) for node, of_node in rates.items()}
         return {node: own for node, own in found.items() if own}
 
     @cached_property
@@ -357,18 +368,21 @@ class _Group:
                 expected = Expected(
                     past.value * others.value,
                     past.source if change == percent(0.0) else source,
-                    past.variance + others.variance * (own[node].variance + past.variance),
+                    past.variance + others.variance * (NIGHT_VARIANCE + past.variance),
                 )
                 found[node] = self._against_past(own[node], expected, noise)
         of_nodes = alone | found  # without what nights did to all, chance reaches less far: more of them may be slow
         return _AgainstPast(of_nodes, self._changed(of_nodes))
 
     def _changed(self, of_nodes: Mapping[str, Comparison]) -> frozenset[str]:
-        slow = frozenset(node for node, c in of_nodes.items() if c.is_off)
-        return slow if len(slow) > 1 and 2 * len(slow) >= len(self.pasts) else frozenset()
+        slow = frozenset(node for node, c in of_nodes.items() if c.is_off) - self.shared
+        return slow if self._is_half(slow) else frozenset()
+
+    def _is_half(self, slow: Collection[str]) -> bool:
+        return len(slow) > 1 and 2 * len(slow) >= len(self.pasts.keys() - self.shared)
 
     def _against_past(self, own: Measured, past: Expected, noise: Noise) -> Comparison:
-        chance = noise.chance(own.variance + past.variance, len(self.members))
+        chance = noise.chance(NIGHT_VARIANCE + past.variance, len(self.members))
         return compare_rate(own, past, Against.PAST, self.tolerances.past_pct, chance)
 
     def _against_level(self, member: NodeRuns) -> Comparison | None:
@@ -519,7 +533,8 @@ class _Group:
         node, past, record = member.node, self.pasts.get(member.node), self.tonight.get(member.node)
         slow = any(c.against is Against.PAST and c.is_off for c in comparisons)
         accepted = record and in_force(self.known.baselines, node, record.fingerprint, self.known.at)
-        reran = [run for run in member.runs if run.spec.identity.round >= self.again_from]
+        is_again = node in self.suspects
+        reran = [run for run in member.runs if is_again and run.spec.identity.round >= self.again_from]
         failed = next((run.error for run in reran if run.error), None)
         pool = self.planned.pool.noise
         own = [noise.sd for unit in units if (noise := self.planned.own_noise.get(unit.key))]

@@ -127,7 +127,8 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
-        return _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, phrase(past), facts.since)
+        why = Why.SHARED if facts.shared else Why.CHANGED if facts.fleet_changed else Why.BEHIND
+        return _made(why, facts.shared, phrase(past), facts.since)
     for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
         if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
             found = _made(why, *map(phrase, off))

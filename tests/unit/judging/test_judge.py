@@ -97,6 +97,19 @@ def test_a_change_of_the_fleet_is_no_chance_and_stays_in(rates: tuple[float, ...
     assert against_past(*rates)[0] == (deviation, "its own past of 10 nights from 11 Nov 2026", why)
 
 
+def test_what_a_night_does_to_a_node_does_not_average_out_over_its_rounds() -> None:
+    """Ten equal nights, and three rounds tonight: the variance of one night and of the median of ten."""
+    runs = [make_result("node-1", 10.0, round=round_) for round_ in (1, 2, 3)]
+    nights = [STARTED_AT - timedelta(days=days) for days in range(1, 11)]
+    earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(runs, at)]
+    (group,) = judge_fleet(runs, earlier=earlier).groups
+
+    against = group.nodes[0].comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+    assert against
+    chance = chance_quantile(11, 1) * 0.005 * math.sqrt(2 / 11 * (1 + math.pi / 20))  # the prior, 2 of 11 degrees
+    assert against.chance == pytest.approx(to_pct(chance))
+
+
 def test_half_of_the_fleet_is_slow_too_where_only_what_nights_share_hid_it() -> None:
     """Nights of +-1 % for all ten: chance reaches more than 2.5 % for one alone, and less than 1.5 % without that."""
     runs = [make_result(f"node-{i}", 9.75 if i <= 5 else 10.0) for i in range(1, 11)]
