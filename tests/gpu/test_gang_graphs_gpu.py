@@ -86,7 +86,7 @@ def test_a_lost_host_ends_the_run_on_the_others(tmp_path: Path) -> None:
         Strategy.DDP, recipe=Recipe.FULL, warmup_steps=20, nodes=2, gpus_per_node=1, timeout_s=120, repeats=100,
         **ENDLESS | {"max_window_s": 3.0},
     )  # fmt: skip
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     pods = []
     for number in ("0", "1"):
         (tmp_path / number).mkdir()
