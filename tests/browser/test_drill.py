@@ -63,7 +63,7 @@ def test_the_benchmarks_page_shows_cause_and_next_step(site: Site, slow: str, vi
     expect(ours(page).locator("h1")).to_have_text(f"1 of 3 nodes is slow: {DRILLED}; 2 are well.")
     expect(card).to_contain_text("Likely cause:")
     expect(card).to_contain_text("the node was slowed on purpose by 75 %")
-    expect(card).to_contain_text("Next: nothing to repair: the checks work.")
+    expect(card).to_contain_text("Next: nothing: the next check judges it again.")
     expect(ours(page).locator("td a").filter(has_text="−20")).to_have_accessible_name(re.compile(f"^{DRILLED}, "))
     card.get_by_role("link", name="DAG run").click()
     expect(page).to_have_url(re.compile(f"/dags/{DAG_ID}/runs/{re.escape(quote(slow))}"))

@@ -117,7 +117,7 @@ class NodeState(NamedTuple):
     @property
     def phrase(self) -> str:
         """ "node-3 is slow: samples/s -9.7 % against its peers"."""
-        return f"{self.node} {TRAITS[_told(self)].one}" + (f": {self.reason}" if self.reason else "")
+        return f"{self.node} {TRAITS[told(self)].one}" + (f": {self.reason}" if self.reason else "")
 
 
 class FleetSummary(NamedTuple):
@@ -180,7 +180,7 @@ def fleet_summary(nodes: Iterable[NodeState], most: int = MAX_NAMED) -> FleetSum
     counts = Counter(node.state for node in ordered)
     if not ordered:
         return FleetSummary("No node was judged.", counts)
-    present = grouped(((node.state, _told(node)), node) for node in ordered)
+    present = grouped(((node.state, told(node)), node) for node in ordered)
     parts = [
         _part(why, members, len(ordered), is_first=not place, most=most)
         for place, ((_, why), members) in enumerate(present.items())
@@ -188,7 +188,7 @@ def fleet_summary(nodes: Iterable[NodeState], most: int = MAX_NAMED) -> FleetSum
     return FleetSummary(f"{'; '.join(parts)}.", counts)
 
 
-def _told(node: NodeState) -> Why:
+def told(node: NodeState) -> Why:
     """A drilled node was slowed on purpose, however it was found."""
     return Why.DRILL if node.state is State.DRILL else node.why
 

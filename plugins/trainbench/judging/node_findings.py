@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainbench.core.states import TRAITS, NodeState
+from trainbench.core.states import TRAITS, NodeState, told
 from trainbench.core.verdicts import Finding, Level, State, Why
 from trainbench.results.campaign import Campaign
 
@@ -15,7 +15,7 @@ def finding_of(campaign: Campaign, node: NodeState, group_id: str | None = None)
     mine.sort(key=lambda each: (each.group_id != group_id, len(each.nodes)))
     if mine:
         return mine[0]
-    trait = TRAITS[node.why]
+    trait = TRAITS[told(node)]
     return Finding(
         level=LEVELS.get(node.state, Level.INFO),
         category=node.why.value,

@@ -50,6 +50,9 @@ def test_a_drill_that_was_detected_is_called_a_drill_and_else_it_is_an_alarm() -
 
     assert alert.is_drill
     assert alert.text.startswith("DRILL: node-2 is slow")
+    (untold,) = alerts(night(1, RATES, {"node-2": Why.SLOW}, drilled=["node-2"], findings=()))
+    assert untold.headline.startswith("DRILL: node-2 was slowed on purpose: samples/s")
+    assert untold.resolution == "nothing: the next check judges it again"
     assert alerts(night(1, RATES, {"node-2": Why.DRILL}, drilled=["node-2"])) == ()
 
 

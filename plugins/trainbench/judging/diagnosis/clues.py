@@ -21,7 +21,8 @@ from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
-from trainbench.core.verdicts import Clue
+from trainbench.core.states import TRAITS
+from trainbench.core.verdicts import Clue, Why
 from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
     POWER_MEAN_W,
@@ -261,7 +262,7 @@ def _drill(case: Case) -> Iterator[Clue]:
             measured=f"slowed by {drill.slowdown_pct:g} %",
             expected="detected by the checks",
             cause=f"this is a drill: the node was slowed on purpose by {drill.slowdown_pct:g} %",
-            resolution="nothing to repair: the checks work",
+            resolution=TRAITS[Why.DRILL].next_step,
         )
 
 

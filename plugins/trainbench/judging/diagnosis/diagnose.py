@@ -21,7 +21,6 @@ from trainbench.core.verdicts import (
     Level,
     Metric,
     NodeVerdict,
-    State,
     Why,
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
@@ -37,6 +36,7 @@ from trainbench.judging.diagnosis.clues import (
     slow_clues,
     temperature_clues,
 )
+from trainbench.judging.node_findings import LEVELS
 from trainbench.judging.node_runs import GpuPlace, Key, by_group, choice_of, gpu_name
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
@@ -45,7 +45,6 @@ from trainbench.results.fault_isolation import BROKEN_RESULT
 CAUSE_UNKNOWN = "cause_unknown"
 MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the others
 MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
-LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR, State.LOOK: Level.WARNING, State.NOT_CHECKED: Level.INFO}
 _UNKNOWN = {
     Metric.SAMPLES_PER_SECOND: "no measured figure distinguishes the node from its peers",
     Metric.MEMORY_GB: "versions, execution and GPU are those of its peers, but it allocated more memory",
@@ -205,7 +204,7 @@ def _finding(
         "resolution": clues[0].resolution if clues else TRAITS[node.why].next_step,
     }
     return Finding(
-        level=LEVELS[node.state],
+        level=LEVELS.get(node.state, Level.INFO),
         category=category,
         nodes=(node.node,),
         why=node.why,

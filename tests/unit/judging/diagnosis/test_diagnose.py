@@ -382,6 +382,7 @@ def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() ->
     drill, other, slow = diagnose([group], results)
 
     assert (drill.category, drill.level, drill.is_drill) == ("drill", Level.ERROR, True)
+    assert drill.resolution == TRAITS[Why.DRILL].next_step
     assert (other.category, other.level) == ("shared", Level.INFO)
     assert other.measured.startswith("GPU 0 was shared: 1 other process")
     assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
