@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract.result import RunResult
+from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_result
 from tests.builders.played_nights import Nights
 from trainbench.alerting.notice_text import Event
@@ -161,6 +161,22 @@ class TestReRuns:
             "node-4": Why.CHANGED,
             "node-5": Why.CHANGED,
         }
+
+    def test_a_shared_node_near_the_limit_and_a_well_one_whose_re_run_fails_wait_for_none(self, tmp_path: Path) -> None:
+        """node-2 is a suspect that does not run again, because it shares its GPU; node-1 is a control of node-3."""
+        nights = Nights(tmp_path, *FOUR, "node-5")
+
+        def evicted(run: RunResult) -> RunResult:
+            is_hit = run.spec.identity.node == "node-1" and run.spec.identity.round > 1
+            error = RunError(kind="evicted", message="the node was full", phase=Phase.MEASURE)
+            return run.model_copy(update={"status": Status.ERROR, "error": error}) if is_hit else run
+
+        shared = {"node-2": {"num_other_processes": 1}}
+        night = nights.night({"node-2": 0.955, "node-3": 0.9}, fields=shared, change=evicted)
+        assert set(night.reran) == {"node-1", "node-3", "node-4", "node-5"}
+        assert night.whys == {"node-2": Why.BEHIND, "node-3": Why.SLOW}
+        for node, confirmation in {"node-1": "not_needed", "node-2": "not_needed", "node-3": "confirmed"}.items():
+            assert night.verdict(node).confirmation == confirmation, node
 
     def test_two_good_rounds_after_two_bad_ones(self, tmp_path: Path) -> None:
         """[V6] 7, 7 and 10 of 10, and 10 in the re-runs: the median of the rounds is slow, and nothing confirms it."""

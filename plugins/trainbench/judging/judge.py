@@ -533,8 +533,7 @@ class _Group:
         node, past, record = member.node, self.pasts.get(member.node), self.tonight.get(member.node)
         slow = any(c.against is Against.PAST and c.is_off for c in comparisons)
         accepted = record and in_force(self.known.baselines, node, record.fingerprint, self.known.at)
-        is_again = node in self.suspects
-        reran = [run for run in member.runs if is_again and run.spec.identity.round >= self.again_from]
+        reran = [run for run in member.runs if run.spec.identity.round >= self.again_from]
         failed = next((run.error for run in reran if run.error), None)
         pool = self.planned.pool.noise
         own = [noise.sd for unit in units if (noise := self.planned.own_noise.get(unit.key))]
@@ -555,6 +554,7 @@ class _Group:
             broken=self.known.broken.get(node, ""),
             probes="" if comparisons else "; ".join(s.sentence for run in member.valid[:1] for s in probe_shares(run)),
             planned=tuple(planned),
+            is_again=node in self.suspects and is_suspect(planned),
             num_again=len(self.measured[worst.key].rounds) - 1,
             no_rerun=(failed.message if failed else "it gave no result") if reran else None,
             is_planned=self.plan.has_reruns,

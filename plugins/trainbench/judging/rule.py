@@ -45,6 +45,7 @@ class Facts(NamedTuple):
     broken: str = ""  # a phrase on an error that means a broken GPU
     probes: str = ""  # a phrase on what its probes reach of the data sheet
     planned: tuple[Comparison, ...] = ()  # the comparisons by the planned rounds alone
+    is_again: bool = False  # these asked for re-runs, and the node is one that runs again
     num_again: int = 0  # re-runs that gave a figure
     no_rerun: str | None = None  # why no re-run decides: "" not measured yet, else a phrase; None: they do, or need not
     is_planned: bool = True  # re-runs are part of the plan
@@ -95,7 +96,7 @@ def _decide(facts: Facts) -> Decision:
 
 
 def _confirmation(facts: Facts) -> Confirmation:
-    if not is_suspect(facts.planned) or (facts.fleet_changed and not facts.num_again):
+    if not facts.is_again:
         return Confirmation.NOT_NEEDED
     if not facts.is_planned:
         return Confirmation.NOT_PLANNED

@@ -32,7 +32,8 @@ def rate(against: Against, deviation: float, *again: float, chance: float | None
 def why(peers: float | None = None, past: float | None = None, level: float | None = None, **facts: Any) -> Why:
     given = {Against.PEERS: peers, Against.PAST: past, Against.LEVEL: level}
     compared = tuple(rate(against, off) for against, off in given.items() if off is not None)
-    return decide(Facts(compared, Tolerances(), **{"num_again": 2, "planned": compared} | facts)).why
+    again = {"is_again": is_suspect(compared), "num_again": 2, "planned": compared}
+    return decide(Facts(compared, Tolerances(), **again | facts)).why
 
 
 @pytest.mark.parametrize(
@@ -140,11 +141,13 @@ def test_a_drill_is_a_drill_detected_or_not() -> None:
         (-8.0, {}, Confirmation.PENDING),
         (-8.0, {"no_rerun": "evicted"}, Confirmation.NO_ANSWER),
         (-8.0, {"is_planned": False}, Confirmation.NOT_PLANNED),
+        (-8.0, {"is_again": False, "no_rerun": "evicted"}, Confirmation.NOT_NEEDED),  # as of a shared GPU
     ],
 )
 def test_confirmation(deviation: float, facts: dict[str, Any], confirmation: Confirmation) -> None:
     planned = (rate(Against.PEERS, -8.0),)
-    decision = decide(Facts((rate(Against.PEERS, deviation),), Tolerances(), planned=planned, **facts))
+    given = {"planned": planned, "is_again": True} | facts
+    decision = decide(Facts((rate(Against.PEERS, deviation),), Tolerances(), **given))
     assert decision.confirmation is confirmation
     if confirmation is Confirmation.CLEARED:
         assert decision.why is Why.ONCE
