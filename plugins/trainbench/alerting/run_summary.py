@@ -52,7 +52,7 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     parts = [f"{HEAD} {escape(one_line(verdict_text.verdict(campaign), most=300))}"]
     steps = []
     for alert in alerts:
-        is_of_node = len(alert.nodes) == 1 and alert.item is None
+        is_of_node = alert.item is None and (alert.why is not None or len(alert.nodes) == 1)
         step = f"{alert.subject}: {alert.resolution}" if is_of_node else alert.text
         steps.append(f"- {escape(one_line(step, most=160))}")
     for number, line in enumerate(steps):

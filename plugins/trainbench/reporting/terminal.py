@@ -30,7 +30,7 @@ STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PL
 
 
 def verdict_table(campaign: Campaign) -> Group:
-    """Print each group's table with spread and noise, then the cost, and the verdict last."""
+    """Print each group's table with spread and noise, then the cost, the next steps, and the verdict last."""
     parts: list[RenderableType] = []
     for group in verdict_text.shown_groups(campaign):
         lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
@@ -46,6 +46,7 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(plain(alone))
     parts += [plain(f"{skipped.state} {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
+    parts += map(plain, verdict_text.next_steps(campaign))
     if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))
     parts += [plain(line) for line in verdict_text.recommended(campaign)]

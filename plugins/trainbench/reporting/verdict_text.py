@@ -283,6 +283,14 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
     )
 
 
+def next_steps(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each step that nodes which are not well need: "Next for node-3: ..."."""
+    if not campaign.judges_nodes or _is_lone(campaign):
+        return ()
+    steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state is not State.WELL)
+    return tuple(sentence(f"Next for {listing(nodes)}: {one_line(step)}") for step, nodes in steps.items())
+
+
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
     """Node -> findings on this node alone or on one of its runs; nodes without findings are left out."""
     return grouped((finding.nodes[0], finding) for finding in campaign.findings if len(finding.nodes) == 1)
