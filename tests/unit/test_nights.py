@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
-from tests.builders import STARTED_AT, make_result
-from tests.builders.played_nights import Nights
+from tests.builders import STARTED_AT, make_independent, make_result
+from tests.builders.played_nights import Night, Nights
 from trainbench.alerting.notice_text import Event
+from trainbench.cli.app import exit_code
+from trainbench.comparison.noise_floor import floors
 from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.judging.levels import KnownLevel, made_levels
+from trainbench.reporting.report import benchmark_report
 
 FOUR = ("node-1", "node-2", "node-3", "node-4")
 OLD, NEW = {"driver": "575.1"}, {"driver": "580.2"}
@@ -266,7 +271,8 @@ class TestFleets:
     def test_a_healthy_fleet_is_well_from_the_first_night_on(self, tmp_path: Path, num: int) -> None:
         nights = Nights(tmp_path, *(f"node-{i}" for i in range(num)))
         for _ in range(3):
-            assert nights.night().whys == {}
+            night = nights.night()
+            assert (night.whys, exit_code(night.campaign)) == ({}, 0)
         assert nights.told == []
 
     def test_a_fleet_of_256(self, tmp_path: Path) -> None:
@@ -278,14 +284,14 @@ class TestFleets:
         """[V11] The first night has nothing to compare with, and says from when on it has."""
         nights = Nights(tmp_path, "box")
         first = nights.night()
-        assert first.whys == {"box": Why.NOTHING_TO_COMPARE}
+        assert (first.whys, exit_code(first.campaign)) == ({"box": Why.NOTHING_TO_COMPARE}, 3)
         assert "from the next" in first.verdict("box").reason
         assert nights.night().whys == {}
         assert nights.night({"box": 0.7}).whys == {"box": Why.SLOW}
 
     def test_one_box_with_a_level_is_judged_from_the_first_night_on(self, tmp_path: Path) -> None:
         night = Nights(tmp_path, "box", levels=[h200(10.03)], noise_pct=0.001).night()
-        assert night.whys == {}
+        assert (night.whys, exit_code(night.campaign)) == ({}, 0)
         assert "99.7 % of" in night.verdict("box").reason
         assert "band 96 to 104 %" in night.verdict("box").reason
 
@@ -320,6 +326,92 @@ class TestFleets:
         assert night.whys == dict.fromkeys(slower, Why.SLOW)
 
 
+class TestGpus:
+    """Nodes of eight GPUs that measure by themselves."""
+
+    @staticmethod
+    def play(folder: Path, slow: Sequence[int], *nodes: str) -> Night:
+        """The `slow` GPUs of the last node are at -10 %."""
+
+        def of_gpus(run: RunResult) -> RunResult:
+            node = run.spec.identity.node
+            rates = [9.0 if node == nodes[-1] and gpu in slow else 10.0 for gpu in range(8)]
+            kept = {"spec": run.spec, "started_at": run.started_at, "finished_at": run.finished_at}
+            return make_independent(node, rates).model_copy(update=kept)
+
+        return Nights(folder, *nodes, strategies=["independent"], gpus_per_node=8).night(change=of_gpus)
+
+    @pytest.mark.parametrize(
+        ("slow", "named"),
+        [
+            ([5], "GPU 5 (GPU-node-4-5): "),
+            (range(6), "6 of 8 GPUs, all but GPU 6 (GPU-node-4-6) and GPU 7 (GPU-node-4-7): "),
+            ([0, 1, 2, 3, 4, 6, 7], "7 of 8 GPUs, all but GPU 5 (GPU-node-4-5): "),
+            (range(8), "all 8 GPUs: "),
+        ],
+    )  # fmt: skip
+    def test_the_message_says_how_many_are_slow_and_which(
+        self, tmp_path: Path, slow: Sequence[int], named: str
+    ) -> None:
+        """[V12] Seven of eight were GPU 5 alone. [V7] Of most the good ones were blamed."""
+        night = self.play(tmp_path, slow, *FOUR)
+        assert night.whys == {"node-4": Why.SLOW}
+        assert [gpu.index for gpu in night.verdict("node-4").gpus if gpu.why is Why.SLOW] == list(slow)
+        (told,) = night.told
+        assert f"\n{named}samples/s −10.0 %" in told.text
+
+    def test_one_box_alone_says_that_one_gpu_is_better_than_the_others(self, tmp_path: Path) -> None:
+        """Seven of eight are slow, and no peer, past or level knows: +11.1 %."""
+        night = self.play(tmp_path, [0, 1, 2, 3, 4, 6, 7], "box")
+        assert night.whys == {}
+        (remark,) = night.verdict("box").remarks
+        assert remark.startswith("GPU 5 (GPU-box-5): samples/s +11.1 % against the median of 7 other GPUs")
+        assert remark.endswith("better than expected, or the others are worse")
+
+
+class TestWords:
+    def test_other_versions_are_told_before_any_node_is_slow(self, tmp_path: Path) -> None:
+        """[V12] Mixed drivers were not mentioned until a node was red. Nobody gets a message."""
+        nights = Nights(tmp_path, *FOUR)
+        night = nights.night(fields={**dict.fromkeys(FOUR[:3], OLD), "node-4": NEW})
+        (finding,) = night.campaign.findings
+        assert (finding.level, finding.nodes, finding.measured) == (
+            "info", ("node-4",), "driver: 580.2, usually 575.1",
+        )  # fmt: skip
+        assert "driver: 580.2, usually 575.1" in benchmark_report(night.campaign)
+        assert (night.whys, nights.told) == ({}, [])
+
+    def test_a_confirmed_node_says_what_each_round_made(self, tmp_path: Path) -> None:
+        """[V12] It was "confirmed by a re-run with 0.0 %"."""
+        (told,) = Nights(tmp_path, *FOUR).night({"node-2": 0.9}).told
+        assert re.search(
+            r"limit 5 %; −(9.9|10.[012]) % first, then −(9.9|10.[012]) % and −(9.9|10.[012]) %\.", told.text
+        )
+        assert "0.0 %" not in told.text.replace("10.0 %", "")
+
+    def test_the_noise_between_runs_is_not_that_of_their_windows(self, tmp_path: Path) -> None:
+        """[V12] The glossary called the larger of both what runs differ by. Runs of 0.1 %, windows of 1 %."""
+
+        def wide(run: RunResult) -> RunResult:
+            rate = run.performance.samples_per_second or 0.0
+            windows = make_result(windows=[0.99 * rate, rate, 1.01 * rate]).performance.windows
+            return run.model_copy(update={"performance": run.performance.model_copy(update={"windows": windows})})
+
+        night = Nights(tmp_path, *FOUR, noise_floor=True).night(change=wide)
+        (floor,) = floors(night.campaign.results)
+        assert floor.between
+        assert floor.within
+        assert (0.05 < floor.between.sd_pct < 0.2, floor.within.sd_pct) == (True, pytest.approx(1.0, rel=0.01))
+        report = benchmark_report(night.campaign)
+        assert (
+            "- **between runs**: Pooled standard deviation of the samples/s that one node shows from run to" in report
+        )
+        assert (
+            "- **noise**: Standard deviation of one run: the larger of the deviations between runs and between"
+            in report
+        )
+
+
 class TestFigures:
     def test_a_sensor_at_zero_or_unreadable_blames_nobody(self, tmp_path: Path) -> None:
         """[V10]"""
@@ -339,14 +431,14 @@ class TestFigures:
         )
         assert nights.night(fields={node: {"memory_gb": 7.81} for node in FOUR}).whys == dict.fromkeys(FOUR, Why.HEAVY)
 
-    @pytest.mark.parametrize("loss", [99.0, 0.0])
-    def test_wrong_losses_are_red(self, tmp_path: Path, loss: float) -> None:
-        """[V8] A mean loss of 99 or 0 beside those of its peers."""
+    @pytest.mark.parametrize("wrong_loss", [{"mean_loss": 99.0}, {"mean_loss": 0.0}, {"first_loss": 10.45}])
+    def test_wrong_losses_are_red(self, tmp_path: Path, wrong_loss: dict[str, float]) -> None:
+        """[V8] A mean loss of 99 or 0, or a first loss that differs by 0.5 %, beside those of its peers."""
 
         def wrong(run: RunResult) -> RunResult:
             if run.spec.identity.node != "node-3":
                 return run
-            return run.model_copy(update={"performance": run.performance.model_copy(update={"mean_loss": loss})})
+            return run.model_copy(update={"performance": run.performance.model_copy(update=wrong_loss)})
 
         night = Nights(tmp_path, *FOUR).night(change=wrong)
         assert night.whys == {"node-3": Why.OTHER_NUMBERS}

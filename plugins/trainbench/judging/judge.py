@@ -165,6 +165,15 @@ def _runs(units: Sequence[NodeRuns]) -> dict[Key, tuple[Run, ...]]:
     return {unit.key: tuple(in_turn.get((unit.key, run.round), run) for run in unit.rates) for unit in units}
 
 
+def _named(some: Sequence[GpuVerdict], gpus: Sequence[GpuVerdict]) -> str:
+    """ "GPU 3 (GPU-5f3c)"; of more than half of a node's GPUs "7 of 8 GPUs, all but GPU 0 (GPU-77ab)"."""
+    others = [gpu.name for gpu in gpus if gpu not in some]
+    if len(some) <= len(others):
+        return listing(gpu.name for gpu in some)
+    of = count(len(gpus), "GPU")
+    return f"{len(some)} of {of}, all but {listing(others)}" if others else f"all {of}"
+
+
 class _AgainstPast(NamedTuple):
     """`changed`: the nodes that are slow against their own past, where they are at least half of those with a past."""
 
@@ -489,7 +498,8 @@ class _Group:
             failed = "; ".join(f"{gpu.name}: {gpu.reason}" for gpu in gpus if gpu.why is unjudged.why)
             decision = unjudged._replace(reason=failed or unjudged.reason)
             return {**decision._asdict(), "num_runs": len(of.valid), "is_drill": of.is_drill}
-        worst = min(units, key=lambda unit: c.deviation if (c := self.against_peers[unit.key]) else 0.0)
+        ordered = sorted(units, key=lambda unit: c.deviation if (c := self.against_peers[unit.key]) else 0.0)
+        worst, fastest = ordered[0], ordered[-1]
         peers, planned = self.against_peers[worst.key], self.planned
         others = sorted((c for unit in units for c in self.others[unit.key]), key=lambda c: c.deviation)
         hottest = {(c.metric, c.against): c for c in others}
@@ -504,8 +514,7 @@ class _Group:
         if odd:
             reason += f"; {odd.text}"
         if named and decision.why is not Why.WELL:
-            of_gpus = f"all {count(len(gpus), 'GPU')}" if len(named) == len(gpus) else listing(g.name for g in named)
-            reason = f"{of_gpus}: {reason}"
+            reason = f"{_named(named, gpus)}: {reason}"
         noise = planned.own_noise.get(worst.key, planned.pool.noise)
         title = gpu_title(worst.gpu.index, worst.gpu.uuid) if worst.gpu and not of.gpu else None
         return {
@@ -518,7 +527,7 @@ class _Group:
             "temperature_c": worst.value(Metric.TEMPERATURE_C),
             "noise_pct": 100 * noise.sd if noise else None,
             "is_drill": of.is_drill,
-            "remarks": tuple(self._remarks(of, comparisons, decision.why)),
+            "remarks": tuple(self._remarks(of, comparisons, fastest, decision.why)),
             "gpu": odd.gpu if odd else title,
         }
 
@@ -560,10 +569,15 @@ class _Group:
             is_planned=self.plan.has_reruns,
         )
 
-    def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], why: Why) -> list[str]:
-        """What is worth knowing beside the state: missing figures, better ones, other programs on the GPU."""
-        better = [f"{phrase(c)}: better than expected, or the others are worse" for c in comparisons if c.is_over]
-        remarks = better if why is not Why.PAIR else []
+    def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], fastest: NodeRuns, why: Why) -> list[str]:
+        """What is worth knowing beside the state: missing figures, better ones, other programs on the GPU. `fastest`:
+        of the GPUs, which shows that most of the others are slow where nothing else does.
+        """
+        over = [phrase(c) for c in comparisons if c.is_over]
+        of_gpu = self.against_peers[fastest.key]
+        if fastest.gpu and member.gpu is None and of_gpu and of_gpu.is_over and of_gpu not in comparisons:
+            over.append(f"{gpu_title(fastest.gpu.index, fastest.gpu.uuid)}: {phrase(of_gpu)}")
+        remarks = [f"{better}: better than expected, or the others are worse" for better in over if why is not Why.PAIR]
         if member.on_gpu and member.valid:
             names = {Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
             missing = [names[metric] for metric in OTHER_METRICS if member.value(metric) is None]
