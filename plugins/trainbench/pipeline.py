@@ -32,7 +32,7 @@ from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_finding
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
-from trainbench.judging.past import NO_HISTORY, HistoryReads, records_of
+from trainbench.judging.past import NO_HISTORY, NoHistory, records_of
 from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
@@ -60,7 +60,7 @@ class Measured:
     suite: str
     started_at: datetime
     finished_at: datetime
-    history: HistoryReads = NO_HISTORY
+    history: NoHistory | History = NO_HISTORY
     levels: Levels = NO_LEVELS
     is_on_cluster: bool = False
     dag_run_id: str | None = None

@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
 from trainbench import pipeline
 from trainbench.core.baselines import Baseline
-from trainbench.judging.past import NO_HISTORY, HistoryReads, NodeRecord, NoHistory, records_of
+from trainbench.judging.past import NO_HISTORY, NodeRecord, NoHistory, records_of
 from trainbench.planning.plan import Plan
 from trainbench.results.campaign import Campaign
 
@@ -52,7 +52,7 @@ def nights_before(result: RunResult, *rates: float, **fields: Any) -> tuple[Node
 def judged(
     plan: Plan,
     results: Sequence[RunResult],
-    history: HistoryReads = NO_HISTORY,
+    history: NoHistory = NO_HISTORY,
     *,
     suite: str = "nightly",
     started_at: datetime = STARTED_AT,
@@ -75,7 +75,7 @@ def assessed(
     plan: Plan,
     results: Sequence[RunResult],
     reruns: Sequence[RunResult] = (),
-    history: HistoryReads = NO_HISTORY,
+    history: NoHistory = NO_HISTORY,
     *,
     suite: str = "nightly",
     started_at: datetime = STARTED_AT,

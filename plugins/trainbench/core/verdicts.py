@@ -70,11 +70,9 @@ class Confirmation(StrEnum):
     """What the re-runs said of a suspect."""
 
     NOT_NEEDED = "not_needed"
-    PENDING = "pending"  # slow in the planned rounds; the re-runs are not measured yet
     CONFIRMED = "confirmed"
     CLEARED = "cleared"
-    NO_ANSWER = "no_answer"  # no re-run gave a figure
-    NOT_PLANNED = "not_planned"  # result files without a campaign: no re-run was planned
+    NO_ANSWER = "no_answer"  # no re-run gave a figure, or none was planned; the reason says which
 
 
 class LevelSource(StrEnum):

@@ -458,7 +458,7 @@ class _Group:
         if not past:
             return ()
         worst = min(past, key=lambda c: c.deviation)
-        dates = {slowdown(self.pasts[node.node], self.tonight[node.node]).phrase for node in nodes}
+        dates = {slowdown(self.pasts[node.node], self.tonight[node.node]) for node in nodes}
         since = f" {next(iter(dates))}" if len(dates) == 1 else ""
         of_all = "all" if len(nodes) == len(self.members) else f"{len(nodes)} of {len(self.members)}"
         finding = Finding(
@@ -542,8 +542,8 @@ class _Group:
         node, past, record = member.node, self.pasts.get(member.node), self.tonight.get(member.node)
         slow = any(c.against is Against.PAST and c.is_off for c in comparisons)
         accepted = record and in_force(self.known.baselines, node, record.fingerprint, self.known.at)
-        reran = [run for run in member.runs if run.spec.identity.round >= self.again_from]
-        failed = next((run.error for run in reran if run.error), None)
+        reran = (run.error for run in member.runs if run.spec.identity.round >= self.again_from)
+        no_result = next((error.message for error in reran if error), "none gave a result")
         pool = self.planned.pool.noise
         own = [noise.sd for unit in units if (noise := self.planned.own_noise.get(unit.key))]
         unsteady = ""
@@ -557,7 +557,7 @@ class _Group:
             is_drill=member.is_drill,
             fleet_changed=node in self.past.changed,
             has_accepted_level=accepted is not None and accepted.node is not None,
-            since=slowdown(past, record).phrase if slow and past and record else "",
+            since=slowdown(past, record) if slow and past and record else "",
             unsteady=unsteady,
             shared=next((shared.sentence for run in member.valid if (shared := shared_by(run))), ""),
             broken=self.known.broken.get(node, ""),
@@ -565,8 +565,7 @@ class _Group:
             planned=tuple(planned),
             is_again=node in self.suspects and is_suspect(planned),
             num_again=len(self.measured[worst.key].rounds) - 1,
-            no_rerun=(failed.message if failed else "it gave no result") if reran else None,
-            is_planned=self.plan.has_reruns,
+            no_rerun=f"no re-run decided: {no_result}" if self.plan.has_reruns else "no re-run was planned",
         )
 
     def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], fastest: NodeRuns, why: Why) -> list[str]:

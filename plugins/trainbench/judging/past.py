@@ -1,5 +1,5 @@
 """A unit's own past: its earlier campaigns, the baseline made from them, and since when it is slower; and what judging
-reads from the history, an interface, so that the judgement needs no database.
+reads from the history, so that the judgement needs no database.
 
 A unit is a set of GPUs (by UUID; without UUIDs the node's name) at one work, under any node name, driver and image: a
 version that changed may be the cause of a slowdown, and is no reason to forget the past.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
@@ -183,55 +183,37 @@ def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_commo
     return Noise(max(math.sqrt(total / df), MIN_SD), df)
 
 
-class Slowdown(NamedTuple):
-    """`since`: the first night of the unbroken row of nights, tonight included, that lie nearer to tonight's rate than
-    to the baseline. `changes`: what changed on the unit that night.
+def slowdown(past: Past, tonight: NodeRecord) -> str:
+    """ "since 12 Nov 2026, when the driver went from 575.1 to 580.95", of a unit that is slower than its baseline.
+
+    The date is that of the first night of the unbroken row of nights, tonight included, that lie nearer to tonight's
+    rate than to the baseline; what changed is what changed on the unit that night.
     """
-
-    since: datetime
-    changes: tuple[str, ...]
-
-    @property
-    def phrase(self) -> str:
-        """ "since 12 Nov 2026, when the driver went from 575.1 to 580.95"."""
-        when = f", when {listing(self.changes)}" if self.changes else ""
-        return f"since {day(self.since)}{when}"
-
-
-def slowdown(past: Past, tonight: NodeRecord) -> Slowdown:
-    """The date of a slowdown, for a unit that is slower than its baseline."""
     middle = math.sqrt(past.samples_per_second * tonight.samples_per_second)
     nights = [*past.all_nights, tonight]
     first = len(nights) - 1
     while first and nights[first - 1].samples_per_second < middle:
         first -= 1
     before = [night.setup for night in nights[:first]][-BASELINE_NIGHTS:]
-    return Slowdown(nights[first].at, change_phrases(before, nights[first].setup) if before else ())
-
-
-class HistoryReads(Protocol):
-    """Reads of earlier campaigns; `history.History` documents the rules of each method."""
-
-    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
-        """Earlier campaigns of each node at these works, with any driver and image, oldest first."""
-
-    def last_measured(self, since: datetime) -> Mapping[str, datetime]:
-        """Node -> start of its last valid run, for nodes with a run since the given time."""
-
-    def baselines(self) -> Sequence[Baseline]:
-        """All accepted baselines, the oldest first."""
+    changes = change_phrases(before, nights[first].setup) if before else ()
+    return f"since {day(nights[first].at)}{f', when {listing(changes)}' if changes else ''}"
 
 
 class NoHistory:
-    """An empty history, for results that others measured."""
+    """What judging reads of earlier campaigns, here of none, as for results that others measured. `history.History`
+    reads those of a database.
+    """
 
     def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
+        """Earlier campaigns of each node at these works, with any driver and image, oldest first."""
         return ()
 
     def last_measured(self, since: datetime) -> Mapping[str, datetime]:
+        """Node -> start of its last valid run, for nodes with a run since the given time."""
         return {}
 
     def baselines(self) -> Sequence[Baseline]:
+        """All accepted baselines, the oldest first."""
         return ()
 
 

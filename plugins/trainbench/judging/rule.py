@@ -47,8 +47,7 @@ class Facts(NamedTuple):
     planned: tuple[Comparison, ...] = ()  # the comparisons by the planned rounds alone
     is_again: bool = False  # these asked for re-runs, and the node is one that runs again
     num_again: int = 0  # re-runs that gave a figure
-    no_rerun: str | None = None  # why no re-run decides: "" not measured yet, else a phrase; None: they do, or need not
-    is_planned: bool = True  # re-runs are part of the plan
+    no_rerun: str = ""  # a phrase: why no re-run decides, where none gave a figure
 
     def of(self, against: Against) -> Comparison | None:
         rates = (c for c in self.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
@@ -90,20 +89,18 @@ def _decide(facts: Facts) -> Decision:
     slow = _slow(facts)
     if slow and facts.shared:
         return _made(Why.SHARED, facts.shared, slow.reason)
-    if slow and confirmation is Confirmation.NO_ANSWER:
-        slow = _made(Why.SLOW, slow.reason, f"no re-run decided: {facts.no_rerun}")
-    return (slow or _not_slow(facts, confirmation))._replace(confirmation=confirmation)
+    found = slow or _not_slow(facts, confirmation)
+    reason = f"{found.reason}; {facts.no_rerun}" if confirmation is Confirmation.NO_ANSWER else found.reason
+    return found._replace(reason=reason, confirmation=confirmation)
 
 
 def _confirmation(facts: Facts) -> Confirmation:
     if not facts.is_again:
         return Confirmation.NOT_NEEDED
-    if not facts.is_planned:
-        return Confirmation.NOT_PLANNED
-    if facts.num_again:
-        slow = any(c.is_off for c in facts.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
-        return Confirmation.CONFIRMED if slow else Confirmation.CLEARED
-    return Confirmation.NO_ANSWER if facts.no_rerun else Confirmation.PENDING
+    if not facts.num_again:
+        return Confirmation.NO_ANSWER
+    slow = any(c.is_off for c in facts.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
+    return Confirmation.CONFIRMED if slow else Confirmation.CLEARED
 
 
 def _slow(facts: Facts) -> Decision | None:

@@ -18,7 +18,6 @@ from trainbench.core.verdicts import (
     NO_FIGURE,
     Against,
     Comparison,
-    Confirmation,
     Finding,
     GroupVerdict,
     Level,
@@ -37,12 +36,6 @@ from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
 AGAINST = {Against.PEERS: "its peers", Against.PAST: "its past", Against.LEVEL: "the level"}
-# What qualifies a state; the reasons have the figures of re-runs.
-UNCONFIRMED = {
-    Confirmation.PENDING: "re-run pending",
-    Confirmation.NO_ANSWER: "no re-run gave a figure",
-    Confirmation.NOT_PLANNED: "no re-run was planned",
-}
 TONES = {State.RED: Tone.BAD, State.DRILL: Tone.BAD, State.WELL: Tone.GOOD}
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
@@ -204,13 +197,7 @@ def judged_columns(verdicts: Sequence[Verdict], of: Callable[[Any], Verdict]) ->
     if any(v.temperature_c is not None for v in verdicts):
         heat: Callable[[Any], str] = lambda row: degrees(of(row).temperature_c)  # noqa: E731
         columns.append(TEMPERATURE_MEAN_C.column(heat, "temperature", is_number=False))
-    return (*columns, text("state", lambda row: state_text(of(row))))
-
-
-def state_text(of: Verdict) -> str:
-    """ "red: slow"; "drill: slow" of one that was detected; "red: slow, no re-run was planned"."""
-    again = UNCONFIRMED.get(of.confirmation)
-    return word(of) + (f", {again}" if again else "")
+    return (*columns, text("state", lambda row: word(of(row))))
 
 
 def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ WHY = {
     "missing": Why.MISSING,
     "busy": Why.BUSY,
 }
-CONFIRMATION = {"not_confirmed": Confirmation.CLEARED, "inconclusive": Confirmation.NO_ANSWER}
+CONFIRMATION = {"not_confirmed": Confirmation.CLEARED}
+CONFIRMATION |= dict.fromkeys(("inconclusive", "pending", "not_planned"), Confirmation.NO_ANSWER)
 OF_METRIC = {Metric.TEMPERATURE_C: Why.HOT, Metric.MEMORY_GB: Why.HEAVY}
 GONE = ("changes",)  # fields of a finding
 

@@ -91,7 +91,7 @@ class TestVerdict:
         nodes = by_name(judged(fleet(GOOD, SLOW_2, GOOD, GOOD)))
         bad = nodes.pop("node-2")
         assert {node.state for node in nodes.values()} == {State.WELL}
-        assert (bad.state, bad.confirmation) == (State.RED, Confirmation.PENDING)
+        assert (bad.state, bad.confirmation) == (State.RED, Confirmation.NO_ANSWER)
         assert whys(bad) == [Why.WELL, Why.WELL, Why.SLOW, Why.WELL]
         assert bad.reason.startswith("GPU 2 (GPU-node-2-2): samples/s −10.0 %")
         assert (bad.samples_per_second, bad.deviation(Metric.SAMPLES_PER_SECOND)) == (9.0, pytest.approx(-10.0))

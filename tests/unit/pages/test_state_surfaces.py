@@ -37,7 +37,7 @@ from trainbench.reporting.glossary import EFFECTS, document
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.terminal import verdict_table
-from trainbench.reporting.verdict_text import node_rows, state_text
+from trainbench.reporting.verdict_text import node_rows
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Mail
 
@@ -126,7 +126,7 @@ def test_what_the_run_says(why: Why) -> None:
         if why is not Why.WELL and (effects.alert or surface in REPORTS):
             assert trait.next_step.replace("`", "") in text.replace("`", ""), surface
         if why is not Why.ABSENT and surface in REPORTS:
-            assert state_text(min(campaign.nodes, key=Verdict.urgency)) in text, surface
+            assert word(min(campaign.nodes, key=Verdict.urgency)) in text, surface
     assert (row.state, row.next_step) == (trait.state, "nothing" if why is Why.WELL else trait.next_step)
     assert why is Why.DRILL or row.why is why
     assert exit_code(campaign) == (4 if why is Why.CHANGED else effects.exit_code)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result, verdicts
+from trainbench.core.states import word
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import DRILL_UNDETECTED, NO_FIGURE, Confirmation, State, Why
+from trainbench.core.verdicts import DRILL_UNDETECTED, NO_FIGURE, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import recommendations, verdict_text, work_names
 
@@ -93,13 +94,11 @@ def test_the_worst_nodes_come_first_and_columns_without_figures_are_left_out() -
     assert wide.rows[0].texts[2:4] == ("+0.7 %", "+0.3 %")  # 1.46 / 1.45 and 1.46 / 1.455
 
 
-def test_the_state_names_its_reason_and_what_no_re_run_confirmed() -> None:
+def test_the_state_names_its_reason() -> None:
     (red,) = campaigns.slow_node().red_nodes
-    assert verdict_text.state_text(red) == "red: slow"
-    assert verdict_text.state_text(campaigns.cpu_drill().nodes[2]) == "drill: slow"
-    alone = verdicts.make_node("node-1", why=Why.SLOW, confirmation=Confirmation.NOT_PLANNED)
-    assert verdict_text.state_text(alone) == "red: slow, no re-run was planned"
-    assert verdict_text.state_text(verdicts.make_node("node-1", why=Why.PAIR)) == "look: pair"
+    assert word(red) == "red: slow"
+    assert word(campaigns.cpu_drill().nodes[2]) == "drill: slow"
+    assert word(verdicts.make_node("node-1", why=Why.PAIR)) == "look: pair"
 
 
 def test_programs_read_each_node_once_with_the_next_step_of_its_finding() -> None:

@@ -1,6 +1,6 @@
 """Checks that runs of equal work computed the same: losses, parameters, execution. Fingerprints compare plans only.
 
-Equal work at one seed on one kind of GPU has nearly the same losses. Of the equal runs in docs/results (114 of 28
+Equal work at one seed on one kind of GPU has nearly the same losses. Of the equal runs in docs/results (126 of 34
 works: QLoRA, LoRA, full, 16 and 8 bit) the first measured losses lie at most 0.031 % apart, the mean losses over
 equally many steps at most 0.035 %. A node that is off by FIRST_LOSS_PCT or MEAN_LOSS_PCT computes something else: other
 weights, other data or wrong numbers, and no other figure shows it. Its figures do not measure the work, so
@@ -10,16 +10,16 @@ weights, other data or wrong numbers, and no other figure shows it. Its figures 
 from __future__ import annotations
 
 import math
-import statistics
+import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from bench_image.contract.result_sections import Performance
 from trainbench.core.formats import listing
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import OTHER_WORK, Finding, Level
+from trainbench.core.verdicts import OTHER_WORK, Finding, Level, gpu_title
 from trainbench.judging.node_runs import choice_of, gpu_name
 from trainbench.results.setups import setup_of, versions
 
@@ -28,35 +28,47 @@ MEAN_LOSS_PCT = 0.5  # of the peers' mean loss: over 14 times. Errors of roundin
 SMALLEST_DIFFERENCE = 0.005  # of losses near 0, where a percentage is meaningless
 OTHER_EXECUTION, OTHER_VERSIONS = "other_execution", "other_versions"
 
-Parameters = tuple[int, int]  # total, trainable
-
-
-class _Losses(NamedTuple):
-    """`num_steps`: over which the mean is taken. `fall`: between the first step and the last."""
-
-    first: float | None
-    mean: float | None
-    num_steps: int
-    fall: float
-
 
 class _Member(NamedTuple):
-    """One run of the work, or one independent rank of it. None: unknown."""
+    """One run of the work, or one independent rank of it."""
 
     place: int  # in the results
     rank: int | None
     node: str
     who: str  # "node-3" or "node-3, GPU 5 (GPU-6f1e)"
-    losses: _Losses
-    parameters: Parameters | None
+    performance: Performance
+    parameters: tuple[int, int] | None  # total, trainable; None: unknown
 
 
-class _Usual(NamedTuple):
-    """The values that more than half of a group's machines share, two at least; None without such a majority."""
+class _Figure(NamedTuple):
+    """One thing that equal work has in common. `read`: None: unknown. `order`: finite numbers, or it has no vote."""
 
-    first_loss: float | None
-    mean_loss: _Losses | None
-    parameters: Parameters | None
+    read: Callable[[_Member], Any]
+    order: Callable[[Any], tuple[float, ...]]
+    differ: Callable[[Any, Any], bool]
+    text: Callable[[Any], str]
+    name: str = ""
+
+    def phrase(self, own: Any) -> str:
+        return f"{self.name} {self.text(own)}".lstrip()
+
+    def of_machines(self, members: Sequence[_Member]) -> dict[str, Any]:
+        """Machine -> the lower middle of its runs' values: each machine has one vote, however often it ran."""
+        known = ((member.who, own) for member in members if (own := self.read(member)) is not None)
+        of = grouped((who, own) for who, own in known if all(map(math.isfinite, self.order(own))))
+        return {who: self.middle(values) for who, values in of.items()}
+
+    def middle(self, values: Iterable[Any]) -> Any:
+        ordered = sorted(values, key=self.order)
+        return ordered[(len(ordered) - 1) // 2]
+
+    def usual(self, members: Sequence[_Member]) -> Any:
+        """The value that more than half of the machines share, two at least; None without such a majority."""
+        if not (values := self.of_machines(members).values()):
+            return None
+        middle = self.middle(values)
+        votes = sum(not self.differ(own, middle) for own in values)
+        return middle if votes >= 2 and 2 * votes > len(values) else None
 
 
 def fail_unequal_work(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
@@ -96,89 +108,56 @@ def _members(place: int, result: RunResult) -> Iterator[_Member]:
     parameters = None if total is None or trainable is None else (total, trainable)
     own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
     if not own and result.status is Status.OK:
-        yield _Member(place, None, node, node, _losses(result.performance), parameters)
+        yield _Member(place, None, node, node, result.performance, parameters)
     for rank, performance in own:
         if rank.status is Status.OK:
-            gpu = f"GPU {rank.rank}" + (f" ({rank.gpu_uuid})" if rank.gpu_uuid else "")
-            yield _Member(place, rank.rank, node, f"{node}, {gpu}", _losses(performance), parameters)
-
-
-def _losses(performance: Performance) -> _Losses:
-    first, last = performance.first_loss, performance.last_loss
-    fall = abs(first - last) if first is not None and last is not None else 0.0
-    return _Losses(first, performance.mean_loss, performance.measured_steps, fall)
+            gpu = gpu_title(rank.rank, rank.gpu_uuid)
+            yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance, parameters)
 
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
-    """The members that differ from their group's majority, each with a phrase on the difference."""
-    usual = _usual(members)
+    """The members that differ from their group's majority, each with a phrase on the first difference."""
+    usual = [(figure, of_most) for figure in _FIGURES if (of_most := figure.usual(members)) is not None]
     for member in members:
-        if usual.parameters and member.parameters and member.parameters != usual.parameters:
-            yield member, f"{_counted(member.parameters)}, its peers {_counted(usual.parameters)}"
-        elif _differ(member.losses.first, usual.first_loss):
-            yield member, f"first loss {member.losses.first:.5g}, its peers {usual.first_loss:.5g} at the same seed"
-        elif usual.mean_loss and _means_differ(member.losses, usual.mean_loss):
-            yield member, f"mean loss {member.losses.mean:.5g}, its peers {usual.mean_loss.mean:.5g} at the same seed"
+        for figure, of_most in usual:
+            own = figure.read(member)
+            if own is not None and figure.differ(own, of_most):
+                seed = " at the same seed" if figure.name else ""
+                yield member, f"{figure.phrase(own)}, its peers {figure.text(of_most)}{seed}"
+                break
 
 
-def _usual(members: Sequence[_Member]) -> _Usual:
-    """The majority's values; each machine has one vote, however often it ran."""
-    firsts, means = _firsts(members), _means(members)
-    parameters = {member.who: member.parameters for member in members if member.parameters}  # of the last run
-    first = statistics.median_low(firsts.values()) if firsts else None
-    mean = _middle(means.values())
-    same_first = sum(not _differ(loss, first) for loss in firsts.values())
-    same_mean = sum(not _means_differ(losses, mean) for losses in means.values()) if mean else 0
-    kinds = Counter(parameters.values()).most_common(1)
-    return _Usual(
-        first_loss=first if _is_majority(same_first, len(firsts)) else None,
-        mean_loss=mean if _is_majority(same_mean, len(means)) else None,
-        parameters=kinds[0][0] if kinds and _is_majority(kinds[0][1], len(parameters)) else None,
-    )
-
-
-def _is_majority(votes: int, of: int) -> bool:
-    return votes >= 2 and 2 * votes > of
-
-
-def _firsts(members: Sequence[_Member]) -> dict[str, float]:
-    """Machine -> the median first loss of its runs."""
-    known = ((member.who, member.losses.first) for member in members)
-    of = grouped((who, loss) for who, loss in known if loss is not None and math.isfinite(loss))
-    return {who: statistics.median_low(losses) for who, losses in of.items()}
-
-
-def _means(members: Sequence[_Member]) -> dict[str, _Losses]:
-    """Machine -> the losses of its run with the median mean loss."""
-    known = ((member.who, member.losses) for member in members)
-    of = grouped((who, losses) for who, losses in known if losses.mean is not None and math.isfinite(losses.mean))
-    return {who: middle for who, losses in of.items() if (middle := _middle(losses))}
-
-
-def _middle(losses: Iterable[_Losses]) -> _Losses | None:
-    """Those with the median mean; of an even number the lower middle one."""
-    ordered = sorted(losses, key=lambda each: each.mean or 0.0)
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
-def _differ(loss: float | None, other: float | None, limit_pct: float = FIRST_LOSS_PCT, allowed: float = 0.0) -> bool:
-    if loss is None or other is None:
-        return False
+def _differ(loss: float, other: float, limit_pct: float, allowed: float = 0.0) -> bool:
     allowed += max(abs(other) * limit_pct / 100, SMALLEST_DIFFERENCE)
     return not abs(loss - other) <= allowed  # so that NaN differs
 
 
-def _means_differ(own: _Losses, usual: _Losses) -> bool:
+def _means_differ(own: Performance, usual: Performance) -> bool:
     """A node that is slow does fewer steps within the time of a window, and losses fall: the mean of fewer steps is
     higher by at most the share of steps that it lacks, of the fall.
     """
-    few, many = sorted((own.num_steps, usual.num_steps))
+    few, many = sorted((own.measured_steps, usual.measured_steps))
     lacking = 1 - few / many if many else 0.0
-    return _differ(own.mean, usual.mean, MEAN_LOSS_PCT, allowed=lacking * usual.fall)
+    ends = usual.first_loss, usual.last_loss
+    fall = abs(ends[0] - ends[1]) if ends[0] is not None and ends[1] is not None else 0.0
+    return _differ(own.mean_loss or 0.0, usual.mean_loss or 0.0, MEAN_LOSS_PCT, allowed=lacking * fall)
 
 
-def _counted(parameters: Parameters) -> str:
-    return f"{parameters[0]:,} parameters, {parameters[1]:,} of them trained"
+_FIGURES = (
+    _Figure(
+        lambda member: member.parameters, tuple, operator.ne,
+        lambda own: f"{own[0]:,} parameters, {own[1]:,} of them trained",
+    ),
+    _Figure(
+        lambda member: member.performance.first_loss, lambda loss: (loss,),
+        lambda own, usual: _differ(own, usual, FIRST_LOSS_PCT), lambda loss: f"{loss:.5g}", "first loss",
+    ),
+    _Figure(
+        lambda member: None if member.performance.mean_loss is None else member.performance,
+        lambda performance: (performance.mean_loss,), _means_differ,
+        lambda performance: f"{performance.mean_loss:.5g}", "mean loss",
+    ),
+)  # fmt: skip
 
 
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
@@ -202,22 +181,17 @@ def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
 
 
 def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
-    usual, firsts, means = _usual(members), _firsts(members), _means(members)
-    parameters = {member.who: member.parameters for member in members if member.parameters}
-    middle = _middle(means.values())
-    differences = []
-    if usual.parameters is None and len(set(parameters.values())) > 1:
-        differences.append(listing(f"{who}: {_counted(of)}" for who, of in parameters.items()))
-    if usual.first_loss is None and _differ(max(firsts.values(), default=None), min(firsts.values(), default=None)):
-        differences.append(listing(f"{who}: first loss {loss:.5g}" for who, loss in firsts.items()))
-    elif middle and usual.mean_loss is None and any(_means_differ(losses, middle) for losses in means.values()):
-        differences.append(listing(f"{who}: mean loss {losses.mean:.5g}" for who, losses in means.items()))
+    differences = [
+        listing(f"{who}: {figure.phrase(own)}" for who, own in values.items())
+        for figure in _FIGURES
+        if len(values := figure.of_machines(members)) > 1 and figure.usual(members) is None
+    ]
     if differences:
         yield Finding(
             level=Level.ERROR,
             category=OTHER_WORK,
             nodes=tuple(dict.fromkeys(member.node for member in members)),
-            measured="; ".join(differences),
+            measured=differences[0],
             expected=f"equal parameters, first losses within {FIRST_LOSS_PCT:g} %, mean losses within "
             f"{MEAN_LOSS_PCT:g} %",
             summary="do not compute the same, and without a majority it is unknown which is wrong: their speeds "

@@ -14,7 +14,6 @@ from trainbench.core.verdicts import (
     Against,
     Clue,
     Comparison,
-    Confirmation,
     Finding,
     GpuVerdict,
     GroupVerdict,
@@ -231,17 +230,12 @@ def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
     if THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
         clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
     clues = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
-    unsure = {
-        Confirmation.PENDING: "; not yet confirmed by a re-run",
-        Confirmation.NOT_PLANNED: "; no re-run was planned",
-    }.get(node.confirmation, "")
     further = f" (also: {'; '.join(_also(clue, case.off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
     return _finding(
         node,
         clues[0].category,
         shown,
         clues,
-        summary=f"{TRAITS[node.why].one}: {node.reason}{unsure if node.why is Why.SLOW else ''}",
         cause=f"{_sentence(cause_with_share(clues[0], case.off_pct))}{further}",
     )
 

@@ -131,21 +131,6 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert finding.resolution
 
 
-@pytest.mark.parametrize(
-    ("why", "confirmation", "ends"),
-    [
-        (Why.SLOW, Confirmation.CONFIRMED, "in each round"),
-        (Why.SLOW, Confirmation.PENDING, "; not yet confirmed by a re-run"),
-        (Why.SLOW, Confirmation.NOT_PLANNED, "; no re-run was planned"),
-        (Why.HOT, Confirmation.PENDING, "in each round"),
-    ],
-)
-def test_a_slow_node_says_what_its_confirmation_lacks(why: Why, confirmation: Confirmation, ends: str) -> None:
-    said: dict[str, Any] = {"why": why, "confirmation": confirmation}
-    (finding,) = diagnosed(*GOOD, make_result("node-4", 8.0), **said)
-    assert finding.summary.endswith(ends)
-
-
 def test_what_all_nodes_share_explains_nothing() -> None:
     """Power capping at full load is normal; it explains one slow node only when the others are capped less."""
     capped: dict[str, Any] = {"throttle_share_pct": {"power_cap": 80.0}, "pcie": (4, 16)}
