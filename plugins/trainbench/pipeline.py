@@ -148,7 +148,7 @@ def explain(night: Night) -> Night:
         ("comparing what was computed", lambda: unequal_work_findings(runs)),
         ("comparing GPUs and names", lambda: identity_findings(runs, known)),
         ("comparing GPUs with the past", lambda: machines.replaced_gpu_findings(same_names, earlier, began, known)),
-        ("comparing choices", lambda: diagnose.other_execution_findings(runs)),
+        ("comparing executions and versions", lambda: diagnose.difference_findings(runs)),
     )
     return _with_findings(night, sources, parts)
 

@@ -376,9 +376,9 @@ class TestWords:
         night = nights.night(fields={**dict.fromkeys(FOUR[:3], OLD), "node-4": NEW})
         (finding,) = night.campaign.findings
         assert (finding.level, finding.nodes, finding.measured) == (
-            "info", ("node-4",), "driver: 580.2, usually 575.1",
+            "info", ("node-4",), "driver 580.2",
         )  # fmt: skip
-        assert "driver: 580.2, usually 575.1" in benchmark_report(night.campaign)
+        assert "driver 575.1, as on most of its peers" in benchmark_report(night.campaign)
         assert (night.whys, nights.told) == ({}, [])
 
     def test_a_confirmed_node_says_what_each_round_made(self, tmp_path: Path) -> None:

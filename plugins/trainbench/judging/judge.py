@@ -581,7 +581,13 @@ class _Group:
             names = {Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
             missing = [names[metric] for metric in OTHER_METRICS if member.value(metric) is None]
             remarks += [f"no {listing(missing)} was measured"] if missing else []
+        if member.valid and member.strays:
+            remarks.append(f"{count(len(member.strays), 'run')} did other work, {self._chosen(member)}: not compared")
         return remarks + [shared.sentence for run in member.valid[:1] if (shared := shared_by(run))]
+
+    def _chosen(self, member: NodeRuns) -> str:
+        chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
+        return f"its program chose {chosen}, those of its peers {member.choice}"
 
     def _unjudged(self, member: NodeRuns, *, is_measured: bool) -> Decision | None:
         """The verdict on a node or GPU with a failed run or without figures of this work; None: it is judged."""
@@ -597,8 +603,7 @@ class _Group:
         elif not member.valid and member.busy:
             why, reason = Why.BUSY, next(run.error.message for run in member.busy if run.error)
         elif not is_measured:
-            chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
-            why, reason = Why.OTHER_CHOICE, f"its program chose {chosen}, those of its peers {member.choice}"
+            why, reason = Why.OTHER_CHOICE, self._chosen(member)
         else:
             return None
         if broken := self.known.broken.get(member.node):

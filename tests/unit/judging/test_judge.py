@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_result
@@ -152,3 +153,22 @@ def test_what_nights_did_to_all_nodes_is_no_chance_of_one() -> None:
     variance = (1 + math.pi / 20) * (1 + math.pi / 8)  # of eleven nights, and of the four others
     chance = chance_quantile(47, 5) * 0.005 * math.sqrt(2 / 47 * variance)
     assert slow.chance == pytest.approx(to_pct(chance))
+
+
+def test_runs_of_another_choice_are_not_compared_and_are_told() -> None:
+    """node-4 chose other work in each run, node-3 in one of two."""
+
+    def run(node: int, round_: int, layers: int) -> RunResult:
+        chosen = Chosen(
+            micro_batch_size=8, gradient_checkpointing=True, checkpointed_layers=layers, why="fits", execution={}
+        )
+        return make_result(f"node-{node}", round=round_, micro_batch_size="auto", chosen=chosen)
+
+    odd = {(3, 2), (4, 1), (4, 2)}
+    (group,) = judge_fleet([run(n, r, 6 if (n, r) in odd else 2) for n in (1, 2, 3, 4) for r in (1, 2)]).groups
+
+    said = "its program chose micro-batch 8, checkpointing in 6 layers, those of its peers micro-batch 8, "
+    assert [node.why for node in group.nodes] == [Why.WELL, Why.WELL, Why.WELL, Why.OTHER_CHOICE]
+    assert group.nodes[3].reason == f"{said}checkpointing in 2 layers"
+    assert group.nodes[2].remarks == (f"1 run did other work, {said}checkpointing in 2 layers: not compared",)
+    assert group.nodes[0].remarks == ()

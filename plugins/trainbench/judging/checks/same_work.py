@@ -1,4 +1,4 @@
-"""Checks that runs of equal work computed the same: losses, parameters, execution. Fingerprints compare plans only.
+"""Checks that runs of equal work computed the same: losses and parameters. Fingerprints compare plans only.
 
 Equal work at one seed on one kind of GPU has nearly the same losses. Of the equal runs in docs/results (126 of 34
 works: QLoRA, LoRA, full, 16 and 8 bit) the first measured losses lie at most 0.031 % apart, the mean losses over
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
@@ -21,12 +20,10 @@ from trainbench.core.formats import listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import OTHER_WORK, Finding, Level, gpu_title
 from trainbench.judging.node_runs import choice_of, gpu_name
-from trainbench.results.setups import setup_of, versions
 
 FIRST_LOSS_PCT = 0.1  # of the peers' first loss: over 3 times what equal runs differ by
 MEAN_LOSS_PCT = 0.5  # of the peers' mean loss: over 14 times. Errors of rounding grow with the steps
 SMALLEST_DIFFERENCE = 0.005  # of losses near 0, where a percentage is meaningless
-OTHER_EXECUTION, OTHER_VERSIONS = "other_execution", "other_versions"
 
 
 class _Member(NamedTuple):
@@ -86,10 +83,8 @@ def fail_unequal_work(results: Sequence[RunResult], beside: Sequence[RunResult] 
 
 
 def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Findings on runs with another execution or version than their peers, and on groups without a majority. They fail
-    no run.
-    """
-    return (*_unlike_most(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
+    """Findings on groups without a majority. They fail no run."""
+    return tuple(finding for members in _groups(results) for finding in _no_majority(members))
 
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
@@ -198,61 +193,3 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
             "cannot be compared",
             resolution="run the check on more nodes of this kind; one that computes wrong numbers must not be used",
         )
-
-
-def _unlike_most(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """Findings on nodes with another execution, or other versions, than most runs of their work."""
-    good = [result for result in results if result.status is Status.OK]
-    for kind in _KINDS:
-        known = grouped((_work(run), (run.spec.identity.node, own)) for run in good if (own := kind.read(run)))
-        for runs in known.values():
-            ((most, _),) = Counter(tuple(sorted(own.items())) for _, own in runs).most_common(1)
-            usual = dict(most)
-            differ = (
-                (node, f"{name}: {own.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}")
-                for node, own in runs
-                for name in sorted(own.keys() | usual.keys())
-                if own.get(name) != usual.get(name)
-            )
-            for node, differences in grouped(differ).items():
-                yield Finding(
-                    level=kind.level,
-                    category=kind.category,
-                    nodes=(node,),
-                    measured=listing(dict.fromkeys(differences)),
-                    expected="as on most of its peers",
-                    summary=kind.summary,
-                    resolution=kind.resolution,
-                )
-
-
-class _Kind(NamedTuple):
-    level: Level
-    category: str
-    read: Callable[[RunResult], Mapping[str, str]]  # empty: not known
-    summary: str
-    resolution: str
-
-
-def _execution(run: RunResult) -> Mapping[str, str]:
-    template = {"pod template": run.context.pod_template} if run.context and run.context.pod_template else {}
-    return {**run.chosen.execution, **template} if run.chosen else {}
-
-
-def _versions(run: RunResult) -> Mapping[str, str]:
-    return {name: value for name, value in versions(setup_of(run.context)).items() if name != "pod template"}
-
-
-_KINDS = (
-    _Kind(
-        Level.WARNING, OTHER_EXECUTION, _execution,
-        "executes the same work unlike most of its peers (dtypes, kernels, compilation or pod template): their speeds "
-        "are not comparable",
-        "compare image, pod template, libraries and GPU memory of the node with those of its peers",
-    ),
-    _Kind(
-        Level.INFO, OTHER_VERSIONS, _versions,
-        "has other versions or limits than most of its peers",
-        "nothing while a rollout goes on; then bring all nodes to one version, so that none explains a slow node",
-    ),
-)  # fmt: skip

@@ -12,7 +12,7 @@ Figures are medians over runs, of each run the poorest GPU.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
@@ -427,37 +427,61 @@ def _gpus(runs: Sequence[RunResult]) -> list[Gpu]:
     return [gpu for run in runs if run.context for gpu in run.context.gpus]
 
 
-def _differences(case: Case) -> Iterator[Clue]:
-    """Differences to the peers that may be harmless: what most runs have of execution, versions, host."""
-    for category, read, resolution in _HARMLESS:
-        mine, usual = (_most_common(map(read, runs)) for runs in (case.own, case.peers))
-        if differ := sorted(name for name in mine.keys() & usual.keys() if mine[name] != usual[name]):
+class Difference(NamedTuple):
+    """What may differ without harm: execution, versions, host. `is_whole`: a name that a run lacks is a difference."""
+
+    category: str
+    read: Callable[[RunResult], Mapping[str, str]]  # empty: not known
+    resolution: str
+    is_whole: bool = False
+
+    def usual(self, runs: Iterable[RunResult]) -> dict[str, str]:
+        """Name -> its most common value."""
+        seen = grouped(pair for run in runs for pair in self.read(run).items())
+        return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
+
+    def clues(self, own: Iterable[RunResult], usual: Mapping[str, str]) -> Iterator[Clue]:
+        """One on all that any of the `own` runs does otherwise."""
+        odd: dict[str, str] = {}
+        for mine in filter(None, map(self.read, own)):
+            names = mine.keys() | usual.keys() if self.is_whole else mine.keys() & usual.keys()
+            odd |= {name: mine.get(name, NONE) for name in names if mine.get(name) != usual.get(name)}
+        if usual and odd:
+            names = sorted(odd)
             yield Clue(
-                category=category,
-                measured=", ".join(f"{name} {mine[name]}" for name in differ),
-                expected=", ".join(f"{name} {usual[name]}" for name in differ),
-                cause=f"{', '.join(differ)} differ{'s' if len(differ) == 1 else ''} from its peers",
-                resolution=resolution,
+                category=self.category,
+                measured=", ".join(f"{name} {odd[name]}" for name in names),
+                expected=", ".join(f"{name} {usual.get(name, NONE)}" for name in names),
+                cause=f"{', '.join(names)} differ{'s' if len(names) == 1 else ''} from its peers",
+                resolution=self.resolution,
             )
 
 
-def _versions(run: RunResult) -> dict[str, str]:
-    return {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
+def _execution(run: RunResult) -> Mapping[str, str]:
+    template = run.context.pod_template if run.context else None
+    return {**run.chosen.execution, **({"pod template": template} if template else {})} if run.chosen else {}
 
 
-_HARMLESS: tuple[tuple[str, Callable[[RunResult], dict[str, str]], str], ...] = (
-    ("other_execution", lambda run: dict(run.chosen.execution) if run.chosen else {},
-     "see in the result why it was chosen; the same image and options give the same"),
-    ("versions_differ", _versions, "bring the node to its peers' versions and repeat"),
-    ("other_host",
-     lambda run: {"CPU": run.context.cpu, "number of CPUs": str(run.context.num_cpus)} if run.context else {},
-     "compare it with its own kind only, or give its pods what the others have"),
+def _versions(run: RunResult) -> Mapping[str, str]:
+    known = versions(setup_of(run.context)).items()
+    return {name: value for name, value in known if name not in ("power limit", "pod template")}
+
+
+NONE = "none"
+EXECUTION = Difference(
+    "other_execution", _execution, "see in the result why it was chosen; the same image, options and pod template "
+    "give the same", is_whole=True,
 )  # fmt: skip
+VERSIONS = Difference("versions_differ", _versions, "bring the node to its peers' versions and repeat")
+_HOST = Difference(
+    "other_host",
+    lambda run: {"CPU": run.context.cpu, "number of CPUs": str(run.context.num_cpus)} if run.context else {},
+    "compare it with its own kind only, or give its pods what the others have",
+)
 
 
-def _most_common(of_runs: Iterable[dict[str, str]]) -> dict[str, str]:
-    seen = grouped((name, value) for values in of_runs for name, value in values.items())
-    return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
+def _differences(case: Case) -> Iterator[Clue]:
+    return (clue for each in (EXECUTION, VERSIONS, _HOST) for clue in each.clues(case.own, each.usual(case.peers)))
 
 
 # Certain faults first, then likely causes, then mere differences.

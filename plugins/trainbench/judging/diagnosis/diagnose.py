@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import RunResult, Status
-from trainbench.core.formats import count, listing, noise_share, signed
+from trainbench.core.formats import listing, noise_share, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
 from trainbench.core.verdicts import (
@@ -20,13 +20,16 @@ from trainbench.core.verdicts import (
     Level,
     Metric,
     NodeVerdict,
+    Verdict,
     Why,
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging import gpu_runs
 from trainbench.judging.diagnosis.clues import (
+    EXECUTION,
     MIN_CLOCK_GAP_PCT,
     THERMAL,
+    VERSIONS,
     Case,
     cause_with_share,
     explains_nothing,
@@ -36,7 +39,7 @@ from trainbench.judging.diagnosis.clues import (
     temperature_clues,
 )
 from trainbench.judging.node_findings import LEVELS
-from trainbench.judging.node_runs import GpuPlace, Key, by_group, choice_of, gpu_name
+from trainbench.judging.node_runs import GpuPlace, Key, choice_of, gpu_name
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
 from trainbench.results.fault_isolation import BROKEN_RESULT
@@ -111,27 +114,33 @@ def diagnose(
     return tuple(findings)
 
 
-def other_execution_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Findings on nodes whose program chose other work than their peers'; from runs on one node only."""
-    on_one_node = [result for result in results if result.spec.placement.nodes == 1]
-    findings = []
-    for member in (member for members in by_group(on_one_node, ()).values() for member in members if member.strays):
-        chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
-        findings.append(
-            Finding(
-                level=Level.WARNING,
-                category="chose_other_work",
-                nodes=(member.node,),
-                why=None if member.valid or member.failed else Why.OTHER_CHOICE,
-                measured=chosen,
-                expected=f"{member.choice}, as on most nodes",
-                summary=f"has {count(len(member.strays), 'run')} that cannot be compared: its program chose {chosen}, "
-                f"those of its peers {member.choice}: other work",
-                resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give "
-                "the micro-batch and the checkpointing instead of 'auto'",
-            )
+def difference_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """Findings on nodes with another execution, or other versions, than most runs of their work, slow or not."""
+    works = grouped(
+        ((run.spec.identity.group_id, gpu_name(run), choice_of(run)), run) for run in results if run.status is Status.OK
+    )
+    return tuple(
+        Finding(
+            level=level,
+            category=clue.category,
+            nodes=(node,),
+            measured=clue.measured,
+            expected=f"{clue.expected}, as on most of its peers",
+            summary=f"{summary}: {clue.cause}",
+            resolution=clue.resolution,
         )
-    return tuple(findings)
+        for runs in works.values()
+        for level, kind, summary in _DIFFERENCES
+        for usual in [kind.usual(runs)]
+        for node, own in grouped((run.spec.identity.node, run) for run in runs).items()
+        for clue in kind.clues(own, usual)
+    )
+
+
+_DIFFERENCES = (
+    (Level.WARNING, EXECUTION, "executes the same work otherwise, so that speeds are not comparable"),
+    (Level.INFO, VERSIONS, "has other versions"),
+)
 
 
 # --- the subject: a node, or one GPU of it ----------------------------------------------------------------------------
@@ -154,8 +163,7 @@ def _by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
 
 def _slow_pct(verdict: NodeVerdict | GpuVerdict) -> float:
     """The deviation of samples/s that counts: from the peers, else the lowest; of what is off where anything is."""
-    rates = [c for c in verdict.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
-    rates = [c for c in rates if c.is_off] or rates
+    rates = [c for c in _rates(verdict) if c.is_off] or _rates(verdict)
     peers = [c for c in rates if c.against is Against.PEERS]
     return min((c.deviation for c in peers or rates), default=0.0)
 
@@ -217,7 +225,7 @@ def _finding(
 def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
     """Slow, behind, hot or heavy: with the causes of each metric that is off."""
     case = _case(node, scene)
-    shown = node.off or [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND and c.deviation < 0]
+    shown = node.off or [c for c in _rates(node) if c.deviation < 0]
     clues: list[Clue] = []
     for metric in dict.fromkeys(c.metric for c in shown):
         found = _LOOKS[metric](case)
@@ -269,65 +277,60 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
     return _finding(node, Why.UNSTEADY, (), clues, cause=f"{_sentence(clues[0].cause)}{fell}{further}")
 
 
+def _rates(verdict: Verdict) -> list[Comparison]:
+    return [c for c in verdict.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
+
+
 def _pair(node: NodeVerdict, scene: Scene) -> Finding:
-    shown = [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
     summary = f"{TRAITS[Why.PAIR].several}: {node.node} has {node.reason}"
     clues = slow_clues(_case(node, scene))
     cause = f"It is not known which one is off. {_sentence(clues[0].cause)}" if clues else None
-    return _finding(node, Why.PAIR, shown, summary=summary, cause=cause)
+    return _finding(node, Why.PAIR, _rates(node), summary=summary, cause=cause)
 
 
 def _plain(node: NodeVerdict, scene: Scene) -> Finding:
     """Reasons that need no clues."""
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
+    noise = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
+    shared = most_shared(own)
+    odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
+    measured, expected = {
+        Why.OTHER_NUMBERS: (
+            f"{odd} of {len(own)} runs computed other numbers",
+            "the losses of its peers",
+        ),
+        Why.SHARED: (shared.sentence if shared else "another program on its GPU", "its GPUs for itself"),
+        Why.NOISY: (noise, "less noise than the limit"),
+        Why.OTHER_CHOICE: ("other work", "the work of its peers"),
+    }.get(node.why, ("no expectation", "a peer, a past or a level"))
+    return _finding(node, node.why, measured=measured, expected=expected)
+
+
+def _gone(node: NodeVerdict, scene: Scene) -> Finding:
+    """Failed, or missing: with what the cluster says of the node."""
+    own = [run for run in scene.runs if run.spec.identity.node == node.node]
     bad = [run for run in own if run.error]
     of_cluster = f"The cluster says of the node: {listing(scene.troubles)}" if scene.troubles else None
-    match node.why:
-        case Why.FAILED:
-            status, kind = (bad[0].status, bad[0].error.kind) if bad and bad[0].error else (Status.ERROR, "")
-            return _finding(
-                node,
-                f"run_{status.value}",
-                measured=f"{len(bad)} of {len(own)} runs failed",
-                expected="0",
-                cause=of_cluster,
-                resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
-            )
-        case Why.MISSING:
-            return _finding(
-                node,
-                "node_missing",
-                measured="no result",
-                expected="at least one",
-                summary="was expected, but gave no result",
-                cause=of_cluster,
-            )
-        case Why.OTHER_NUMBERS:
-            odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
-            measured, expected = (
-                f"{odd} of {len(own)} runs computed other numbers",
-                "the losses and parameters of its peers",
-            )
-        case Why.SHARED:
-            shared = most_shared(own)
-            measured = shared.sentence if shared else "another program on its GPU"
-            expected = "its GPUs for itself"
-        case Why.NOISY:
-            differ = (
-                "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
-            )
-            measured, expected = differ, "less noise than the limit"
-        case Why.ONCE:
-            return _finding(node, node.why, [c for c in node.comparisons if c.metric is Metric.SAMPLES_PER_SECOND])
-        case _:
-            measured, expected = "no expectation", "a peer, a past or a level"
-    return _finding(node, node.why, measured=measured, expected=expected)
+    if node.why is Why.MISSING:
+        summary = "was expected, but gave no result"
+        told = {"measured": "no result", "expected": "at least one", "summary": summary}
+        return _finding(node, "node_missing", cause=of_cluster, **told)
+    status, kind = (bad[0].status, bad[0].error.kind) if bad and bad[0].error else (Status.ERROR, "")
+    return _finding(
+        node,
+        f"run_{status.value}",
+        measured=f"{len(bad)} of {len(own)} runs failed",
+        expected="0",
+        cause=of_cluster,
+        resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
+    )
 
 
 _DIAGNOSES: Mapping[Why, Callable[[NodeVerdict, Scene], Finding]] = {
     **dict.fromkeys((Why.SLOW, Why.HOT, Why.HEAVY, Why.BEHIND), _deviates),
-    **dict.fromkeys((Why.FAILED, Why.MISSING, Why.OTHER_NUMBERS, Why.ONCE, Why.SHARED, Why.NOISY), _plain),
-    Why.NOTHING_TO_COMPARE: _plain,
+    **dict.fromkeys((Why.FAILED, Why.MISSING), _gone),
+    **dict.fromkeys((Why.OTHER_NUMBERS, Why.SHARED, Why.NOISY, Why.OTHER_CHOICE, Why.NOTHING_TO_COMPARE), _plain),
+    Why.ONCE: lambda node, _: _finding(node, node.why, _rates(node)),
     Why.PAIR: _pair,
     Why.UNSTEADY: _unsteady,
 }

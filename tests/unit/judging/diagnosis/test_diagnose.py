@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.result import Chosen, RunError, RunResult, Status
+from bench_image.contract.result import RunError, RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.builders.verdicts import make_comparison, make_gpu, make_group, make_node
@@ -25,7 +25,7 @@ from trainbench.core.verdicts import (
     Why,
 )
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
-from trainbench.judging.diagnosis.diagnose import diagnose, other_execution_findings
+from trainbench.judging.diagnosis.diagnose import diagnose, difference_findings
 from trainbench.planning.nodes import GpuNode
 
 GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
@@ -480,30 +480,32 @@ def test_a_missing_node() -> None:
     assert (finding.category, finding.headline) == ("node_missing", "node-9 was expected, but gave no result")
 
 
-def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
-    def chose(size: int) -> Chosen:
-        return Chosen(micro_batch_size=size, gradient_checkpointing=False, why="fits", execution={})
+@pytest.mark.parametrize(
+    ("odd", "category", "level", "measured", "usual"),
+    [
+        ({"pod_template": "a" * 12}, "other_execution", Level.WARNING, f"pod template {'a' * 12}", "pod template none"),
+        ({"driver": "570.10"}, "versions_differ", Level.INFO, "driver 570.10", "driver 580.65.06"),
+    ],
+)
+def test_what_differs_is_told_of_nodes_that_are_well_too(
+    odd: dict[str, Any], category: str, level: Level, measured: str, usual: str
+) -> None:
+    """Also of one run of three: somebody edited the template during the night."""
+    runs = [make_result(f"node-{i}", round=r, **(odd if (i, r) == (4, 3) else {})) for r in (1, 2, 3) for i in range(5)]
+    (finding,) = difference_findings(runs)
+    assert (finding.category, finding.level, finding.nodes) == (category, level, ("node-4",))
+    assert (finding.measured, finding.expected) == (measured, f"{usual}, as on most of its peers")
+    assert difference_findings(GOOD) == ()
 
-    runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(4 if i == 4 else 8)) for i in (1, 2, 3, 4)]
-    (finding,) = other_execution_findings(runs)
 
-    assert finding.why is Why.OTHER_CHOICE
-    assert (finding.category, finding.subject, finding.level) == ("chose_other_work", "node-4", Level.WARNING)
-    assert finding.measured == "micro-batch 4, checkpointing off"
-    assert finding.expected == "micro-batch 8, checkpointing off, as on most nodes"
-    assert other_execution_findings(GOOD) == ()
-
-
-def test_other_checkpointed_layers_are_other_work() -> None:
-    def chose(layers: int) -> Chosen:
-        return Chosen(
-            micro_batch_size=8, gradient_checkpointing=True, checkpointed_layers=layers, why="fits", execution={}
-        )
-
-    runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(6 if i == 4 else 2)) for i in (1, 2, 3, 4)]
-    (finding,) = other_execution_findings(runs)
-
-    assert (finding.subject, finding.measured) == ("node-4", "micro-batch 8, checkpointing in 6 layers")
+def test_an_execution_that_a_run_lacks_is_a_difference_and_a_version_that_was_not_recorded_is_none() -> None:
+    lean, *others = (make_result(f"node-{i}") for i in (1, 2, 3))
+    assert lean.chosen
+    assert lean.context
+    chosen = lean.chosen.model_copy(update={"execution": {"compiled": "no"}})
+    lean = lean.model_copy(update={"chosen": chosen, "context": lean.context.model_copy(update={"driver": None})})
+    (finding,) = difference_findings([lean, *others])
+    assert (finding.category, "attention none" in finding.measured) == ("other_execution", True)
 
 
 def test_of_several_works_on_one_node_each_none_has_to_be_compared() -> None:
