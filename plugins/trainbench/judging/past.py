@@ -22,6 +22,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
+from trainbench.judging import noise
 from trainbench.judging.expectations import Expected
 from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
 from trainbench.judging.noise import MIN_SD, Noise, Run, between_rounds, deviation_pct, median_noise, median_variance
@@ -176,11 +177,9 @@ def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_commo
             (variance / statistics.fmean(shares[night.round] for night in units[place]), df)
             for place, (variance, df) in between_rounds(units, LEAST_COMMON).items()
         ]
-    seen = median_noise(squares) or Noise(0.0, 0)
-    prior = max(PRIOR.sd, run_noise.sd) if run_noise else PRIOR.sd
-    df = PRIOR.degrees_of_freedom + seen.degrees_of_freedom
-    total = prior**2 * PRIOR.degrees_of_freedom + seen.sd**2 * seen.degrees_of_freedom
-    return Noise(max(math.sqrt(total / df), MIN_SD), df)
+    prior = PRIOR._replace(sd=max(PRIOR.sd, run_noise.sd)) if run_noise else PRIOR
+    found = noise.joined([prior, median_noise(squares)]) or prior
+    return found._replace(sd=max(found.sd, MIN_SD))
 
 
 def slowdown(past: Past, tonight: NodeRecord) -> str:

@@ -364,30 +364,27 @@ def _clock(case: Case) -> Iterator[Clue]:
     is_low_clock = clock is not None and clock.pct <= -least_gap_pct
     if not (throttles or is_low_clock or is_low_limit):
         return
-    measured, expected, causes = [], [], []
+    said: list[tuple[str, str, str]] = []  # measured, expected, cause
     category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
     for throttle, share, usual in throttles:
-        measured.append(f"throttled {share:.0f} % of the time")
-        expected.append(f"{usual:.0f} % as on its peers")
         heat = case.gap(TEMPERATURE_MEAN_C.value) if throttle is THERMAL else None
-        is_hotter = heat is not None and heat.points >= 5
-        hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and is_hotter else ""
-        causes.append(f"{throttle.cause} for {share:.0f} % of the time{hotter}")
+        hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= 5 else ""
+        cause = f"{throttle.cause} for {share:.0f} % of the time{hotter}"
+        said.append((f"throttled {share:.0f} % of the time", f"{usual:.0f} % as on its peers", cause))
     if throttles:
         category, resolution = throttles[0][0].category, throttles[0][0].resolution
     if limit is not None and is_low_limit:
-        measured.append(f"power limit {limit.own:.0f} W")
-        expected.append(f"{limit.peers:.0f} W as on its peers")
-        causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
+        cause = f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W"
+        said.append((f"power limit {limit.own:.0f} W", f"{limit.peers:.0f} W as on its peers", cause))
         if category in ("low_clock", "power_capping"):
             category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
     # Only the clock states how much speed is lost.
     if clock is not None and is_low_clock:
-        measured.append(f"{clock.own:.0f} MHz")
-        expected.append(f"{clock.peers:.0f} MHz as on its peers")
-        causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers'")
+        cause = f"the SM clock is {-clock.pct:.1f} % below its peers'"
+        said.append((f"{clock.own:.0f} MHz", f"{clock.peers:.0f} MHz as on its peers", cause))
     elif clock is not None and throttles:
-        causes.append("its mean clock is nevertheless as high as its peers'")
+        said.append(("", "", "its mean clock is nevertheless as high as its peers'"))
+    measured, expected, causes = (list(filter(None, texts)) for texts in zip(*said, strict=True))
     yield Clue(
         category=category,
         measured=", ".join(measured),
@@ -444,10 +441,10 @@ class Difference(NamedTuple):
         """One on all that any of the `own` runs does otherwise."""
         odd: dict[str, str] = {}
         for mine in filter(None, map(self.read, own)):
-            names = mine.keys() | usual.keys() if self.is_whole else mine.keys() & usual.keys()
-            odd |= {name: mine.get(name, NONE) for name in names if mine.get(name) != usual.get(name)}
+            told = mine.keys() | usual.keys() if self.is_whole else mine.keys() & usual.keys()
+            odd |= {name: mine.get(name, NONE) for name in told if mine.get(name) != usual.get(name)}
+        names = sorted(odd)
         if usual and odd:
-            names = sorted(odd)
             yield Clue(
                 category=self.category,
                 measured=", ".join(f"{name} {odd[name]}" for name in names),

@@ -312,9 +312,8 @@ def _gone(node: NodeVerdict, scene: Scene) -> Finding:
     bad = [run for run in own if run.error]
     of_cluster = f"The cluster says of the node: {listing(scene.troubles)}" if scene.troubles else None
     if node.why is Why.MISSING:
-        summary = "was expected, but gave no result"
-        told = {"measured": "no result", "expected": "at least one", "summary": summary}
-        return _finding(node, "node_missing", cause=of_cluster, **told)
+        fields = {"summary": "was expected, but gave no result", "cause": of_cluster}
+        return _finding(node, "node_missing", (), (), measured="no result", expected="at least one", **fields)
     status, kind = (bad[0].status, bad[0].error.kind) if bad and bad[0].error else (Status.ERROR, "")
     return _finding(
         node,
