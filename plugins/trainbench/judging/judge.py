@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline, in_force
@@ -174,13 +174,6 @@ def _named(some: Sequence[GpuVerdict], gpus: Sequence[GpuVerdict]) -> str:
     return f"{len(some)} of {of}, all but {listing(others)}" if others else f"all {of}"
 
 
-class _AgainstPast(NamedTuple):
-    """`changed`: the nodes that are slow against their own past, where they are at least half of those with a past."""
-
-    of_nodes: Mapping[str, Comparison]
-    changed: frozenset[str] = frozenset()
-
-
 class _Group:
     """The nodes of one work and kind of GPU. Everything is computed on demand, from the results to the verdicts.
 
@@ -255,7 +248,7 @@ class _Group:
         if self.planned is not self:
             return self.planned.suspects
         nodes = {unit.node for unit in self.units if (c := self.against_peers[unit.key]) and is_suspect([c])}
-        changed = self.past.changed if self._is_half(self.past.changed - nodes) else frozenset()
+        changed = self.changed if self._is_half(self.changed - nodes) else frozenset()
         nodes |= {
             member.node for member in self.members if member.node not in changed and is_suspect(self._of_node(member))
         }
@@ -270,7 +263,7 @@ class _Group:
             for unit in planned.units
             if unit.key not in planned.no_example and unit.node not in self.suspects
         }
-        return sorted(apart, key=lambda node: (node in planned.past.changed, apart[node]))
+        return sorted(apart, key=lambda node: (node in planned.changed, apart[node]))
 
     # What each unit made: the re-runs corrected by what the control nodes changed meanwhile.
 
@@ -354,7 +347,7 @@ class _Group:
         return {node: past for node, past in pasts.items() if past}
 
     @cached_property
-    def past(self) -> _AgainstPast:
+    def past(self) -> Mapping[str, Comparison]:
         """Each node against its own past, without what its round did to all nodes: the median change of the others. A
         change of the fleet is no chance, and stays in: where half of it is slow, or where all would be asked to look.
         """
@@ -362,8 +355,8 @@ class _Group:
         noise = night_noise(self.pasts.values(), run_noise)
         own = {node: self.of_nodes[node] for node in self.pasts if node in self.of_nodes}
         alone = {node: self._against_past(one, self.pasts[node].expected, noise) for node, one in own.items()}
-        if changed := self._changed(alone):
-            return _AgainstPast(alone, changed)
+        if self._changed(alone):
+            return alone
         bad = {key.node for key in self.planned.no_example}
         usual = {node: c for node, c in alone.items() if node not in bad and not c.is_off and not c.is_over}
         common = by_peers({Key(node): c.value / c.expected for node, c in usual.items()}, (), 1)
@@ -380,8 +373,14 @@ class _Group:
                     past.variance + others.variance * (NIGHT_VARIANCE + past.variance),
                 )
                 found[node] = self._against_past(own[node], expected, noise)
-        of_nodes = alone | found  # without what nights did to all, chance reaches less far: more of them may be slow
-        return _AgainstPast(of_nodes, self._changed(of_nodes))
+        return alone | found
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The nodes that are slow against their own past, where they are at least half of those with a past. Without
+        what nights did to all, chance reaches less far, so more of them may be slow than alone.
+        """
+        return self._changed(self.past)
 
     def _changed(self, of_nodes: Mapping[str, Comparison]) -> frozenset[str]:
         slow = frozenset(node for node, c in of_nodes.items() if c.is_off) - self.shared
@@ -405,7 +404,7 @@ class _Group:
         return compare_rate(own, expected, Against.LEVEL, level.band_low_pct, chance)
 
     def _of_node(self, member: NodeRuns) -> tuple[Comparison, ...]:
-        return tuple(filter(None, (self.past.of_nodes.get(member.node), self._against_level(member))))
+        return tuple(filter(None, (self.past.get(member.node), self._against_level(member))))
 
     # Memory and temperature.
 
@@ -555,7 +554,7 @@ class _Group:
             tolerances=self.tolerances,
             only_peer=self.num_peers == 1,
             is_drill=member.is_drill,
-            fleet_changed=node in self.past.changed,
+            fleet_changed=node in self.changed,
             has_accepted_level=accepted is not None and accepted.node is not None,
             since=slowdown(past, record) if slow and past and record else "",
             unsteady=unsteady,
