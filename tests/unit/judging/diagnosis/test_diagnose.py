@@ -95,10 +95,6 @@ def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
     assert (finding.clues[0].measured, finding.clues[0].expected) == ("PCIe 4 x8", "PCIe 4 x16")
 
 
-def test_a_healthy_fleet_has_no_findings() -> None:
-    assert diagnosed(*GOOD) == ()
-
-
 @pytest.mark.parametrize(
     ("evidence", "category", "cause"),
     [
@@ -315,6 +311,8 @@ def test_why_a_node_is_hot(temperature_c: float, power_w: float | None, category
     (finding,) = diagnosed(*GOOD, result)
     assert (finding.category, finding.why, finding.level) == (category, Why.HOT, Level.WARNING)
     assert sentence in finding.explanation.replace("It ", "it ")
+    (by_setting,) = diagnosed(*GOOD, result, state=State.RED)
+    assert by_setting.level is Level.ERROR
 
 
 def test_a_hot_slow_node_has_one_cause_which_states_its_temperature() -> None:
@@ -336,12 +334,6 @@ def test_what_the_peers_do_not_differ_in_is_no_cause_of_the_heat() -> None:
     assert finding.resolution == "check fans, filters and the air flow of the node"
 
 
-def test_heat_that_the_settings_call_red_is_an_error() -> None:
-    (finding,) = diagnosed(*GOOD, make_result("node-4", temperature_c=75.0), state=State.RED)
-
-    assert finding.level is Level.ERROR
-
-
 def test_two_faults_of_different_kinds_are_both_named() -> None:
     finding = slow(sm_clock_mhz=1632.0, memory_gb=7.6, libraries={"torch": "2.11.0"})
     assert finding.category == "low_clock"
@@ -351,8 +343,11 @@ def test_two_faults_of_different_kinds_are_both_named() -> None:
 # --- other reasons ---------------------------------------------------------------------------------------------------
 
 
-def test_a_faster_cooler_or_smaller_node_is_no_finding() -> None:
+def test_a_healthy_fleet_a_better_node_and_an_undetected_drill_have_no_finding() -> None:
+    assert diagnosed(*GOOD) == ()
     assert diagnosed(*GOOD, make_result("node-4", 12.0, temperature_c=40.0, memory_gb=5.0)) == ()
+    drilled = make_result("node-4", 9.4, drill=Drill(slowdown_pct=5))
+    assert diagnosed(*GOOD, drilled, why=Why.DRILL, state=State.DRILL) == ()
 
 
 def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() -> None:
@@ -372,11 +367,6 @@ def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() ->
     assert other.measured.startswith("GPU 0 was shared: 1 other process")
     assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
     assert "Copies from host to GPU are 64 % slower" in slow.explanation  # 20 GB/s of 55.4
-
-
-def test_a_drill_that_was_not_detected_is_not_diagnosed() -> None:
-    drilled = make_result("node-4", 9.4, drill=Drill(slowdown_pct=5))
-    assert diagnosed(*GOOD, drilled, why=Why.DRILL, state=State.DRILL) == ()
 
 
 def test_a_node_that_is_behind_is_a_warning_with_its_likely_cause() -> None:
@@ -470,14 +460,11 @@ def test_how_the_pod_ended_decides_the_next_step(kind: str, step: str) -> None:
     assert step in finding.resolution
 
 
-def test_a_failed_node_without_its_runs_is_told_all_the_same() -> None:
-    (finding,) = diagnose([make_group([make_node("node-9", None, why=Why.FAILED)])], [])
-    assert (finding.category, finding.measured) == ("run_error", "0 of 0 runs failed")
-
-
-def test_a_missing_node() -> None:
-    (finding,) = diagnose([make_group([make_node("node-9", None, why=Why.MISSING)])], [])
-    assert (finding.category, finding.headline) == ("node_missing", "node-9 was expected, but gave no result")
+def test_a_missing_node_and_a_failed_one_without_its_runs() -> None:
+    nodes = [make_node("node-8", None, why=Why.FAILED), make_node("node-9", None, why=Why.MISSING)]
+    failed, missing = diagnose([make_group(nodes)], [])
+    assert (failed.category, failed.measured) == ("run_error", "0 of 0 runs failed")
+    assert (missing.category, missing.headline) == ("node_missing", "node-9 was expected, but gave no result")
 
 
 @pytest.mark.parametrize(
