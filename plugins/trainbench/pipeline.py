@@ -1,4 +1,4 @@
-"""One night as named steps: collect, judge, confirm, explain, validate, price, keep away, report, record, alert.
+"""One night as named steps: collect, judge, confirm, explain, validate, price, keep away, report, alert.
 
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
 call the same steps, so this module does not import Airflow. `judge` chooses the re-runs, `confirm` gives the verdicts,
@@ -43,7 +43,7 @@ from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
 
 __all__ = [
-    "alert", "assess", "collect", "confirm", "explain", "judge", "keep_away", "price", "record", "report", "validate",
+    "alert", "assess", "collect", "confirm", "explain", "judge", "keep_away", "price", "report", "validate",
 ]  # fmt: skip
 
 MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not reported as missing
@@ -201,11 +201,6 @@ def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campai
     parts = FaultIsolation()
     acted = parts.attempt("keeping work away from nodes in breach", campaign.campaign_id, lambda: act(campaign))
     return acted or campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
-
-
-def record(campaign: Campaign, history: History) -> None:
-    """Record the campaign in the history, replacing an earlier record of it."""
-    history.record(campaign)
 
 
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:

@@ -167,7 +167,7 @@ def run(
         with begun(made, store):
             campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
             files = pipeline.report(campaign, store)
-            pipeline.record(campaign, history)
+            history.record(campaign)
     except (KeyboardInterrupt, SystemExit) as stop:
         base.print_error(kept.sentence)
         raise typer.Exit(128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)) from None

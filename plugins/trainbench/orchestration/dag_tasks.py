@@ -269,7 +269,7 @@ def _published(judged: Judged) -> dict[str, str]:
     history = open_history(settings.history_url, store)
     campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
     addresses = pipeline.report(campaign, store)
-    pipeline.record(campaign, history)
+    history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra
     return dict(addresses)
