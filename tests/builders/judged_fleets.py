@@ -15,8 +15,8 @@ from trainbench.planning.plan import Plan
 def judge_fleet(
     results: Sequence[RunResult], reruns: Sequence[RunResult] = (), expected: Sequence[str] = (), **known: Any
 ) -> Judgement:
-    """`expected`: nodes that were planned beside those with a result; `known`: fields of `Known`, or of the parameters
-    (`params`).
+    """`expected`: nodes that were planned beside those with a result; `known`: fields of `Known`, of the parameters
+    (`params`), or of the plan (`has_reruns`).
     """
     names = tuple(dict.fromkeys([*(run.spec.identity.node for run in results), *expected]))
     rounds = max((run.spec.identity.round for run in results), default=1)
@@ -26,5 +26,6 @@ def judge_fleet(
     specs += [
         specs[0].changed(identity={"node": name, "group_id": group_id}) for name in expected for group_id in group_ids
     ]
-    plan = Plan(campaign_id="campaign-1", params=params, nodes=names, specs=tuple(specs), skipped=())
+    more = {"has_reruns": known.pop("has_reruns", True)}
+    plan = Plan(campaign_id="campaign-1", params=params, nodes=names, specs=tuple(specs), skipped=(), **more)
     return judge(plan, results, reruns, Known(**{"at": STARTED_AT} | known))

@@ -345,6 +345,10 @@ class TestGpus:
         ("slow", "named"),
         [
             ([5], "GPU 5 (GPU-node-4-5): "),
+            (
+                range(4),
+                "GPU 0 (GPU-node-4-0), GPU 1 (GPU-node-4-1), GPU 2 (GPU-node-4-2) and GPU 3 (GPU-node-4-3): ",
+            ),
             (range(6), "6 of 8 GPUs, all but GPU 6 (GPU-node-4-6) and GPU 7 (GPU-node-4-7): "),
             ([0, 1, 2, 3, 4, 6, 7], "7 of 8 GPUs, all but GPU 5 (GPU-node-4-5): "),
             (range(8), "all 8 GPUs: "),

@@ -11,7 +11,7 @@ import pytest
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
-from tests.builders import STARTED_AT, make_cpu_result, make_result
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.judging.judge import FLEET_CHANGED
@@ -58,6 +58,24 @@ def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: 
 
     pasts = [node for node in group.nodes if node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)]
     assert len(pasts) == num
+
+
+@pytest.mark.parametrize(
+    ("has_reruns", "reruns", "ends"),
+    [
+        (False, [], "; no re-run was planned"),
+        (True, [], "; no re-run decided: none gave a result"),
+        (True, [make_failed("node-4", round=2, message="full")], "; no re-run decided: full"),
+        (True, [make_result("node-4", 9.0, round=2)], " first, then −10.0 %"),
+    ],
+)
+def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[RunResult], ends: str) -> None:
+    runs = [make_result(f"node-{i}", 9.0 if i == 4 else 10.0) for i in (1, 2, 3, 4)]
+    (group,) = judge_fleet(runs, reruns, has_reruns=has_reruns).groups
+
+    assert group.nodes[3].why is Why.SLOW
+    assert group.nodes[3].reason.endswith(ends)
+    assert "re-run" not in group.nodes[0].reason
 
 
 def against_past(*rates: float, num_shared: int = 0) -> list[tuple[float, str, Why]]:
