@@ -68,7 +68,6 @@ PARTS = {
             "tests/unit/alerting",
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
-            "tests/unit/test_nights.py",
         ],
         OURS,
         18,

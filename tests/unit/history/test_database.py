@@ -15,14 +15,21 @@ from sqlalchemy import text
 from tests.builders import make_result
 from tests.builders.recorded_nights import make_night, stored
 from trainbench.history.database import HistoryError
-from trainbench.history.history import History, open_history
+from trainbench.history.history import History, existing_history, open_history
 from trainbench.history.tables import runs
 from trainbench.results.artefacts import open_store
 
 
 def test_opening_again_changes_nothing(history: History, url: str) -> None:
     history.record(make_night(1, make_result()))
-    assert len(stored(open_history(url), runs)) == 1
+    for again in (open_history(url), existing_history(url)):
+        assert again
+        assert len(stored(again, runs)) == 1
+
+
+def test_a_history_whose_file_is_not_there_is_none_and_is_not_made(tmp_path: Path) -> None:
+    assert existing_history(f"sqlite:///{tmp_path}/history.sqlite") is None
+    assert list(tmp_path.iterdir()) == []
 
 
 OPEN_AND_RECORD = """

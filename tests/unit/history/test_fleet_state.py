@@ -70,6 +70,7 @@ def test_a_node_that_asks_for_a_look_does_so_since_its_notice_opened(history: Hi
         history.record(night(day, {"node-1": 9.7, "node-2": 10.0}, {"node-1": Why.BEHIND}))
     state = state_of(history).nodes[0].state
     assert (state.state, state.since) == (State.LOOK, NIGHT_3 - DAY), "it opened in the second night"
+    assert state.reason == "samples/s −3.0 % against the median of 3 peers"
 
 
 def test_an_absent_node_asks_for_a_look_and_is_not_stale(history: History) -> None:

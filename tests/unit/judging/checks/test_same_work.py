@@ -107,6 +107,14 @@ def test_a_mean_loss_may_lie_half_a_percent_off_and_what_fewer_steps_explain(
     assert messages == (expected if is_odd else [])
 
 
+def test_fewer_steps_excuse_nothing_where_it_is_not_known_how_far_the_losses_fall() -> None:
+    """As in the row above of 9.54 over 45 of 60 steps, but without a last loss."""
+    usual = {"first_loss": 10.0, "last_loss": None, "mean_loss": 9.0, "measured_steps": 60}
+    fewer = usual | {"mean_loss": 9.2, "measured_steps": 45}
+    results = [with_losses(make_result(f"node-{n}"), **(fewer if n == 2 else usual)) for n in (1, 2, 3)]
+    assert len(failed(fail_unequal_work(results))) == 1
+
+
 def test_where_no_majority_has_one_mean_loss_all_are_named_with_theirs() -> None:
     results = [with_losses(make_result(f"node-{n}"), mean_loss=mean) for n, mean in ((1, 9.0), (2, 0.0))]
     (finding,) = unequal_work_findings(results)
