@@ -93,6 +93,8 @@ def test_a_look_that_turned_red_says_since_when() -> None:
     turned = slow(worsened_at=datetime(2026, 11, 23, 2, 12, tzinfo=UTC))
     assert "Red since 23 Nov 2026 02:12 UTC." in message([turned], WORSENED, None).text
     assert message([turned], WORSENED, None).message_id != message([turned], OPENED, None).message_id
+    two = message([turned, slow(id=13, node="node-4")], OPENED, None)
+    assert two.message_id == "<notice-12-opened-20261121021200-2@trainbench>"
 
 
 def test_without_an_address_of_airflow_there_are_no_links() -> None:

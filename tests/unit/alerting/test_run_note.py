@@ -51,11 +51,19 @@ def test_two_hundred_red_nodes_fit() -> None:
     assert text.endswith("/trainbench/)")
 
 
-@pytest.mark.parametrize("about", [{"nodes": ("node-1",), "item": "run-1"}, {"nodes": ("node-1", "node-2")}])
-def test_what_is_not_about_one_node_is_told_as_a_whole(about: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("about", "line"),
+    [
+        ({"nodes": ("a",), "item": "run-1"}, "run-1: computed other work"),
+        ({"nodes": ("a", "b")}, "a and b computed other work"),
+        ({"nodes": ("a", "b"), "why": Why.CHANGED}, "a and b: look"),
+        ({"nodes": ("a",)}, "a: look"),  # as of a mark on a node
+    ],
+)
+def test_what_the_headline_does_not_say_of_nodes_is_told_as_a_whole(about: dict[str, Any], line: str) -> None:
     of = {"category": "c", "measured": "", "expected": "", "summary": "computed other work", "resolution": "look"}
     alert = Finding(level=Level.ERROR, **about, **of)
-    assert f"\n- {alert.text}\n" in run_summary.note(campaigns.healthy(), [alert], "node_consistency", RUN, None)
+    assert f"\n- {line}\n" in run_summary.note(campaigns.healthy(), [alert], "node_consistency", RUN, None)
 
 
 @pytest.mark.parametrize(("too_many", "end"), [(0, "x"), (1, "- and 1 more")])

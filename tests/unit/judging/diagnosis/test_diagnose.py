@@ -105,6 +105,7 @@ def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
         ({"sm_clock_mhz": 1632.0}, "low_clock", "the SM clock is 15.0 % below its peers'"),
         ({"pcie": (5, 8)}, "pcie_degraded", "narrower or slower"),
         ({"pcie": (4, 16)}, "pcie_degraded", "narrower or slower"),
+        ({"pcie": (4, 16), "h2d_gb_per_s": 54.5}, "pcie_degraded", "copies from the host are 2 % slower"),
         ({"h2d_gb_per_s": 27.7}, "slow_host_to_device", "50 % slower"),
         ({"ecc_uncorrected": 3}, "ecc_errors", "memory has faults"),
         ({"remapped_rows": 2}, "ecc_errors", "memory has faults"),
