@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests.builders import make_result
+from tests.builders import make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import past as past_of
 from tests.builders.recorded_nights import records, stored
@@ -219,6 +219,7 @@ def test_a_name_that_is_in_use_beside_it_is_another_node_although_it_had_one_of_
 def test_a_node_that_was_renamed_twice_has_three_names_whichever_of_them_is_given(blank: History) -> None:
     for day, name in enumerate(("first", "second", "third"), start=1):
         blank.record(renamed(day, name, 10.0))
+    blank.record(checked(4, {"third": make_failed("machine-a")}))  # whose GPUs nobody knows
 
     assert blank.accept_baseline("third", WHO, WHY, on(6)).other_names == ("first", "second")
     assert blank.accept_baseline("first", WHO, WHY, on(6)).other_names == ("second", "third")

@@ -16,7 +16,7 @@ from tests.builders.verdicts import make_finding
 from trainbench.cluster.mark_nodes import marked
 from trainbench.cluster.node_marks import Mark
 from trainbench.core.states import FRESH
-from trainbench.core.verdicts import Finding, State, Why
+from trainbench.core.verdicts import Finding, Level, State, Why
 from trainbench.history.fleet_state import SPEND_DAYS, FleetState, nodes_now
 from trainbench.history.history import History
 from trainbench.history.tables import marks, works
@@ -163,6 +163,9 @@ def test_a_node_is_marked_from_the_night_that_marks_it_until_it_is_freed(history
         history.record(night(day, rates, findings=findings, **of_night))
         return history.fleet_state(ENDED_AT + day * DAY, FRESH).nodes[0].is_marked
 
+    warned = make_finding("node-1", Why.HOT)
+    kept = act.model_copy(update={"level": Level.INFO})
+    assert not is_marked(0, warned, kept), "another warning, and a mark that was not set"
     assert [is_marked(1, act), is_marked(2, suite="b"), is_marked(2, act), is_marked(3)] == [True, True, True, False]
     assert len(stored(history, marks)) == 1
     assert is_marked(4, act)
