@@ -16,7 +16,7 @@ from tests.builders import make_result
 from tests.builders.recorded_nights import make_night, stored
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, existing_history, open_history
-from trainbench.history.tables import runs
+from trainbench.history.tables import metadata, runs
 from trainbench.results.artefacts import open_store
 
 
@@ -25,6 +25,10 @@ def test_opening_again_changes_nothing(history: History, url: str) -> None:
     for again in (open_history(url), existing_history(url)):
         assert again
         assert len(stored(again, runs)) == 1
+
+
+def test_a_row_of_every_table_can_be_told_from_all_others() -> None:
+    assert [table.name for table in metadata.tables.values() if not table.primary_key.columns] == []
 
 
 def test_a_history_whose_file_is_not_there_is_none_and_is_not_made(tmp_path: Path) -> None:

@@ -85,6 +85,14 @@ def test_a_missing_node_belongs_to_what_it_was_expected_to_do() -> None:
     assert work.values["num_runs"] == 1
 
 
+def test_a_missing_node_of_an_unknown_gpu_did_what_the_first_kind_of_its_group_did() -> None:
+    runs = [make_result("node-1", **chose(8)), make_result("node-2", gpu_name="NVIDIA A10", **chose(4))]
+    known = night(1, runs)
+    missing = make_group([make_node("node-3", None, why=Why.MISSING)], runs[0].spec.identity.group_id, gpu_name=None)
+    *_, work = works_of(known.model_copy(update={"groups": (missing,)}))
+    assert (work.values["gpu_name"], work.values["micro_batch_size"], list(work.verdicts)) == (None, 8, ["node-3"])
+
+
 def test_when_nothing_ran_the_nodes_are_missed_all_the_same() -> None:
     nodes = [make_node(f"node-{i}", None, why=Why.MISSING, gpu_name=None) for i in (1, 2)]
     group = make_group(nodes, "no-results", gpu_name=None)

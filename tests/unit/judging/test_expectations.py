@@ -111,7 +111,7 @@ def test_chance_by_hand() -> None:
     assert chance_of(own, peers, pool, pool, 4) == pytest.approx(quantile * 0.012)
     wide = chance_of(own, peers, pool, Noise(0.03, 10**7), 4)
     assert wide == pytest.approx(quantile * math.hypot(0.03, 0.01 * 0.44**0.5), rel=1e-6)
-    assert chance_of(own, peers, None, None, 4) is None
+    assert chance_of(own, peers, None, None, 4) is chance_of(own, peers, None, pool, 4) is None
 
 
 @pytest.mark.parametrize(("value", "off"), [(71.0, False), (71.1, True), (40.0, False)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.result import RunResult
+from bench_image.contract.result import RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Level
 from trainbench.judging.gpu_events import BROKEN_GPU, broken_gpu_findings, gpu_event_findings
@@ -110,5 +110,8 @@ def test_of_a_gang_the_node_with_the_gpu_is_named(place: int, node: str) -> None
     )
     gang = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": one_of_each})})
 
+    of_one_pod = gang.telemetry.model_copy(update={"gpus": (one_of_each[0],)})
+    lost = gang.model_copy(update={"telemetry": of_one_pod, "status": Status.ERROR})
+    assert {f.nodes for f in gpu_event_findings([lost])} <= {("node-1",)}, "whose pod it was is not known"
     (finding,) = gpu_event_findings([gang])
     assert (finding.nodes, f"(GPU-{place})" in finding.summary) == ((node,), True)

@@ -94,6 +94,12 @@ def test_a_level_is_the_median_over_the_gpus_of_their_medians() -> None:
     assert level.software["torch"]
 
 
+def test_of_three_gpus_the_standard_deviation_counts() -> None:
+    """10, 10 and 9: ln(10 / 9) / sqrt(3) = 6.08 %; their median deviation is 0."""
+    (level,) = made(on_gpu("a", 10.0), on_gpu("b", 10.0), on_gpu("c", 9.0))
+    assert level.spread_pct == pytest.approx(6.08, abs=0.01)
+
+
 def test_the_band_is_four_percent_at_least_and_one_slow_gpu_of_many_does_not_widen_it() -> None:
     (level,) = made(*(on_gpu(f"gpu-{i}", 10.0 + i / 1000) for i in range(5)), on_gpu("slow", 5.0))
 
@@ -146,7 +152,7 @@ def test_own_levels_that_cannot_be_read_cost_themselves_only() -> None:
 
 def test_what_is_written_is_read_again_and_a_newer_level_replaces_an_older() -> None:
     (level,) = made(make_result())
-    named = level.model_copy(update={"accepted_by": 'ada "the" admin', "files": ("night-1",)})
+    named = level.model_copy(update={"accepted_by": 'ada "the" admin 🙂', "files": ("night-1",)})
     newer = named.model_copy(update={"samples_per_second": 11.0})
 
     assert parse_levels(levels_toml([named]), "x") == (named,)
@@ -181,6 +187,6 @@ def test_a_wrong_value_is_refused_with_its_row_what_is_allowed_and_what_to_do(
 
 
 def test_two_levels_of_one_gpu_and_work_are_refused() -> None:
-    text = levels_toml(made(make_result()))
-    with pytest.raises(LevelsError, match="two levels of NVIDIA H200 at work"):
+    text = levels_toml(made(make_result(), make_result(gpu_name="NVIDIA A10")))
+    with pytest.raises(LevelsError, match="two levels of NVIDIA H200 at work"):  # the first of them is named
         parse_levels(text + text, "fleet.toml")

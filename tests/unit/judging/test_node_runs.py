@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult
-from bench_image.contract.result_sections import Clock, Window
+from bench_image.contract.result_sections import Clock, Performance, Window
 from tests.builders import make_cpu_result, make_independent, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import Against, Metric, State
@@ -32,6 +32,12 @@ def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
     ]
     telemetry = result.telemetry.model_copy(update={"gpus": tuple(gpus)})
     assert run_figure(result.model_copy(update={"telemetry": telemetry}), Metric.TEMPERATURE_C) == 80.0
+
+
+def test_a_run_without_a_rate_has_none_to_compare() -> None:
+    result = make_result()
+    unmeasured = result.model_copy(update={"performance": Performance.unmeasured(result.performance.clock)})
+    assert NodeRuns("node-1", None, (unmeasured,)).rates == ()
 
 
 def test_a_sensor_at_zero_reads_nothing() -> None:

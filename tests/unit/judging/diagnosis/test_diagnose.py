@@ -9,7 +9,7 @@ import pytest
 
 from bench_image.contract.result import RunError, RunResult, Status
 from bench_image.contract.spec import Drill
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import make_cpu_result, make_failed, make_independent, make_result
 from tests.builders.verdicts import make_comparison, make_gpu, make_group, make_node
 from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import (
@@ -231,6 +231,32 @@ def test_slow_communication_inside_a_node_explains_its_share() -> None:
     (finding,) = diagnosed(*good, make_result("node-4", 17.0, exposed_communication_pct=16.0, **work))
     assert finding.category == "slow_communication"
     assert "waited for each other 16.0 % of the time, which explains up to 10.5 of the 10.5 %" in finding.explanation
+
+
+def test_of_two_causes_that_explain_it_the_larger_comes_first() -> None:
+    """The clock explains 15 %, waiting for data 1 - 0.9 / 0.999 = 9.9 %: both more than half of 15.8 %."""
+    waits = changed(make_result("node-4", 8.0, sm_clock_mhz=1632.0), {"performance.loader_wait_pct": 10.0})
+    (finding,) = diagnosed(*GOOD, waits)
+    assert [clue.category for clue in finding.clues] == ["low_clock", "slow_data"]
+
+
+def test_a_gpu_of_a_lone_node_has_its_neighbours_as_peers() -> None:
+    run = make_independent("node-1", (10.0, 10.0, 9.0), throttled={2: {"thermal": 40.0}})
+    bad = make_gpu(2, 9.0, peers=10.0, why=Why.SLOW, uuid="GPU-node-1-2")
+    node = make_node("node-1", 9.0, peers=10.0, why=Why.SLOW, gpus=(make_gpu(0), make_gpu(1), bad))
+    group = make_group([node], run.spec.identity.group_id, gpu_name="NVIDIA H200")
+    (finding,) = diagnose([group], [run])
+    assert finding.category == "thermal_throttling"
+
+
+def test_runs_on_another_kind_of_gpu_are_no_peers() -> None:
+    """Three A10s of the same clock as the slow H200 would hide it."""
+    others = [make_result(f"other-{i}", sm_clock_mhz=1632.0, gpu_name="NVIDIA A10") for i in range(4)]
+    slow_run = make_result("node-4", 8.0, sm_clock_mhz=1632.0)
+    nodes = [*(make_node(f"node-{i}") for i in (1, 2, 3)), make_node("node-4", 8.0, peers=9.5, why=Why.SLOW)]
+    group = make_group(nodes, slow_run.spec.identity.group_id, gpu_name="NVIDIA H200")
+    (finding,) = diagnose([group], [*GOOD, slow_run, *others])
+    assert finding.category == "low_clock"
 
 
 def test_a_consequence_is_not_named_as_a_second_cause() -> None:
