@@ -110,8 +110,8 @@ def test_of_a_gang_the_node_with_the_gpu_is_named(place: int, node: str) -> None
     )
     gang = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": one_of_each})})
 
-    of_one_pod = gang.telemetry.model_copy(update={"gpus": (one_of_each[0],)})
+    of_one_pod = gang.telemetry.model_copy(update={"gpus": (one_of_each[place],)})
     lost = gang.model_copy(update={"telemetry": of_one_pod, "status": Status.ERROR})
-    assert {f.nodes for f in gpu_event_findings([lost])} <= {("node-1",)}, "whose pod it was is not known"
+    assert [f.nodes for f in gpu_event_findings([lost])] == [("node-1",)], "whose pod it was is not known"
     (finding,) = gpu_event_findings([gang])
     assert (finding.nodes, f"(GPU-{place})" in finding.summary) == ((node,), True)

@@ -241,12 +241,13 @@ def test_of_two_causes_that_explain_it_the_larger_comes_first() -> None:
 
 
 def test_a_gpu_of_a_lone_node_has_its_neighbours_as_peers() -> None:
-    run = make_independent("node-1", (10.0, 10.0, 9.0), throttled={2: {"thermal": 40.0}})
+    run = make_independent("node-1", (10.0, 10.0, 9.0), throttled={2: {"thermal": 40.0}}, temperatures={2: 71.0})
     bad = make_gpu(2, 9.0, peers=10.0, why=Why.SLOW, uuid="GPU-node-1-2")
     node = make_node("node-1", 9.0, peers=10.0, why=Why.SLOW, gpus=(make_gpu(0), make_gpu(1), bad))
     group = make_group([node], run.spec.identity.group_id, gpu_name="NVIDIA H200")
     (finding,) = diagnose([group], [run])
     assert finding.category == "thermal_throttling"
+    assert "(71 °C, its peers 60 °C)" in finding.explanation
 
 
 def test_runs_on_another_kind_of_gpu_are_no_peers() -> None:
