@@ -157,7 +157,8 @@ def _meaning(drill: str | None, found: bool, states: Sequence[NodeState]) -> str
     limit_pct = parse_params(LOCAL_DEFAULTS).tolerances.samples_per_second_pct
     return (
         "each node did the same work, and is held against the median of the others: slow is more than "
-        f"{limit_pct:.0f} % below. On GPUs the limit is tighter, and a node's own past and the known level of its GPU count, too."
+        f"{limit_pct:.0f} % below. On GPUs the limit is tighter, and a node's own past and the known level of its GPU "
+        "count, too."
     )
 
 
