@@ -13,7 +13,7 @@ DEMO = $(VENV)/python scripts/demo.py --port $(PORT) $(if $(DRILL),--drill $(DRI
 CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock release clean
+.PHONY: help setup setup-demo demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock release clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,10 +21,13 @@ help: ## list the commands
 setup: ## make the two environments (.venv: Airflow; .venv-image: PyTorch)
 	@$(PYTHON) scripts/setup.py
 
-demo: setup ## run the node check on this machine with a tiny model; DRILL=node-3 slows that node on purpose
+setup-demo: # without what only tests and checks need
+	@$(PYTHON) scripts/setup.py demo
+
+demo: setup-demo ## run the node check on this machine with a tiny model; DRILL=node-3 slows that node on purpose
 	@$(DEMO)
 
-ui: setup ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows the pages with so many made-up nights
+ui: setup-demo ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows the pages with so many made-up nights
 	@PYTHONPATH=. $(DEMO) --ui $(if $(NIGHTS),--made-up-nights $(NIGHTS))
 
 # Lanes that wait for pods run beside `check`, which fails soonest, and then beside those that compute. No more than five

@@ -11,9 +11,10 @@ dag = build_node_dag(
         schedule="0 2 * * *",
         tags=("trainbench", "nightly"),
         doc="""\
-All GPUs of every node: one pod per node and strategy, all doing the same work. `independent` trains on each GPU by
-itself, all of a node at once, and compares every GPU with those of its kind; `ddp` trains on all GPUs of a node
-together, where it has several. A node is as good as its worst GPU.
+**Is every node as fast as its peers, as it was, and as its kind of GPU should be?** All GPUs of every node do the same
+work, in one pod per node and strategy. `independent` trains on each GPU by itself, all of a node at once, and compares
+every GPU with those of its kind; `ddp` trains on all GPUs of a node together, where it has several. A node is as good
+as its worst GPU.
 
 | task | does |
 |---|---|

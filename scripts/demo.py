@@ -18,6 +18,7 @@ from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 from trainbench.cluster.local_nodes import TRIAL_NODES
 from trainbench.cluster.running_pods import local_pods
+from trainbench.core.formats import listing
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import open_history
@@ -35,6 +36,11 @@ ENDED = {"success", "failed"}
 POD_LOOKS, POD_LOOK_S = 4, 0.5  # looks at the pods' own progress between two questions to Airflow
 AS_IT_IS = "?deserialize=false&stringify=false"
 REPORTS = ("report.html", "BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv")
+NEXT = """\
+next:
+  make demo DRILL=node-3                    slow a node on purpose: the check must find it
+  make ui NIGHTS=14                         the pages in Airflow, with a fortnight of made-up nights beside this one
+  .venv/bin/trainbench run --device cuda    this machine's GPU, if it has one: judged from the first run on"""
 # Not a terminal (a pipe, CI): room for the table and the sentences below it.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -130,13 +136,30 @@ def _run_check(airflow: LocalAirflow, drill: str | None) -> int:
         console.print(verdict_table(campaign))
     except StoreError:
         raise LocalAirflowError(f"the run published no report. {airflow.cause(DAG_ID, run_id)}") from None
-    console.print("\nreports:")
+    found = drill is not None and _found_only(drill, campaign.node_states)
+    console.print(f"\nwhat you see: {_meaning(drill, found, campaign.node_states)}\n\nreports:", soft_wrap=True)
     for report in REPORTS:
         console.print(f"  {store.summary_address(name, report)}", soft_wrap=True, markup=False)
-    if drill and _found_only(drill, campaign.node_states):
-        console.print(f"\n{drill} was found, as it should: the run is red for the drill and for nothing else")
-        return 0
-    return 0 if state == "success" and not drill else 1
+    console.print(f"\n{NEXT}", soft_wrap=True, markup=False)
+    return 0 if found or (state == "success" and not drill) else 1
+
+
+def _meaning(drill: str | None, found: bool, states: Sequence[NodeState]) -> str:
+    """The verdict for somebody who sees it for the first time."""
+    noisy = [own.node for own in states if own.why is Why.NOISY]
+    if noisy:
+        return (
+            f"this machine is too busy to measure {listing(noisy)}. The table has what was measured, and looks as it "
+            "would on a quiet machine. Try again when other programs rest."
+        )
+    if found:
+        return f"{drill} was found, as it should: the run is red for the drill and for nothing else."
+    limit_pct = parse_params(LOCAL_DEFAULTS).tolerances.samples_per_second_pct
+    return (
+        "each node did the same work, and is held against the median of the others: slow is more than "
+        f"{limit_pct:.0f} % below. On GPUs the limit is tighter, and a node's own past and the known level of its GPU "
+        "count, too."
+    )
 
 
 def _found_only(drill: str, states: Sequence[NodeState]) -> bool:

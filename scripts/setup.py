@@ -1,6 +1,7 @@
 """Makes the two environments: `.venv` (Airflow, no torch) and `.venv-image` (torch, no Airflow).
 
 Run by `make setup` with any Python 3; standard library only, and written so that an old Python can read the refusal.
+`setup.py demo` leaves out what only tests and checks need.
 """
 
 import hashlib
@@ -18,8 +19,8 @@ NEEDED_GB = 9  # 6.5 GB with the PyTorch of PyPI, which brings CUDA, and what pi
 CUDA_REQUIREMENTS = "requirements/image-cuda.txt"
 SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {
-    ".venv": ("requirements/dev.txt", "Airflow and the control plane"),
-    ".venv-image": ("requirements/image-dev.txt", "PyTorch and the benchmark"),
+    ".venv": ("requirements/control.txt", "requirements/dev.txt", "Airflow and the control plane"),
+    ".venv-image": ("requirements/image.txt", "requirements/image-dev.txt", "PyTorch and the benchmark"),
 }
 # What Airflow's components and each run import: compiled once here, and not by all that start at the same time.
 COMPILED = {
@@ -39,50 +40,57 @@ def main():
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor() as pool:  # side by side: one core unpacks while the other downloads
-        for made in [pool.submit(make, name) for name in ENVIRONMENTS]:
+        for made in [pool.submit(make, name, "demo" in sys.argv[1:]) for name in ENVIRONMENTS]:
             made.result()
     install_project()
 
 
-def make(name):
-    """One environment, unless it is there and up to date."""
-    requirements, what = ENVIRONMENTS[name]
+def make(name, for_demo):
+    """One environment, unless it is there and up to date. What tests need joins one that was made for the demo."""
+    runtime, all_of_it, what = ENVIRONMENTS[name]
     stamp = os.path.join(ROOT, name, "installed.sha256")
-    wanted = digest(requirements)
-    if read(stamp) == wanted:
+    installed = read(stamp)
+    if installed == digest(all_of_it) or (for_demo and installed == digest(runtime)):
         return
     check_disk()
     started = time.time()
+    requirements = runtime if for_demo else all_of_it
     print("setup: %s (%s) ..." % (name, what), flush=True)
-    install(name, requirements)
+    if installed == digest(runtime):
+        install_hashed(name, requirements)
+    else:
+        install(name, requirements)
     if not sys.dont_write_bytecode:
         compile_imports(name)
     with open(stamp, "w") as file:
-        file.write(wanted)
+        file.write(digest(requirements))
     print("setup: %s ready after %.0f s" % (name, time.time() - started), flush=True)
 
 
 def install(name, requirements):
-    folder = os.path.join(ROOT, name)
-    run([sys.executable, "-m", "venv", "--clear", folder])
-    python = os.path.join(folder, "bin", "python")
-    pip = [python, "-m", "pip", "install", "--no-color", "--disable-pip-version-check"]
-    if not sys.dont_write_bytecode:
-        pip.append("--no-compile")  # half of the time it takes; a module is compiled at its first import
-    hashed = [*pip, "--require-hashes", "--no-deps", "--requirement"]  # the files name every need
-    run_pip(name, [*hashed, os.path.join(ROOT, requirements)])
+    run([sys.executable, "-m", "venv", "--clear", os.path.join(ROOT, name)])
+    install_hashed(name, requirements)
     if name == ".venv":
         return
     # The index's CPU build where it has one: its hash is not that of PyPI's build, so none is required.
-    run_pip(name, [*pip, torch_version()])
+    run_pip(name, [torch_version()])
     # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
     os.environ["DS_BUILD_OPS"] = "0"
-    run_pip(name, [*hashed, os.path.join(ROOT, SOURCE_REQUIREMENTS), "--no-build-isolation"])
+    install_hashed(name, SOURCE_REQUIREMENTS, "--no-build-isolation")
 
 
-def run_pip(name, command):
-    """Run it with its output in the environment's install.log, and say every PROGRESS_S how far it is."""
+def install_hashed(name, requirements, *options):
+    """What a file names, which is every need of each."""
+    run_pip(name, ["--require-hashes", "--no-deps", "--requirement", os.path.join(ROOT, requirements), *options])
+
+
+def run_pip(name, arguments):
+    """`pip install` with its output in the environment's install.log; says every PROGRESS_S how far it is."""
     path, started = os.path.join(ROOT, name, "install.log"), time.time()
+    command = [os.path.join(ROOT, name, "bin", "python"), "-m", "pip", "install", "--no-color"]
+    command += ["--disable-pip-version-check", *arguments]
+    if not sys.dont_write_bytecode:
+        command.append("--no-compile")  # half of the time it takes; a module is compiled at its first import
     with open(path, "w") as log:
         pip = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
     while True:
@@ -150,7 +158,7 @@ def check_disk():
 def digest(requirements):
     """Of all requirement files and the interpreter: a change of either makes the environment anew."""
     content = sys.version.encode()
-    related = {requirements, requirements.replace("-dev", ""), requirements.replace("dev", "control")}
+    related = {requirements, requirements.replace("-dev", ""), requirements.replace("/dev", "/control")}
     for name in sorted(related | ({CUDA_REQUIREMENTS, SOURCE_REQUIREMENTS} if "image" in requirements else set())):
         path = os.path.join(ROOT, name)
         if os.path.exists(path):

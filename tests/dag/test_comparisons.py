@@ -63,6 +63,30 @@ def test_each_form_has_the_fields_of_its_comparison(dagbag: Any) -> None:
     assert not {"variants", "models", "budgets_usd"} & forms["node_consistency"]
 
 
+def test_six_fields_at_most_are_in_view_and_each_dag_says_what_it_answers(dagbag: Any) -> None:
+    """Airflow opens the section of the fields that name none."""
+    in_view = {
+        dag_id: [name for name in dag.params if "section" not in dag.params.get_param(name).schema]
+        for dag_id, dag in dagbag.dags.items()
+        if dag_id not in ("housekeeping", "metrics")
+    }
+
+    assert in_view == {
+        "node_consistency": ["nodes", "strategies", "model", "recipe", "quick", "drill_node"],
+        "strategy_scaling": ["nodes", "strategies", "world_sizes", "model", "recipe", "quick"],
+        "config_diagnosis": ["variants", "nodes", "model", "recipe", "quick"],
+        "hardware_survey": ["models", "recipes", "nodes", "strategies", "world_sizes", "quick"],
+        "cost_report": ["month", "months", "usd_per_gpu_hour", "price_basis", "provider"],
+    }
+    assert all(list(dagbag.dags[dag_id].params)[: len(names)] == names for dag_id, names in in_view.items())
+    texts = [dag.params.get_param(name).schema["description_md"] for dag in dagbag.dags.values() for name in dag.params]
+    assert not [text for text in texts if "`" in text]  # Airflow's form draws code over its neighbours
+    optimizer = dagbag.dags["node_consistency"].params.get_param("optimizer").schema
+    assert optimizer["values_display"] == {"null": "automatic"}
+    assert dagbag.dags["strategy_scaling"].description == "Which strategy should we train with?"
+    assert all(dag.description.endswith("?") for dag in dagbag.dags.values())
+
+
 @pytest.mark.parametrize(
     ("dag_id", "conf"),
     [

@@ -10,8 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from trainbench.orchestration.dag_ids import our_dag
 from trainbench.orchestration.dag_tasks import RESULTS
 from trainbench.params.cost_params import months_until, spend_form
+from trainbench.params.form_fields import shown_fields
 from trainbench.settings.environment import read_settings
 
+IN_VIEW = ("month", "months", "usd_per_gpu_hour", "price_basis", "provider")
 MONTHLY = "0 5 1 * *"  # on the first, after the night
 # Its own asset: emitting RESULTS would start this DAG again.
 COSTS = Asset(name="trainbench_costs", uri="x-trainbench://results/costs")
@@ -34,13 +36,12 @@ def build_cost_report(name: str) -> DAG:
         name,
         read_settings(),
         "Cost report",
+        DOC,
         MONTHLY,
         asset=RESULTS,
-        description="Cost across runs and time",
-        doc_md=DOC,
         dagrun_timeout=timedelta(hours=1),
         tags=["trainbench", "cost"],
-        params={name: Param(**field) for name, field in spend_form().items()},  # `month` chooses a past month
+        params={name: Param(**field) for name, field in shown_fields(spend_form(), IN_VIEW).items()},
     ) as dag:
         report_costs()
     return dag

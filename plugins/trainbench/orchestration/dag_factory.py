@@ -12,9 +12,15 @@ from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.orchestration.dag_ids import our_dag
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import applies_to, form
+from trainbench.params.form_fields import shown_fields
 from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings.environment import Launcher, Settings, read_settings
+
+# What a person chooses most; six of them at most belong to one suite.
+IN_VIEW = (
+    "variants", "models", "recipes", "nodes", "strategies", "world_sizes", "model", "recipe", "quick", "drill_node"
+)  # fmt: skip
 
 
 class Suite(Frozen):
@@ -113,14 +119,14 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
         defaults["world_sizes"] = built or list(settings.world_sizes)
     fields = form(defaults, settings.world_sizes)
+    own = {name: field for name, field in fields.items() if applies_to(name, suite.campaign_kind)}
     return our_dag(
         suite.dag_id,
         settings,
         suite.title,
+        suite.doc,
         suite.schedule,
-        description=suite.title,
-        doc_md=suite.doc,
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
-        params={name: Param(**field) for name, field in fields.items() if applies_to(name, suite.campaign_kind)},
+        params={name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()},
     )

@@ -25,10 +25,11 @@ class DagIdTaken(AirflowException):
 
 
 def our_dag(
-    name: str, settings: Settings, title: str, cron: str | None, asset: Asset | None = None, **more: Any
+    name: str, settings: Settings, title: str, doc: str, cron: str | None, asset: Asset | None = None, **more: Any
 ) -> DAG:
     """The DAG `name`, at the time of the settings, else of `cron`, and when `asset` changes; by hand only where they
-    say so. One run at a time, and no backfill: what a DAG looks at is there only now.
+    say so. One run at a time, and no backfill: what a DAG looks at is there only now. The list of DAGs shows the
+    sentence in bold that `doc` begins with.
     """
     schedule: Any = settings.cron(name, cron)
     run_types = ["manual", "scheduled"]
@@ -39,7 +40,9 @@ def our_dag(
         )
     return DAG(
         free_dag_id(name, settings),
-        dag_display_name=title,
+        dag_display_name=f"{settings.dag_prefix.rstrip('_-.')} {title}".lstrip(),
+        description=doc.lstrip().removeprefix("**").partition("**")[0].replace("\n", " "),
+        doc_md=doc,
         schedule=schedule,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,

@@ -23,8 +23,8 @@ POD_RETRIES, POD_RETRY_DELAY = 6, timedelta(minutes=5)
 LIVE_STATES = ["queued", "running"]
 LOG_WIDTH = 160
 DOC = """\
-Finds what benchmarks left behind. Touches only what carries this installation's labels, or lies in the folder of a
-campaign or a cost report.
+**Which pods and artefacts did benchmarks leave behind?** It touches only what carries this installation's labels, or
+lies in the folder of a campaign or a cost report.
 
 | task | finds |
 |---|---|
@@ -46,9 +46,8 @@ def build_housekeeping(name: str) -> DAG:
         name,
         settings,
         "Housekeeping",
+        DOC,
         SCHEDULE,
-        description="Leaked pods and expired artefacts",
-        doc_md=DOC,
         dagrun_timeout=timedelta(hours=2),
         tags=["trainbench", "upkeep"],
         params=_form(settings.retention_days),

@@ -47,10 +47,9 @@ def build_metrics(name: str) -> DAG:
         name,
         read_settings(),
         "Metrics",
+        DOC,
         HOURLY,
         asset=BREACHES,
-        description="The fleet as gauges of Airflow's metrics",
-        doc_md=DOC,
         dagrun_timeout=timedelta(minutes=30),
         tags=["trainbench", "upkeep"],
     ) as dag:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import cache, reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -99,6 +100,22 @@ def airflow_schema(field: FormField) -> dict[str, Any]:
     return {**shown, "title": field.info.title, "description_md": help_text}
 
 
+def shown_fields(fields: Mapping[str, Mapping[str, Any]], in_view: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The fields as Airflow's form shows them best: those `in_view` first, in the section that it opens, the others
+    folded under their titles.
+    """
+    first = {name: fields[name] for name in in_view if name in fields}
+    shown = {name: dict(field) for name, field in (first | dict(fields)).items()}
+    for name, field in shown.items():
+        if name in first:
+            del field["section"]  # Airflow opens the section of fields without one
+        # Code is drawn over the lines above and below it.
+        field["description_md"] = re.sub("`([^`]+)`", r"**\1**", field["description_md"])
+        if None in field.get("enum", ()):
+            field["values_display"] = {"null": "automatic"}
+    return shown
+
+
 def in_form(value: Any, schema: Mapping[str, Any]) -> Any:
     """A default in the type of the form's text fields and dropdowns."""
     if isinstance(value, list):
@@ -144,5 +161,6 @@ def _one_of(choices: list[dict[str, Any]], defs: Mapping[str, Any]) -> dict[str,
         return {"type": "string", "enum": [*SWITCH.values(), *words]}
     if words:
         digits = f"[1-9][0-9]{{0,{len(str(first['maximum'])) - 1}}}"
-        return {**first, "type": TEXT_OR_NUMBER, "pattern": f"^({'|'.join(words)}|{digits})$"}
+        # Airflow draws a line of text where there are examples, and a box of many lines where there are none.
+        return {**first, "type": TEXT_OR_NUMBER, "pattern": f"^({'|'.join(words)}|{digits})$", "examples": words}
     return _in_place(first, defs)

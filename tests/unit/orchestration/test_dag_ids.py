@@ -99,7 +99,14 @@ def test_a_dag_starts_by_its_time_or_its_asset_or_by_hand_only(
     environ: dict[str, str], cron: str | None, folder: Path
 ) -> None:
     asset = Asset(name="trainbench_breaches")
-    schedule: Any = our_dag("metrics", read_settings(environ), "Metrics", "20 * * * *", asset=asset).schedule
+    schedule: Any = our_dag("metrics", read_settings(environ), "Metrics", "", "20 * * * *", asset=asset).schedule
 
     assert (schedule and schedule.timetable.expression) == cron
     assert cron is None or [each.name for each in schedule.asset_condition.objects] == [asset.name]
+
+
+def test_the_name_that_airflow_shows_has_the_prefix_and_the_description_is_the_sentence_in_bold() -> None:
+    settings = read_settings({"TRAINBENCH_DAG_PREFIX": "gpu_"})
+    dag = our_dag("metrics", settings, "Metrics", "**What is\nsent?** All gauges.", None)
+
+    assert (dag.dag_id, dag.dag_display_name, dag.description) == ("gpu_metrics", "gpu Metrics", "What is sent?")

@@ -1,10 +1,10 @@
-"""What the exit status of `make demo DRILL=node-3` says."""
+"""What `make demo` says at its end, by its exit status and in words."""
 
 from __future__ import annotations
 
 import pytest
 
-from demo import _found_only
+from demo import _found_only, _meaning
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 
@@ -24,3 +24,15 @@ def test_a_drill_succeeds_where_it_alone_makes_the_run_red(
 ) -> None:
     states = [NodeState("node-3", *third), NodeState("node-4", *fourth)]
     assert _found_only("node-3", states) == is_found
+
+
+@pytest.mark.parametrize(
+    ("drill", "found", "fourth", "said"),
+    [
+        (None, False, (State.WELL, Why.WELL), "slow is more than 15 % below"),
+        ("node-3", True, (State.WELL, Why.WELL), "node-3 was found, as it should"),
+        ("node-3", True, (State.NOT_CHECKED, Why.NOISY), "this machine is too busy to measure node-4."),
+    ],
+)
+def test_it_says_what_the_table_shows(drill: str | None, found: bool, fourth: tuple[State, Why], said: str) -> None:
+    assert said in _meaning(drill, found, [NodeState("node-3", State.WELL, Why.WELL), NodeState("node-4", *fourth)])

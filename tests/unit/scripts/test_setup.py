@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,30 @@ def test_a_failure_shows_pips_last_lines_and_where_all_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(setup, "ROOT", str(tmp_path))
-    (tmp_path / ".venv").mkdir()
-    program = "print('\\n'.join(f'line {n}' for n in range(100))); raise SystemExit('ERROR: no matching distribution')"
+    pip = tmp_path / ".venv" / "bin" / "python"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("#!/bin/sh\nseq -f 'line %g' 0 99; echo ERROR: no matching distribution >&2; exit 1\n")
+    pip.chmod(0o755)
     with pytest.raises(SystemExit, match=r"pip failed with exit code 1; the lines above and .*install\.log say why"):
-        setup.run_pip(".venv", [sys.executable, "-c", program])
+        setup.run_pip(".venv", ["torch==0"])
     shown = capsys.readouterr().err
     assert "ERROR: no matching distribution" in shown
     assert "line 99" in shown
     assert "line 79\n" not in shown
+
+
+def test_tests_join_what_the_demo_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One environment after the other, and none is made twice."""
+    monkeypatch.setattr(setup, "ROOT", str(tmp_path))
+    monkeypatch.setattr(setup, "check_disk", lambda: None)
+    monkeypatch.setattr(setup, "compile_imports", lambda name: None)
+    (tmp_path / "requirements").mkdir()
+    for name in ("control", "dev"):
+        (tmp_path / "requirements" / f"{name}.txt").write_text(f"{name}==1\n")
+    ran: list[str] = []
+    monkeypatch.setattr(setup, "run", lambda command: (ran.append("new"), (tmp_path / ".venv").mkdir()))
+    monkeypatch.setattr(setup, "run_pip", lambda name, arguments: ran.append(Path(arguments[-1]).name))
+    for for_demo in (True, True, False, False, True):
+        setup.make(".venv", for_demo)
+
+    assert ran == ["new", "control.txt", "dev.txt"]
