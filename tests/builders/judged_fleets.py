@@ -7,6 +7,7 @@ from typing import Any
 
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
+from trainbench.core.verdicts import GroupVerdict, NodeVerdict
 from trainbench.judging.judge import Judgement, Known, judge
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.plan import Plan
@@ -29,3 +30,7 @@ def judge_fleet(
     more = {"has_reruns": known.pop("has_reruns", True)}
     plan = Plan(campaign_id="campaign-1", params=params, nodes=names, specs=tuple(specs), skipped=(), **more)
     return judge(plan, results, reruns, Known(**{"at": STARTED_AT} | known))
+
+
+def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
+    return {node.node: node for node in group.nodes}

@@ -96,7 +96,12 @@ def on_cluster(site: Site) -> Iterator[Check]:
     nothing_allowed = not isinstance(missing, Refused) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
     absent = _answer(api.read_namespace) if nothing_allowed else None
     if isinstance(absent, Refused):
-        yield _no_namespace(absent, settings.namespace, account)
+        either = f"either it does not exist, or no right in it is bound to {account}"
+        problem = f"there is no namespace '{settings.namespace}'"
+        if absent.status != 404:
+            problem = f"nothing is allowed in the namespace '{settings.namespace}': {either}"
+        remedy = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
+        yield fail("namespace", problem, remedy)
     else:
         yield _permissions(missing, site, account)
         yield from _admissions(api, site, listed, fleet)
@@ -127,18 +132,6 @@ def _usable(listed: Sequence[Node], fleet: Fleet, gpu_resource: str | None = Non
     """The nodes that can be benchmarked, all or those with this resource."""
     names = {node.name for node in fleet.nodes if gpu_resource in (None, node.gpu_resource)}
     return [node for node in listed if name_of(node) in names]
-
-
-def _no_namespace(refused: Refused, name: str, account: str) -> Check:
-    problem = f"there is no namespace '{name}'"
-    if refused.status != 404:
-        problem = (
-            f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to "
-            f"{account}"
-        )
-    return fail(
-        "namespace", problem, f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
-    )
 
 
 def _permissions(missing: tuple[Permission, ...] | Refused, site: Site, account: str) -> Check:

@@ -78,7 +78,8 @@ def _stored(
     if not has_ended(pod, CONTAINER):
         phase = (pod.get("status") or {}).get("phase")
         return Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended"
-    lines = _kept_log(cluster, store, pod)
+    lines = [line for line in cluster.log(pod["metadata"]["name"], CONTAINER).split("\n") if line]
+    store_log(store, pod, LogTail(lines).text)
     try:
         (result,) = collect([spec], [ResultReader(lines).text()], now)
         is_unusable = result.error is not None and result.error.kind in UNUSABLE
@@ -91,13 +92,6 @@ def _stored(
     if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
         write_run(store, result, rank)
     return Outcome.FAILED, result.error.message if result.error else ""
-
-
-def _kept_log(cluster: Cluster, store: Store, pod: Mapping[str, Any]) -> list[str]:
-    """The lines of the pod's log, whose last part is stored."""
-    lines = [line for line in cluster.log(pod["metadata"]["name"], CONTAINER).split("\n") if line]
-    store_log(store, pod, LogTail(lines).text)
-    return lines
 
 
 TONES = {Outcome.STORED: Tone.GOOD, Outcome.FAILED: Tone.BAD, Outcome.LEFT_OUT: Tone.WARN, Outcome.RUNNING: Tone.PLAIN}

@@ -139,9 +139,12 @@ def publish_comparison() -> dict[str, str]:
 def publish_scaling() -> dict[str, str]:
     """Join each gang's results, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
+    from trainbench.pods.gangs import combine_ranks
 
     plan = stored_plan()
-    return _published(pipeline.judge(_measured(plan, tuple(_gang_result(spec) for spec in plan.specs))))
+    ranks = [_collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes) for spec in plan.specs]
+    results = tuple(map(combine_ranks, plan.specs, ranks))
+    return _published(pipeline.judge(_measured(plan, results)))
 
 
 @task(task_id="alert", outlets=[BREACHES], **OUTLASTS_OUTAGE)
@@ -297,12 +300,6 @@ def _base_url() -> str | None:
     from airflow.configuration import conf
 
     return conf.get("api", "base_url", fallback=None) or None
-
-
-def _gang_result(spec: RunSpec) -> RunResult:
-    from trainbench.pods.gangs import combine_ranks
-
-    return combine_ranks(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes))
 
 
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:

@@ -9,8 +9,7 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
-from tests.builders.fleets import by_name
-from tests.builders.judged_fleets import judge_fleet
+from tests.builders.judged_fleets import by_name, judge_fleet
 from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, State, Why
 from trainbench.judging.gpu_runs import by_gpu, odd_gpu
 from trainbench.judging.node_runs import GpuPlace, judged_rate
