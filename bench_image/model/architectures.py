@@ -30,13 +30,6 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attentio
         return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation=implementation)
 
 
-def modules_to_import(shape: ModelShape) -> list[str]:
-    """The modules that hold the model's code, imported ahead of time so that the import can be timed."""
-    if isinstance(shape, EncoderDecoderShape):
-        return ["torch"]
-    return ["torch", f"transformers.models.{shape.family}.modeling_{shape.family}"]
-
-
 def layers_of(model: Any) -> list[nn.Module]:
     """The repeated blocks, in order. They are compiled, checkpointed and sharded one by one."""
     if hasattr(model, "transformer") and hasattr(model.transformer, "h"):  # GPT-2
