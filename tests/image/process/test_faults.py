@@ -217,11 +217,7 @@ def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> Non
     result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], ProcessExits({0: 1}), NOW, LATER)
 
     assert result.error is not None
-    assert (result.status, result.error.kind, result.error.phase) == (
-        Status.ERROR,
-        "ModuleNotFoundError",
-        Phase.IMPORT,
-    )
+    assert (result.status, result.error.kind, result.error.phase) == (Status.ERROR, "ModuleNotFoundError", Phase.IMPORT)
 
 
 def run_program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
