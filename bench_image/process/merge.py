@@ -294,12 +294,14 @@ def _window(spec: RunSpec, record: WindowRecord) -> Window:
 def largest_memory(reports: Sequence[RankReport]) -> Memory:
     """The maximum over ranks of each peak; retries and OOMs are summed over ranks."""
     known = [report.memory for report in reports if report.memory]
-    figures = {
-        name: _over(sum if name in ("alloc_retries", "num_ooms") else max, known, name)
-        for name in fields_of(Memory)
-        if name != "kind"
-    }
-    return Memory(kind=known[0].kind if known else None, **figures)
+    return Memory(
+        kind=known[0].kind if known else None,
+        peak_during_training=_over(max, known, "peak_during_training"),
+        peak_allocated_bytes=_over(max, known, "peak_allocated_bytes"),
+        peak_reserved_bytes=_over(max, known, "peak_reserved_bytes"),
+        alloc_retries=_over(sum, known, "alloc_retries"),
+        num_ooms=_over(sum, known, "num_ooms"),
+    )
 
 
 def _over(combine: Callable[[list[Any]], Any], sections: Iterable[object], name: str) -> Any:
