@@ -37,6 +37,7 @@ from bench_image.contract.work import Lora, Preset, Work  # noqa: E402
 from bench_image.kernels import float8_linear  # noqa: E402
 from bench_image.kernels.float8_linear import FAST, FastAccumulation  # noqa: E402
 from bench_image.model import build  # noqa: E402
+from bench_image.optimizer import adamw  # noqa: E402
 from run_specs import run  # noqa: E402
 
 TOKENS, HIDDEN, INNER = 16_384, 4096, 14_336  # of Mistral-7B at 8 x 2048
@@ -141,7 +142,7 @@ def losses(output: Path, recipe: Recipe) -> None:
     ]
     streams = [("repeated", 2048, 48), ("chain", 512, STEPS)]
     if recipe is Recipe.LORA:
-        build.LEARNING_RATE = LORA_LEARNING_RATE
+        adamw.LEARNING_RATE = LORA_LEARNING_RATE
         precisions = (Precision.BF16, Precision.FP8)
         cases = [(f"{kind}, seed {seed}", kind, seed, FAST) for seed in LORA_SEEDS for kind in precisions]
         streams = streams[1:]

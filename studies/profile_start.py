@@ -117,18 +117,18 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sampled_rank() -> tuple[int, StackSampler]:
-    from bench_image.process import journal, worker
+    from bench_image.process import rank_report, worker
     from bench_image.process.parent_death import PARENT_ENV
 
     os.environ.pop(PARENT_ENV, None)  # no supervisor: nobody to follow
     sampler = StackSampler()
-    enter = journal.Journal.enter
+    enter = rank_report.Journal.enter
 
-    def entering(self: journal.Journal, phase: object, at: float | None = None) -> None:
+    def entering(self: rank_report.Journal, phase: object, at: float | None = None) -> None:
         enter(self, phase, at)  # type: ignore[arg-type]
-        sampler.phase = str(self.phase.value)
+        sampler.phase = str(self.report.phase.value)
 
-    journal.Journal.enter = entering  # type: ignore[method-assign, assignment]
+    rank_report.Journal.enter = entering  # type: ignore[method-assign, assignment]
     os.environ[STARTED_ENV] = repr(time.time())
     sampler.start()
     code = worker.main()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import queue
-import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from bench_image.data import page_cache
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shards import Prepared
 
-AHEAD = 4  # batches that are read ahead
-POLL_S = 0.1
+AHEAD = 5  # batches that are read ahead of the one in use
+END_S = 5.0
 
 
 class Place(NamedTuple):
@@ -45,26 +46,42 @@ class ShardBatches:
                 f"one step takes {spec.samples_per_step} samples, and the data set has {self._layout.num_samples}: "
                 "raise data.num_samples, or lower the batch"
             )
-        self._pinned, self._drops = pinned, drops
-        self._device = torch.cuda.current_device() if pinned else None
+        self._pinned = pinned
+        # A new thread begins on GPU 0, and would pin memory through it.
+        self._begin = functools.partial(torch.cuda.set_device, torch.cuda.current_device()) if pinned else None
         self.source = self._describe(prepared)
-        self._ahead: _Ahead | None = None
+        self._files = _OpenShard(self._layout, drops=drops)
+        self._thread: ThreadPoolExecutor | None = None
+        self._next = 0  # the batch that `_ahead` begins with
+        self._ahead: deque[Future[torch.Tensor]] = deque()
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:
-        """Token ids on the host, (micro batch, length). Raises DataError for a read error of the thread."""
+        """Token ids on the host, (micro batch, length). Raises DataError for a read error of the thread.
+
+        Waits for the disk if the batch is not ready, which counts as loader wait.
+        """
         index = step * self._accumulation + micro_step
-        if self._ahead is None or self._ahead.next_index != index:
+        if self._thread is None or index != self._next:
             self.close()
-            self._ahead = _Ahead(self, index)
-        return self._ahead.take()
+            self._thread, self._next = ThreadPoolExecutor(1, "shards", self._begin), index
+        while len(self._ahead) <= AHEAD:
+            self._ahead.append(self._thread.submit(self.read, self._next + len(self._ahead)))
+        batch = self._ahead[0].result()  # an error stays for the next call
+        self._ahead.popleft()
+        self._next += 1
+        return batch
 
     def close(self) -> None:
-        """Ends the thread."""
-        if self._ahead:
-            self._ahead.stop()
-            self._ahead = None
+        """Ends the thread, but waits no longer than END_S for a disk that does not answer."""
+        if self._thread:
+            for batch in self._ahead:
+                batch.cancel()
+            self._ahead.clear()
+            ended, _ = wait([self._thread.submit(self._files.close)], END_S)
+            self._thread.shutdown(wait=bool(ended))
+            self._thread = None
 
-    def read(self, index: int, files: _OpenShard) -> torch.Tensor:
+    def read(self, index: int) -> torch.Tensor:
         """Reads this rank's micro-batch number `index`, int64 (micro batch, length)."""
         layout, count = self._layout, self._batch_size
         tokens = np.empty((count, layout.length), layout.stored_dtype)
@@ -73,27 +90,11 @@ class ShardBatches:
         while done < count:
             shard, position = layout.place(sample)
             here = min(count - done, layout.samples_of(shard) - position)
-            files.read(shard, position * layout.sample_bytes, tokens[done : done + here])
+            self._files.read(shard, position * layout.sample_bytes, tokens[done : done + here])
             sample, done = (sample + here) % layout.num_samples, done + here
         batch = torch.empty(count, layout.length, dtype=torch.int64, pin_memory=self._pinned)
         np.copyto(batch.numpy(), tokens)
         return batch
-
-    def work(self, ahead: _Ahead) -> None:
-        """The thread's body: puts batches into the queue until it is stopped or an error occurs."""
-        if self._device is not None:
-            torch.cuda.set_device(self._device)  # a new thread begins on GPU 0, and would pin memory through it
-        index = ahead.next_index
-        with contextlib.closing(_OpenShard(self._layout, drops=self._drops)) as files:
-            while not ahead.stopped.is_set():
-                try:
-                    item: torch.Tensor | BaseException = self.read(index, files)
-                except BaseException as error:  # raised in the training loop by `take`
-                    item = error
-                ahead.put(item)
-                if isinstance(item, BaseException):
-                    return
-                index += 1
 
     def _describe(self, prepared: Prepared) -> str:
         layout = prepared.layout
@@ -106,38 +107,6 @@ class ShardBatches:
         if resident > 1:
             return f"{data}; {resident:.0f} % in the page cache at the start, although it was dropped"
         return f"{data}; page cache dropped before the run, and after each read"
-
-
-class _Ahead:
-    """The thread that reads from batch `next_index` on, and its queue."""
-
-    def __init__(self, batches: ShardBatches, first: int) -> None:
-        self.next_index = first
-        self.stopped = threading.Event()
-        self._queue: queue.Queue[torch.Tensor | BaseException] = queue.Queue(AHEAD)
-        self._thread = threading.Thread(target=batches.work, args=(self,), name="shards", daemon=True)
-        self._thread.start()
-
-    def take(self) -> torch.Tensor:
-        """The next batch; waits for the disk if it is not ready, which counts as loader wait."""
-        item = self._queue.get()
-        if isinstance(item, BaseException):
-            self._queue.put(item)  # for the next call
-            raise item
-        self.next_index += 1
-        return item
-
-    def put(self, item: torch.Tensor | BaseException) -> None:
-        while not self.stopped.is_set():
-            try:
-                self._queue.put(item, timeout=POLL_S)
-            except queue.Full:
-                continue
-            return
-
-    def stop(self) -> None:
-        self.stopped.set()
-        self._thread.join(timeout=5)
 
 
 class _OpenShard:

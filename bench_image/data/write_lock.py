@@ -12,6 +12,8 @@ import socket
 import time
 from pathlib import Path
 
+import psutil
+
 STALE_S = 90.0  # longer than NFS clients cache a file's times (60 s)
 BEAT_S = 1.0
 POLL_S = 0.2
@@ -74,12 +76,4 @@ def _is_gone(token: str) -> bool:
     """Whether the owner was a process of this host that no longer runs."""
     host, _, rest = token.partition(" ")
     pid = rest.partition(" ")[0]
-    if host != socket.gethostname() or not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid))

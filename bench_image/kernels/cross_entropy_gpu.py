@@ -3,8 +3,6 @@
 # mypy: disable-error-code="import-not-found, no-untyped-def, untyped-decorator"
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -54,8 +52,7 @@ def forward(logits: torch.Tensor, labels: torch.Tensor, vocabulary: int) -> tupl
     """See cross_entropy.forward; logits contiguous."""
     rows, width = logits.shape
     losses, normalisers = (torch.empty(rows, device=logits.device, dtype=torch.float32) for _ in range(2))
-    kernel: Any = _losses
-    kernel[(rows,)](
+    _losses[(rows,)](
         logits, labels, losses, normalisers, width=width, vocabulary=vocabulary, columns=COLUMNS, num_warps=WARPS
     )
     return losses, normalisers
@@ -66,8 +63,7 @@ def backward(
 ) -> None:
     """See cross_entropy.backward; logits contiguous."""
     rows, width = logits.shape
-    kernel: Any = _gradients
     grid = (rows, triton.cdiv(width, COLUMNS))
-    kernel[grid](
+    _gradients[grid](
         logits, labels, normalisers, scale, width=width, vocabulary=vocabulary, columns=COLUMNS, num_warps=WARPS
     )

@@ -137,9 +137,9 @@ def _cast_side_by_side(matrices: list[Tensor]) -> tuple[Tensor, Tensor]:
     if not matrices[0].is_cuda:
         by_rows, scales = cast_rows(torch.cat(matrices, 1))
         return by_rows, scales
-    from bench_image.kernels import float8_rows
+    from bench_image.kernels import float8_casts
 
     # A row of a matrix must be dense; rows may lie apart.
     dense = [matrix if matrix.stride(1) == 1 else matrix.contiguous() for matrix in matrices]
-    by_rows, scales = float8_rows.cast_rows(dense)
+    by_rows, scales = float8_casts.cast_rows(dense)
     return by_rows, scales

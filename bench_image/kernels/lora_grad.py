@@ -9,7 +9,6 @@ in fp32; a second (`_add_up`) adds the partial sums in a fixed order, so that re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
@@ -101,21 +100,19 @@ def gradients(
     parts_down = torch.empty(sum(tiles), num_rows, rank, device=b.device, dtype=torch.float32)
     parts_b = torch.empty(num_parts, *b.shape, device=b.device, dtype=torch.float32)
     # First kernel, once per layer: partial sums.
-    share: Any = _share
     widths = [grad.shape[1] for grad in grads]
     for grad, mine_down, mine_b, shares_down, shares_b in zip(
         grads, torch.split(down, rank, 1), torch.split(b, widths), torch.split(parts_down, tiles),
         torch.split(parts_b, widths, 1), strict=True,
     ):  # fmt: skip
-        share[(shares_down.shape[0], num_parts)](
+        _share[(shares_down.shape[0], num_parts)](
             grad, mine_down, mine_b, shares_down, shares_b, num_rows, grad.shape[1], grad.stride(0), down.stride(0),
             b.numel(), rows_each, rank=rank, block=ROWS, columns=COLUMNS, num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
     # Second kernel, once for all layers: their sums, scaled and cast.
     grad_down, grad_b = torch.empty_like(down, memory_format=torch.contiguous_format), torch.empty_like(b)
     ends = [sum(tiles[: member + 1]) for member in range(MOST_MEMBERS)]
-    add_up: Any = _add_up
-    add_up[(triton.cdiv(max(num_rows * rank, b.numel()), ADDED), members + 1)](
+    _add_up[(triton.cdiv(max(num_rows * rank, b.numel()), ADDED), members + 1)](
         parts_down, parts_b, grad_down, grad_b, *ends, num_parts, num_rows * rank, b.numel(), grad_down.stride(0),
         scale, members=members, rank=rank, added=ADDED, at_once=AT_ONCE,
     )  # fmt: skip

@@ -8,8 +8,6 @@ Reference: arXiv 2305.14314 (QLoRA), section 3.
 # mypy: disable-error-code="import-not-found, no-untyped-def, untyped-decorator"
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -63,8 +61,7 @@ def unpack(
     offset, scales, code = double or (absmax, absmax, absmax)  # placeholders that the kernel does not read
     rows, row_words = out.shape[0], out.shape[1] // 8
     row_programs = triton.cdiv(row_words, WORDS)
-    kernel: Any = _unpack
-    kernel[(rows * row_programs,)](
+    _unpack[(rows * row_programs,)](
         packed.reshape(-1).view(torch.int32), absmax, offset, scales, code, levels, out, row_words, row_programs,
         out.stride(0), double=bool(double), words=WORDS, num_warps=WARPS,
     )  # fmt: skip

@@ -3,8 +3,6 @@
 # mypy: disable-error-code="import-not-found, no-untyped-def, untyped-decorator"
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -35,8 +33,7 @@ def backward(
     """See swiglu.backward; `grad` contiguous, the rows of gate and up may lie apart."""
     rows, width = grad.shape
     grad_gate, grad_up = torch.empty_like(grad), torch.empty_like(grad)
-    kernel: Any = _backward
-    kernel[(rows, triton.cdiv(width, COLUMNS))](
+    _backward[(rows, triton.cdiv(width, COLUMNS))](
         grad, gate, up, grad_gate, grad_up, width, gate.stride(0), up.stride(0), columns=COLUMNS, num_warps=WARPS
     )
     return grad, grad_gate, grad_up

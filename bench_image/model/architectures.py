@@ -30,13 +30,6 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attentio
         return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation=implementation)
 
 
-def modules_to_import(shape: ModelShape) -> list[str]:
-    """The modules that hold the model's code, imported ahead of time so that the import can be timed."""
-    if isinstance(shape, EncoderDecoderShape):
-        return ["torch"]
-    return ["torch", f"transformers.models.{shape.family}.modeling_{shape.family}"]
-
-
 def layers_of(model: Any) -> list[nn.Module]:
     """The repeated blocks, in order. They are compiled, checkpointed and sharded one by one."""
     if hasattr(model, "transformer") and hasattr(model.transformer, "h"):  # GPT-2
@@ -48,7 +41,7 @@ def layers_of(model: Any) -> list[nn.Module]:
 
 def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
     """The transformers configuration of a shape."""
-    from transformers import GPT2Config, LlamaConfig, MistralConfig, MixtralConfig
+    from transformers import AutoConfig, GPT2Config
 
     if isinstance(shape, Gpt2Shape):
         return GPT2Config(
@@ -68,12 +61,8 @@ def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
         "tie_word_embeddings": shape.tie_embeddings,
         "use_cache": False,
     }
-    # No sliding window, so that sdpa can use its causal kernel.
-    match shape.family:
-        case "mistral":
-            return MistralConfig(**sizes, sliding_window=None)
-        case "llama":
-            return LlamaConfig(**sizes)
-        case "mixtral":
-            sizes |= {"num_local_experts": shape.num_experts, "num_experts_per_tok": shape.num_experts_per_token}
-            return MixtralConfig(**sizes, sliding_window=None)
+    if isinstance(shape, MixtralShape):
+        sizes |= {"num_local_experts": shape.num_experts, "num_experts_per_tok": shape.num_experts_per_token}
+    if shape.family != "llama":
+        sizes["sliding_window"] = None  # so that sdpa can use its causal kernel
+    return AutoConfig.for_model(shape.family, **sizes)

@@ -1,4 +1,4 @@
-"""Builds a spec's model on the device: structure, recipe, weights, activation checkpointing, preset; its optimizer."""
+"""Builds a spec's model on the device: structure, recipe, weights, activation checkpointing, preset."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.preset_switches import (
-    clips_within_update,
-    compiles_whole,
-    gathers_layers,
-    uses_compile,
-)
+from bench_image.contract.options import Attention, Precision
+from bench_image.contract.preset_switches import compiles_whole, gathers_layers, uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
@@ -28,8 +23,6 @@ from bench_image.model.lora_layers import quantise_experts, with_4bit_layers, wi
 
 if TYPE_CHECKING:
     from bench_image.kernels.fused_lora import FusedLayers
-
-LEARNING_RATE = 1e-4
 
 
 class BuiltModel(NamedTuple):
@@ -117,21 +110,6 @@ def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, Paramete
     if spec.work.lora:
         model = with_adapters(base, spec.work.lora, dtypes)
     return base, model, count_parameters(model)  # on meta 4-bit weights still have their logical size
-
-
-def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: torch.device) -> torch.optim.Optimizer:
-    """AdamW over `trainable` in the spec's variant; torch's own is fused on a GPU."""
-    if clips_within_update(spec):
-        from bench_image.kernels.clipping_adamw import ClippingAdamW
-
-        return ClippingAdamW(trainable, LEARNING_RATE)
-    if spec.work.optimizer is Optimizer.ADAMW_TORCH:
-        return torch.optim.AdamW(trainable, lr=LEARNING_RATE, fused=device.type == "cuda")
-    from bitsandbytes.optim.adamw import AdamW8bit, PagedAdamW8bit
-
-    kind: Any = PagedAdamW8bit if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else AdamW8bit
-    optimizer: torch.optim.Optimizer = kind(trainable, lr=LEARNING_RATE)
-    return optimizer
 
 
 def count_parameters(model: nn.Module) -> ParameterCount:

@@ -61,11 +61,7 @@ def quantise_experts(layer: Any, quantisation: Quantisation) -> None:
     experts = layer.mlp.experts
     for name in ("gate_up_proj", "down_proj"):
         replace_parameter_4bit(
-            experts,
-            name,
-            compress_statistics=quantisation.double,
-            quant_type=quantisation.kind,
-            blocksize=64,
+            experts, name, compress_statistics=quantisation.double, quant_type=quantisation.kind, blocksize=64
         )
         packed = experts.parametrizations[name].original
         packed.data = packed.data.view(-1, 2).view(torch.bfloat16)  # the same bits: torch 2.11 cannot shard bytes

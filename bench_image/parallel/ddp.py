@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench_image.contract.spec import RunSpec
 from bench_image.model.build import BuiltModel
-from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.optimizer.step import OptimizerStep
 from bench_image.parallel.process_group import DistributedGroup
 
 

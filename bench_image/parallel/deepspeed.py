@@ -13,8 +13,9 @@ from bench_image.contract.options import Optimizer
 from bench_image.contract.preset_switches import gathers_layers, uses_compile
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
-from bench_image.model.build import BuiltModel, make_optimizer
-from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, OptimizerStep
+from bench_image.model.build import BuiltModel
+from bench_image.optimizer.adamw import make_optimizer
+from bench_image.optimizer.step import MAX_GRAD_NORM, OptimizerStep
 from bench_image.parallel.process_group import DistributedGroup
 
 REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default

@@ -17,8 +17,9 @@ from bench_image.contract.memory_estimate import has_room
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
-from bench_image.model.build import BuiltModel, make_optimizer
-from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.model.build import BuiltModel
+from bench_image.optimizer.adamw import make_optimizer
+from bench_image.optimizer.step import OptimizerStep
 from bench_image.parallel.process_group import PEER_TIMEOUT_S, DistributedGroup
 
 

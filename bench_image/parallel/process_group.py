@@ -15,8 +15,8 @@ from torch import nn
 
 from bench_image.contract.spec import RunSpec
 from bench_image.model.build import BuiltModel
+from bench_image.optimizer.step import OptimizerStep
 from bench_image.parallel import file_barrier
-from bench_image.parallel.optimizer_step import OptimizerStep
 
 PEER_TIMEOUT_S = 120.0  # a rank that does not answer for longer counts as dead
 

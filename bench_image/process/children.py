@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -30,16 +30,6 @@ class Child(NamedTuple):
     environ: Mapping[str, str]
 
 
-class _StopRequest:
-    """Signal handler that keeps the signal that is to stop this process."""
-
-    def __init__(self) -> None:
-        self.signum: signal.Signals | None = None
-
-    def __call__(self, signum: int, _frame: object) -> None:
-        self.signum = signal.Signals(signum)
-
-
 def run_all(
     children: Sequence[Child], timeout_s: float, ended: Callable[[int], None] = lambda _: None, later_s: float = LATER_S
 ) -> ProcessExits:
@@ -50,81 +40,54 @@ def run_all(
     """
     begin = time.monotonic()
     deadline, patience_s = begin + timeout_s, None
-    with _stop_requests() as stop:
-        running: dict[int, Process] = {}
-        exits: dict[int, int] = {}
-        try:
-            for number, child in enumerate(children):
-                # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
-                running[number] = subprocess.Popen(
-                    child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True
-                )
-            while running and stop.signum is None and time.monotonic() < deadline:
-                for number, code in [
-                    (number, code) for number, one in running.items() if (code := one.poll()) is not None
-                ]:
-                    exits[number] = code
-                    del running[number]
-                    ended(number)
-                    # A child that did its work sets the time that the others have left.
-                    took_s = time.monotonic() - begin
-                    if code == 0 and time.monotonic() + max(later_s, took_s) < deadline:
-                        patience_s = max(later_s, took_s)
-                        deadline = time.monotonic() + patience_s
-                time.sleep(POLL_S)
-            # Children that still run now are ended: first by SIGTERM, for a last report, then by SIGKILL.
-            cut_off = frozenset(running)
-            _terminate(running.values())
-        finally:
-            for process in running.values():
-                if process.poll() is None:
-                    _Family.of(process.pid).kill()
-            exits |= {number: process.wait() for number, process in running.items()}
-    stopped_by = stop.signum.name if stop.signum else None
+    stops: list[signal.Signals] = []  # signals that are to stop this process
+    running: dict[int, Process] = {}
+    exits: dict[int, int] = {}
+    before = {
+        signum: signal.signal(signum, lambda signum, _frame: stops.append(signal.Signals(signum)))
+        for signum in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        for number, child in enumerate(children):
+            # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
+            running[number] = subprocess.Popen(
+                child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True
+            )
+        while running and not stops and time.monotonic() < deadline:
+            for number, code in [(number, code) for number, one in running.items() if (code := one.poll()) is not None]:
+                exits[number] = code
+                del running[number]
+                ended(number)
+                # A child that did its work sets the time that the others have left.
+                took_s = time.monotonic() - begin
+                if code == 0 and time.monotonic() + max(later_s, took_s) < deadline:
+                    patience_s = max(later_s, took_s)
+                    deadline = time.monotonic() + patience_s
+            time.sleep(POLL_S)
+    finally:
+        cut_off = frozenset(running)
+        _end(running.values())
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    exits |= {number: process.wait() for number, process in running.items()}
+    stopped_by = stops[-1].name if stops else None
     return ProcessExits(exits, bool(cut_off) and stopped_by is None, stopped_by, cut_off, patience_s)
 
 
-@contextlib.contextmanager
-def _stop_requests() -> Iterator[_StopRequest]:
-    """Catches SIGTERM and SIGINT for the time of the context."""
-    stop = _StopRequest()
-    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _terminate(processes: Iterable[Process]) -> None:
+def _end(processes: Iterable[Process]) -> None:
     """Sends SIGTERM to each process group, waits GRACE_S for the last reports, then SIGKILL to all descendants."""
     processes = [process for process in processes if process.poll() is None]
-    families = [_Family.of(process.pid) for process in processes]
+    families: list[psutil.Process] = []  # listed before they end: orphans are not reachable from their parent
     for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process.pid)
+            families += [parent, *parent.children(recursive=True)]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, deadline - time.monotonic()))
-    for family in families:
-        family.kill()
-
-
-class _Family(NamedTuple):
-    """A process and its descendants, listed before it ends: orphans are not reachable from their parent."""
-
-    members: tuple[psutil.Process, ...]
-
-    @classmethod
-    def of(cls, pid: int) -> _Family:
-        try:
-            process = psutil.Process(pid)
-            return cls((process, *process.children(recursive=True)))
-        except psutil.NoSuchProcess:
-            return cls(())
-
-    def kill(self) -> None:
-        for process in self.members:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+    for member in families:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()

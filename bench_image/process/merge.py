@@ -122,20 +122,22 @@ def merge(
         communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
         cost=Cost(**dict.fromkeys(fields_of(Cost))),
-        ranks=tuple(
-            RankSummary(
-                rank=report.rank,
-                status=report.status or status,
-                gpu_uuid=report.gpu_uuid,
-                step_time_median_s=report.own_step_time_median_s,
-                peak_allocated_bytes=report.memory.peak_allocated_bytes if report.memory else None,
-                mean_loss=report.own_mean_loss,
-                performance=None,
-                probes=None,
-            )
-            for report in reports
-        ),
+        ranks=tuple(_summary(report.rank, report.status or status, report) for report in reports),
         missing=missing,
+    )
+
+
+def _summary(rank: int, status: Status, report: RankReport | None) -> RankSummary:
+    """A rank's own figures beside those of the run. `report` None: it wrote none."""
+    return RankSummary(
+        rank=rank,
+        status=status,
+        gpu_uuid=report.gpu_uuid if report else None,
+        step_time_median_s=report.own_step_time_median_s if report else None,
+        peak_allocated_bytes=report.memory.peak_allocated_bytes if report and report.memory else None,
+        mean_loss=report.own_mean_loss if report else None,
+        performance=None,
+        probes=None,
     )
 
 
@@ -426,7 +428,15 @@ def _add_up(
         "probes": Probes(**{name: _over(min, probes, name) for name in Probes.model_fields}),
         "communication": Communication(**dict.fromkeys(Communication.model_fields)),
         "parameters": _first(report.parameters for report in reports) or ParameterCount(total=None, trainable=None),
-        "ranks": tuple(map(_summary, parts)),
+        "ranks": tuple(
+            _summary(part.rank, part.result.status, part.report).model_copy(
+                update={
+                    "performance": part.result.performance if part.result.performance.windows else None,
+                    "probes": part.report.probes if part.report else None,
+                }
+            )
+            for part in parts
+        ),
     }
     missing |= dict.fromkeys(unexplained_nulls(sections, missing), "not known of every GPU")
     fields = {"spec": spec, "status": status, "error": error, "started_at": started_at, "finished_at": finished_at}
@@ -483,22 +493,6 @@ def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> 
         rate, steady = math.fsum(of.samples_per_second for of in of_ranks), all(of.steady for of in of_ranks)
         windows.append(window.model_copy(update={"samples_per_second": rate, "steady": steady}))
     return slowest.model_copy(update={"windows": tuple(windows), **combined})
-
-
-def _summary(part: RankPart) -> RankSummary:
-    """The rank's own figures; null as a whole for a rank without a window."""
-    (known,) = part.result.ranks or (None,)
-    measured = part.result.performance if part.result.performance.windows else None
-    return RankSummary(
-        rank=part.rank,
-        status=part.result.status,
-        gpu_uuid=part.report.gpu_uuid if part.report else None,
-        step_time_median_s=known.step_time_median_s if known else None,
-        peak_allocated_bytes=known.peak_allocated_bytes if known else None,
-        mean_loss=known.mean_loss if known else None,
-        performance=measured,
-        probes=part.report.probes if part.report else None,
-    )
 
 
 def _first(values: Iterable[T | None]) -> T | None:

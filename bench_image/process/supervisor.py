@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from bench_image.contract.flops import num_lora_parameters
-from bench_image.contract.frozen import ContractError
+from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.options import DEEPSPEED, SINGLE_GPU, Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import ALLOCATOR_ENV, OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.preset_switches import grows_segments
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.result_sections import GpuTelemetry
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from bench_image.data.atomic_file import write_atomic
@@ -30,10 +32,10 @@ from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.parent_death import PARENT_ENV, process_start
-from bench_image.process.rank_report import STARTED_ENV, read_reports, remove_earlier_run
-from bench_image.process.watched_reports import with_watch
-from bench_image.telemetry.gpu_watch import GpuWatch
+from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports, remove_earlier_run
+from bench_image.telemetry.gpu_watch import GpuWatch, Said
 
+ENDED_EARLY = "the rank ended before it read its GPUs"
 TERMINATION_LOG = Path("/dev/termination-log")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a request to a hub that is not needed would cost seconds
 GROWING = {ALLOCATOR_ENV: "expandable_segments:True"}
@@ -72,6 +74,25 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
         return failed_result(
             spec, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT, at=started_at
         )
+
+
+def with_watch(reports: Sequence[RankReport], watched: Callable[[str | None], Said]) -> tuple[RankReport, ...]:
+    """The reports with the fields of `gpu_watch`. A rank that ended before it read its GPUs gets a row for its own GPU
+    if that reported an Xid: it may be why the rank ended.
+    """
+    seen = []
+    for report in reports:
+        gpus, missing = list(report.gpus), dict(report.missing)
+        if not gpus and watched(report.gpu_uuid).fields["xids"]:
+            unread: dict[str, Any] = dict.fromkeys(fields_of(GpuTelemetry))
+            gpus = [GpuTelemetry(**unread | {"index": 0, "uuid": report.gpu_uuid, "num_samples": 0})]
+            missing["telemetry.gpus.0"] = ENDED_EARLY
+        for position, gpu in enumerate(gpus):
+            said = watched(gpu.uuid)
+            gpus[position] = gpu.model_copy(update=said.fields)
+            missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
+        seen.append(report.model_copy(update={"gpus": tuple(gpus), "missing": missing}))
+    return tuple(seen)
 
 
 def publish(result: RunResult, output: Path) -> None:

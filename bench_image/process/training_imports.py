@@ -36,16 +36,16 @@ def import_stack(spec: RunSpec) -> None:
 
 def modules_of(spec: RunSpec) -> list[str]:
     """The modules to import, in this order; torch is the first."""
-    from bench_image.model.architectures import modules_to_import
-
-    modules = ["torch", *modules_to_import(spec.work.shape)]
+    modules, family = ["torch"], spec.work.shape.family
+    if family != "encoder-decoder":
+        modules.append(f"transformers.models.{family}.modeling_{family}")
     if spec.work.lora:
         modules.append("peft")
     if spec.work.quantisation or spec.work.optimizer in EIGHT_BIT:
         modules.append("bitsandbytes")
     if spec.placement.strategy in DEEPSPEED:
         modules.append("deepspeed")
-    return list(dict.fromkeys(modules))
+    return modules
 
 
 def start_compilers() -> None:

@@ -63,14 +63,10 @@ class HostRecord:
             "cpu_steal_pct": 100 * sum(steals) / total_s if total_s > 0 and steals else None,
             "memory_used_pct": statistics.fmean(self._memory_pct) if self._memory_pct else None,
         }
-        missing |= {
-            f"host.{name}": "no measured window, or the platform does not report it"
-            for name, value in fields.items()
-            if value is None
-        }
-        # An impossible value is unknown.
         for name, value in fields.items():
-            if value is not None and (reason := implausible_reason(HostTelemetry, name, value)):
+            if value is None:
+                missing[f"host.{name}"] = "no measured window, or the platform does not report it"
+            elif reason := implausible_reason(HostTelemetry, name, value):
                 fields[name] = None
                 missing[f"host.{name}"] = f"the system returned an impossible value: {reason}"
         return HostTelemetry(**fields)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import resource
+
+import torch
 
 from bench_image.contract.result_sections import Memory
-
-if TYPE_CHECKING:
-    import torch
 
 ONLY_OF_GPUS = ("peak_allocated_bytes", "peak_reserved_bytes", "alloc_retries", "num_ooms")
 
 
 def reset_peak_memory(device: torch.device) -> None:
     """Restarts the GPU allocator's peaks, so that they are those of the windows; the CPU's peak cannot be reset."""
-    import torch
-
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -25,8 +22,6 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
 
     `cuda_graph_peak_bytes`: the peak while a CUDA graph was captured, which torch does not count when it is replayed.
     """
-    import torch
-
     if device.type != "cuda":
         rss = Memory(kind="process_rss", peak_during_training=_peak_rss_bytes() / 1e9, **dict.fromkeys(ONLY_OF_GPUS))
         return rss, dict.fromkeys(ONLY_OF_GPUS, "no GPU allocator on the CPU")
@@ -45,6 +40,4 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
 
 def _peak_rss_bytes() -> int:
     """Peak resident memory since the process began; Linux counts ru_maxrss in KiB."""
-    import resource
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

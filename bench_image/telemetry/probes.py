@@ -10,13 +10,13 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
 
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import Probes, share_field
-
-if TYPE_CHECKING:
-    import torch
 
 COPY_BYTES = 256 * 2**20
 MEMORY_COPY_BYTES = 512 * 2**20  # several times a GPU's cache
@@ -31,7 +31,7 @@ BF16_SINCE, FP8_SINCE = (8, 0), (8, 9)  # compute capabilities
 RATES = (
     "h2d_gb_per_s", "d2h_gb_per_s", "memory_gb_per_s", "peer_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops",
 )  # fmt: skip
-RATE_OF = {"torch.bfloat16": "matmul_bf16_tflops", "torch.float8_e4m3fn": "matmul_fp8_tflops"}  # torch is not imported
+RATE_OF = {torch.bfloat16: "matmul_bf16_tflops", torch.float8_e4m3fn: "matmul_fp8_tflops"}
 NO_GPU = "the run uses no GPU"
 
 
@@ -56,7 +56,7 @@ def probe(group: Ranks, gpu_name: str | None, dtype: torch.dtype) -> tuple[Probe
     device = group.device
     rates, missing = gpu_rates(device)
     own = rates | shares_pct(rates, gpu_name)
-    own["matmul_tflops"] = rates.get(RATE_OF.get(str(dtype), "")) or matmul_tflops(device, dtype)
+    own["matmul_tflops"] = rates.get(RATE_OF.get(dtype, "")) or matmul_tflops(device, dtype)
     allreduce = allreduce_bus_gb_per_s(device) if group.world_size > 1 else None
     # The minimum over ranks, as the maximum of negative rates; of a rank that lacks one it is unknown.
     names = ("matmul_tflops", *RATES, *map(share_field, RATES))
@@ -78,8 +78,6 @@ def gpu_rates(device: torch.device) -> tuple[dict[str, float], dict[str, str]]:
 
     Products come first, in one order in every run: what the GPU just did decides its clock for some tenths of a second.
     """
-    import torch
-
     if device.type != "cuda":
         return {}, dict.fromkeys(RATES, NO_GPU)
     probes: dict[str, Callable[[], float]] = {
@@ -109,8 +107,6 @@ def shares_pct(rates: Mapping[str, float], gpu_name: str | None) -> dict[str, fl
 
 def host_copy_gb_per_s(device: torch.device, *, to_host: bool) -> float:
     """Rate of copies from pinned host memory, or into it, in GB/s (1e9 bytes)."""
-    import torch
-
     host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
     on_gpu = torch.empty_like(host, device=device)
     target, source = (host, on_gpu) if to_host else (on_gpu, host)
@@ -119,8 +115,6 @@ def host_copy_gb_per_s(device: torch.device, *, to_host: bool) -> float:
 
 def memory_gb_per_s(device: torch.device) -> float:
     """Rate of a copy within the GPU's memory in GB/s: each byte is read once and written once."""
-    import torch
-
     source = torch.zeros(MEMORY_COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * MEMORY_COPY_BYTES / _median_s(device, lambda: target.copy_(source)) / 1e9
@@ -131,8 +125,6 @@ def peer_gb_per_s(device: torch.device) -> float:
 
     When all ranks of a node copy at once, each link carries one copy in each direction.
     """
-    import torch
-
     count = torch.cuda.device_count()
     if count < 2:
         raise CannotProbe("the rank sees no other GPU")
@@ -144,8 +136,6 @@ def peer_gb_per_s(device: torch.device) -> float:
 
 
 def _units_tflops(device: torch.device, dtype: torch.dtype, since: tuple[int, int]) -> float:
-    import torch
-
     capability = torch.cuda.get_device_capability(device)
     if capability < since:
         raise CannotProbe(f"the GPU has no units for {str(dtype).removeprefix('torch.')}")
@@ -158,8 +148,6 @@ def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
     8-bit numbers are multiplied as by the layers of precision fp8: with a scale for each row, written in bf16. Timed by
     the clock of training, whose rate is compared with it: on the CPU the CPU time of the process.
     """
-    import torch
-
     size = MATMUL_SIZE if device.type == "cuda" else CPU_MATMUL_SIZE
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     if dtype is torch.float8_e4m3fn:
@@ -179,9 +167,6 @@ def allreduce_bus_gb_per_s(device: torch.device) -> float:
 
     The factor makes figures of different n comparable (nccl-tests, PERFORMANCE.md).
     """
-    import torch
-    import torch.distributed as dist
-
     ranks = dist.get_world_size()
     size = ALLREDUCE_BYTES if device.type == "cuda" else CPU_ALLREDUCE_BYTES
     buffer = torch.zeros(size // 4, device=device, dtype=torch.float32)
@@ -208,8 +193,6 @@ def _median_s(
 
 
 def _cuda_s(work: Callable[[], object]) -> float:
-    import torch
-
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     work()

@@ -11,12 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract.memory_estimate import (
-    USABLE_SHARE,
-    memory_need_bytes,
-    num_layers,
-    partly_checkpointed,
-)
+from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes, num_layers, partly_checkpointed
 from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO

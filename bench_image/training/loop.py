@@ -39,10 +39,7 @@ class Timing(NamedTuple):
 
 
 def warm_up(
-    step: Callable[[], object],
-    num_steps: int,
-    group: ProcessGroup,
-    log: Callable[[int, float], None],
+    step: Callable[[], object], num_steps: int, group: ProcessGroup, log: Callable[[int, float], None]
 ) -> list[float]:
     """Runs `num_steps` steps, each waited for; returns the seconds of each by the device's clock.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset
 from tests.builders.equal_work_program import COMPILED, COUNTED, FORGETFUL, FUSED, KEPT, STRANGERS
 from tests.builders.image_processes import environment, make_spec
+from tests.builders.warm_processes import run_warm
 
 DISTRIBUTED = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
 SMALL = {"vocab_size": 512, "hidden_size": 64, "num_heads": 4}
@@ -106,14 +105,10 @@ def run_all(folder: Path) -> list[dict[str, Any]]:
     """The records of both ranks, by the name of the spec; specs of one rank have a record of the first only."""
     (folder / "specs.json").write_text(json.dumps({name: spec.model_dump(mode="json") for name, spec in all_specs()}))
     program = str(Path(__file__).with_name("equal_work_program.py"))
-    arguments = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", program]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments, str(folder / "specs.json"), str(folder)],
-        env=environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu", PYTHONWARNINGS="ignore"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1500,
+    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    done = run_warm(
+        [*torchrun, program, str(folder / "specs.json"), str(folder)],
+        environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu", PYTHONWARNINGS="ignore"),
     )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]

@@ -25,8 +25,9 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.model import compile
 from bench_image.model.build import BuiltModel
+from bench_image.optimizer import adamw
+from bench_image.optimizer.step import OptimizerStep
 from bench_image.parallel import deepspeed, strategies
-from bench_image.parallel.optimizer_step import OptimizerStep
 from bench_image.training import train_step
 from bench_image.training.execution import describe_execution
 from bench_image.training.train_step import TrainStep
@@ -45,7 +46,7 @@ STRANGERS = "strangers"  # in a spec's name: each rank believes to have another 
 def main(specs: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     # The same batch in every step and a high rate: a wrong gradient shows in the losses at once.
-    build_module.LEARNING_RATE, data_module.POOL_STEPS = LEARNING_RATE, 1
+    adamw.LEARNING_RATE, data_module.POOL_STEPS = LEARNING_RATE, 1
     seen = {}
     for name, fields in json.loads(specs.read_text()).items():
         if name.endswith(f"/{Strategy.SINGLE}") and os.environ["RANK"] != "0":

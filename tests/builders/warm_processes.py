@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any
 
 LIBRARIES = [
@@ -68,10 +69,10 @@ def run_warm(
 
 
 class Forked:
-    """Of subprocess.Popen what the supervisor uses; forks instead of starting Python anew."""
+    """Of subprocess.Popen what the supervisor and torchrun use; forks instead of starting Python anew."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], stdout: Any, **_: Any) -> None:
-        self.args, self._code = arguments, None
+    def __init__(self, args: Sequence[str], env: Mapping[str, str], stdout: Any, **_: Any) -> None:
+        self.args, self._code = args, None
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
@@ -79,8 +80,9 @@ class Forked:
             code = 1
             try:
                 os.setsid()
-                os.dup2(stdout.fileno(), 1)
-                run(arguments[2:], env)
+                if stdout:
+                    os.dup2(stdout.fileno(), 1)
+                run([word for word in args[1:] if word not in ("-u", "-m")], env)
                 code = 0
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -106,13 +108,17 @@ class Forked:
 
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Runs `python -m ARGUMENTS` in this process, which begins as if it had been started so."""
+    """Runs `python -m ARGUMENTS`, or a script, in this process, which begins as if it had been started so."""
     os.environ.clear()
     os.environ.update(environ)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_DFL)
     module, *sys.argv[1:] = arguments
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if module.endswith(".py"):
+        sys.argv[0] = module
+        runpy.run_path(module, run_name="__main__")
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _be(arguments: Sequence[str], environ: Mapping[str, str], folder: str, out: str, err: str) -> None:
@@ -120,7 +126,10 @@ def _be(arguments: Sequence[str], environ: Mapping[str, str], folder: str, out: 
     for descriptor, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
     sys.stdout, sys.stderr = (open(descriptor, "w", closefd=False, buffering=1) for descriptor in (1, 2))  # noqa: SIM115
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
     from bench_image.process import children
 
-    children.subprocess.Popen = Forked  # type: ignore[assignment, misc, attr-defined]
+    subprocess_handler.Popen = Forked  # type: ignore[assignment, misc]
+    children.subprocess = SimpleNamespace(Popen=Forked, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
     run(arguments, environ)

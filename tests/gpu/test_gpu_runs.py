@@ -125,8 +125,7 @@ def test_float8_trains(tmp_path: Path, recipe: Recipe, checkpointing: bool) -> N
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @needs_float8
 @pytest.mark.parametrize(
-    ("recipe", "strategy"),
-    [(Recipe.FULL, Strategy.DDP), (Recipe.FULL, Strategy.FSDP), (Recipe.LORA, Strategy.DDP)],
+    ("recipe", "strategy"), [(Recipe.FULL, Strategy.DDP), (Recipe.FULL, Strategy.FSDP), (Recipe.LORA, Strategy.DDP)]
 )
 def test_two_gpus_train_together_in_float8(tmp_path: Path, recipe: Recipe, strategy: Strategy) -> None:
     """bf16 on the same batches has nearly the same losses."""

@@ -47,7 +47,7 @@ def test_the_gated_products_gradients_are_torchs() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_clipping_within_the_update_is_torchs_adamw(dtype: torch.dtype) -> None:
     """Tensors of whole blocks and of parts of one, and one whose size is left to torch; addresses change."""
-    from bench_image.kernels.clipping_adamw import BLOCK, ClippingAdamW
+    from bench_image.optimizer.clipping_adamw import BLOCK, ClippingAdamW
 
     first = [torch.randn(size, device="cuda") for size in (2 * BLOCK, 3 * BLOCK + 8, 16, 1001)]
     ours, theirs = ([torch.nn.Parameter(values.to(dtype)) for values in first] for _ in range(2))

@@ -45,7 +45,7 @@ def spec_of(case: str) -> RunSpec:
 def losses(spec: RunSpec, monkeypatch: pytest.MonkeyPatch, replayed: bool, steps: int = 9) -> tuple[list[float], int]:
     """Of the first steps, the last one on the samples of the first; and the peak of bytes that torch allocated."""
     device = torch.device("cuda", 0)
-    monkeypatch.setattr("bench_image.model.build.LEARNING_RATE", 1e-3)
+    monkeypatch.setattr("bench_image.optimizer.adamw.LEARNING_RATE", 1e-3)
     uses_graph = uses_cuda_graph if replayed else lambda _: False
     monkeypatch.setattr("bench_image.training.train_step.uses_cuda_graph", uses_graph)
     torch.compiler.reset()

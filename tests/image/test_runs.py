@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         if (recipe, strategy) not in done:
             spec, folder = equal_work(recipe, strategy), tmp_path_factory.mktemp(f"{recipe}-{strategy}")
             # One as a pod starts it; the others spare the imports.
-            begin = start_anew if (recipe, strategy) == CELLS[-1] else start
+            begin = start_anew if (recipe, strategy) == CELLS[0] else start
             done[recipe, strategy] = spec, finish(begin(spec, folder), folder), folder
         return done[recipe, strategy]
 

@@ -211,7 +211,7 @@ STARTUP_FIGURES = tuple(
         name, label, "s", f"startup.{name}",
         "first warm-up step - last warm-up step" if name == "compile_s" else
         "seconds between two phases by the wall clock; total: process start to result",
-        "bench_image.process.worker._warm_up" if name == "compile_s" else "bench_image.process.journal.enter",
+        "bench_image.process.phases._warm_up" if name == "compile_s" else "bench_image.process.rank_report.enter",
         "test_runs.py::test_a_run_ends_ok_and_knows_what_it_did",
         write=duration, section=STARTUP,
     )

@@ -18,9 +18,9 @@ from bench_image.contract.result_lines import ResultReader
 from bench_image.contract.spec import RunSpec
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
-from bench_image.process.journal import Journal
 from bench_image.process.merge import merge
-from bench_image.process.worker import _profile
+from bench_image.process.phases import profile
+from bench_image.process.rank_report import Journal
 from tests.builders.image_processes import (
     ENDLESS,
     ROOT,
@@ -67,10 +67,10 @@ def test_a_run_past_its_time_is_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("strategy", "victim"), [(Strategy.SINGLE, 0), (Strategy.DDP, 1)])
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path, strategy: Strategy, victim: int) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=strategy, **ENDLESS)
-    process = start_anew(spec, tmp_path)
+    process = (start if strategy is Strategy.SINGLE else start_anew)(spec, tmp_path)
     wait_for(Phase.MEASURE, process, spec, tmp_path)
     family = descendants(process)
-    rank_process(process, victim).kill()
+    (family[0] if strategy is Strategy.SINGLE else rank_process(process, victim)).kill()
     result = finish(process, tmp_path)
 
     assert (result.status, process.returncode) == (Status.ERROR, EXIT_CODES[Status.ERROR])
@@ -175,10 +175,10 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, m
     monkeypatch.setenv("LOCAL_RANK", "0")
     journal, group = Journal(tmp_path, now=0.0), ProcessGroup(torch.device("cpu"))
     group.world_size = 2
-    _profile(journal, group, step=lambda: None)  # type: ignore[arg-type]
+    profile(journal, group, step=lambda: None)  # type: ignore[arg-type]
 
-    assert journal.communication is None
-    assert journal.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
+    assert journal.report.communication is None
+    assert journal.report.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
 
 
 DEAF = """
@@ -217,11 +217,7 @@ def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> Non
     result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], ProcessExits({0: 1}), NOW, LATER)
 
     assert result.error is not None
-    assert (result.status, result.error.kind, result.error.phase) == (
-        Status.ERROR,
-        "ModuleNotFoundError",
-        Phase.IMPORT,
-    )
+    assert (result.status, result.error.kind, result.error.phase) == (Status.ERROR, "ModuleNotFoundError", Phase.IMPORT)
 
 
 def run_program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

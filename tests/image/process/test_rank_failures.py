@@ -38,7 +38,7 @@ def run_ranks(spec: RunSpec, folder: Path, prelude: str) -> RunResult:
 
 OUT_OF_MEMORY = """
 import os, torch
-from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.optimizer.step import OptimizerStep
 honest = OptimizerStep.__init__
 def init(self, *arguments, **settings):
     honest(self, *arguments, **settings)

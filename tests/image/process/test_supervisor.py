@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +78,7 @@ def test_a_report_that_cannot_be_is_its_own_ranks_failure(tmp_path: Path, monkey
         return ProcessExits({0: 0, 1: 0})
 
     monkeypatch.setattr(supervise, "run_all", run)
+    monkeypatch.setattr(supervise, "process_start", lambda: time.time() - 60)  # the report has windows of this time
     spec = make_spec(recipe=Recipe.FULL, strategy="independent")
     result = supervise.supervise(spec, tmp_path, {})
 

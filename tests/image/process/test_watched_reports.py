@@ -9,7 +9,7 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.merge import merge
-from bench_image.process.watched_reports import with_watch
+from bench_image.process.supervisor import with_watch
 from bench_image.telemetry.gpu_watch import FIELDS, Said
 from tests.builders.image_processes import make_spec
 from tests.image.process.test_merge import BEGIN, END, failed, make_report

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench_image.contract.options import Recipe
-from bench_image.process import worker
+from bench_image.process import phases
 from bench_image.telemetry.peak_memory import read_peak_memory
 from bench_image.training.loop import Timing
 from tests.builders.image_processes import make_spec
@@ -59,10 +59,10 @@ def test_the_peak_is_that_of_the_windows_not_of_the_start(monkeypatch: pytest.Mo
         losses=(1.0, 1.0), own_losses=(1.0, 1.0),
     )  # fmt: skip
     monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda device: done.append(f"reset {device}"))
-    monkeypatch.setattr("bench_image.training.loop.measure_window", lambda *_: done.append("window") or timing)
+    monkeypatch.setattr("bench_image.process.phases.measure_window", lambda *_: done.append("window") or timing)
     monkeypatch.setattr("gc.freeze", lambda: None)
     spec = make_spec(recipe=Recipe.FULL, repeats=2)
     group: Any = SimpleNamespace(device=CUDA)
 
-    assert worker._measure(spec, journal(), group, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
+    assert phases.measure(spec, journal(), group, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
     assert done == ["reset cuda", "window", "window"]

@@ -11,8 +11,8 @@ from torch import nn
 
 from bench_image.contract.preset_switches import clips_within_update
 from bench_image.contract.spec import RunSpec
-from bench_image.model.build import make_optimizer
 from bench_image.model.dtypes import model_dtypes
+from bench_image.optimizer.adamw import make_optimizer
 
 MAX_GRAD_NORM = 1.0
 

@@ -101,8 +101,7 @@ class ClippingAdamW(torch.optim.AdamW):
                 parameter.grad = parameter.grad.clone()  # type: ignore[union-attr]
             table.gradients[number] = parameter.grad.data_ptr()  # type: ignore[union-attr]
         table.addresses[0].copy_(table.gradients, non_blocking=True)
-        kernel: Any = _squares
-        kernel[(len(table.owners),)](
+        _squares[(len(table.owners),)](
             table.addresses, table.sizes, table.owners, table.firsts, table.sums, table.parameters[0], block=BLOCK,
             num_warps=WARPS,
         )  # fmt: skip
@@ -121,8 +120,7 @@ class ClippingAdamW(torch.optim.AdamW):
         self._steps += 1
         left = 1 - self._betas**self._steps
         scales = torch.stack([lr / left[0], left[1].rsqrt()]).float()
-        kernel: Any = _update
-        kernel[(len(table.owners),)](
+        _update[(len(table.owners),)](
             table.addresses, table.sizes, table.owners, table.firsts, table.parameters[0], self.factor, scales,
             len(table.parameters), lr * decay, beta1, beta2, eps, block=BLOCK, num_warps=WARPS,
         )  # fmt: skip
