@@ -48,12 +48,12 @@ def report_html(
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     return document_html(
         f"{word}: {campaign.title}",
-        verdict_text.verdict(campaign),
+        verdict_text.verdict(campaign, is_brief=True),
         tuple(report_sections(campaign, pictures, compared, page.log_link if page else LOG_LINK)),
         word=word,
         tone=tone,
         drill=verdict_text.drill_sentence(campaign),
-        more=verdict_text.recommended(campaign),
+        more=verdict_text.next_lines(campaign),
         about=campaign.title,
         facts=facts_of(campaign),
         pictures={name: svg(figure) for name, figure in pictures.items()},

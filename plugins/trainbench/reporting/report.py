@@ -34,8 +34,8 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), compared: Se
     links = {run_id: path for run_id, path in run_ids if run_id}
     pictures = {name for name in plots.NAMES if f"plots/{name}.png" in files}
     suite, *facts = facts_of(campaign)
-    head = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
-    if more := verdict_text.recommended(campaign):
+    head = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign, is_brief=True))}**"]
+    if more := verdict_text.next_lines(campaign):
         head.append(bullets(more).rstrip("\n"))
     if drill := verdict_text.drill_sentence(campaign):
         head.append(f"> **{escape(drill)}**")
@@ -114,7 +114,7 @@ def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     explained = verdict_text.findings_by_node(campaign)
     red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
     for finding in (finding_of(campaign, node) for node in red):
-        yield Card(finding.level, finding.headline, [("Next step", sentence(finding.resolution))])
+        yield Card(finding.level, _title(finding), [("Next step", sentence(finding.resolution))])
     for kind in verdict_text.finding_kinds(campaign.findings):
         yield from map(_card, kind.shown)
         if kind.more:
@@ -124,7 +124,12 @@ def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     yield from _filled(run_tables.failures(campaign, log_link), run_tables.skipped(campaign))
 
 
+def _title(finding: Finding) -> str:
+    """ "node-3 is slow": the figures of a node's state stand in the verdict above, and beside what was expected."""
+    return finding.headline.partition(": ")[0] if finding.why and not finding.is_drill else finding.headline
+
+
 def _card(finding: Finding) -> Card:
     cause = [("Likely cause", sentence(finding.cause))] if finding.cause else []
     measured = [("Measured", finding.measured), ("Expected", finding.expected)]
-    return Card(finding.level, finding.headline, [*cause, *measured, ("Next step", sentence(finding.resolution))])
+    return Card(finding.level, _title(finding), [*cause, *measured, ("Next step", sentence(finding.resolution))])

@@ -252,11 +252,12 @@ class RunsPage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPage:
-    """`label`: the name that the plan gave the work. `verdict`: the campaign's on the node of this run. `others`: the
-    node's other runs of the same work there.
+    """`label`: the name that the plan gave the work. `verdict`: the campaign's on the node of this run. `notice`: the
+    one that is open on its node. `others`: the node's other runs of the same work there.
     """
 
     run: RunRow
     label: str | None
     verdict: NodePoint | None
+    notice: Notice | None
     others: tuple[str, ...]

@@ -13,6 +13,7 @@ from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.tables import campaigns, node_verdicts, runs, works
+from trainbench.pages.reads.acknowledge import notices_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
@@ -91,6 +92,7 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
         run=run_row(row),
         label=connection.execute(select(works.c.label).where(works.c.id == row.work_id)).scalar_one_or_none(),
         verdict=verdict_point(verdict) if verdict else None,
+        notice=next((each for each in notices_of(connection, scope, row.node) if each.closed_at is None), None),
         others=tuple(connection.execute(others).scalars()),
     )
 

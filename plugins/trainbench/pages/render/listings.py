@@ -68,7 +68,7 @@ def glossary_tables() -> tuple[Table, ...]:
             TRAITS.items(),
             (
                 text("state", lambda row: STATE_WORDS[row[1].state]),
-                text("reason", lambda row: row[0].replace("_", " ")),
+                text("reason", lambda row: word(NodeState("", row[1].state, row[0])).partition(": ")[2]),
                 text("meaning", lambda row: _said(row[1].meaning), is_long=True),
                 text("next step", lambda row: _said(row[1].next_step), is_long=True),
             ),
