@@ -24,7 +24,7 @@ from trainbench.history.baselines import read_baselines
 from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
 from trainbench.history.notices import Acknowledgement, Notice
-from trainbench.history.tables import node_verdicts, works
+from trainbench.history.tables import campaigns, node_verdicts, nodes, works
 from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (
@@ -43,6 +43,7 @@ from trainbench.results.artefacts import Store
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
+MAX_CAMPAIGNS = 60  # the newest, as suggestions
 MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 CONNECT_TIMEOUT_S = 5  # a person waits
@@ -95,7 +96,19 @@ class Pages:
 
         with self._reading(Filters()) as (connection, scope):
             gpu_names, models, recipes, strategies = (values_of(connection, scope, name) for name in NAMES)
-        return Choices(gpu_names=gpu_names, models=models, recipes=recipes, strategies=strategies, dag_ids=scope.suites)
+            named = select(nodes.c.node).where(scope.nodes).distinct().order_by(nodes.c.node).limit(MAX_CHOICES)
+            ended = select(campaigns.c.campaign_id).where(campaigns.c.suite.in_(scope.suites))
+            ended = ended.order_by(campaigns.c.finished_at.desc()).limit(MAX_CAMPAIGNS)
+            names, ids = (tuple(connection.execute(query).scalars()) for query in (named, ended))
+        return Choices(
+            gpu_names=gpu_names,
+            models=models,
+            recipes=recipes,
+            strategies=strategies,
+            nodes=names,
+            campaigns=ids,
+            dag_ids=scope.suites,
+        )
 
     def overview(
         self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
@@ -104,14 +117,22 @@ class Pages:
         now = now or datetime.combine(today + timedelta(days=1), datetime.min.time(), UTC)
         return self._read(filters, fleet.overview, today, now, fresh)
 
-    def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
-        return self._read(filters, fleet.heat_map, today, days, page)
+    def heat_map(
+        self,
+        filters: Filters,
+        today: date,
+        days: int = HEAT_MAP_DAYS,
+        page: int = 1,
+        only: Collection[str] | None = None,
+    ) -> HeatMap:
+        """`only`: of these nodes."""
+        return self._read(filters, fleet.heat_map, today, days, page, only)
 
-    def heat_csv(self, filters: Filters, today: date, days: int) -> Iterator[str]:
+    def heat_csv(self, filters: Filters, today: date, days: int, only: Collection[str] | None = None) -> Iterator[str]:
         """All rows of the map as CSV in pieces, in an order that is computed once. Each piece is a transaction,
         so that a slow download holds none open.
         """
-        order = self._read(filters, fleet.map_order, today, days)
+        order = self._read(filters, fleet.map_order, today, days, only)
         for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
             with self._connected() as connection:
                 text = fleet.map_csv(connection, order, first, MAP_ROWS_AT_ONCE)

@@ -18,12 +18,14 @@ from trainbench.results.campaign import IMPORTED_SUITE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """The choices of the filters, each in alphabetical order."""
+    """The choices of the filters, each in alphabetical order; campaigns with the newest first."""
 
     gpu_names: tuple[str, ...]
     models: tuple[str, ...]
     recipes: tuple[str, ...]
     strategies: tuple[str, ...]
+    nodes: tuple[str, ...]
+    campaigns: tuple[str, ...]
     dag_ids: tuple[str, ...]
 
 
@@ -245,6 +247,7 @@ class RunsPage:
 
     rows: tuple[RunRow, ...]
     num_total: int
+    num_failed: int
     num_ranked: int
     page: int
     num_pages: int

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
+from bench_image.contract.result import Status
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
@@ -73,7 +74,24 @@ def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) ->
         if sort in _RANKS
         else _by_time(connection, scope, counted, sort, offset)
     )
-    return RunsPage(rows=tuple(map(run_row, rows)), num_total=total, num_ranked=ranked, page=page, num_pages=num_pages)
+    return RunsPage(
+        rows=tuple(map(run_row, rows)),
+        num_total=total,
+        num_failed=_num_failed(connection, scope),
+        num_ranked=ranked,
+        page=page,
+        num_pages=num_pages,
+    )
+
+
+def _num_failed(connection: Connection, scope: Scope) -> int:
+    query = select(func.sum(works.c.num_failed)).where(scope.works)
+    if scope.is_by_run:
+        of_works = works.join(runs, runs.c.work_id == works.c.id)
+        query = (
+            select(func.count()).select_from(of_works).where(scope.works, scope.runs, runs.c.status != Status.OK.value)
+        )
+    return connection.execute(query).scalar_one() or 0
 
 
 def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
@@ -101,6 +119,9 @@ def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: boo
     """(campaign id, number of its runs in the scope), newest campaign first."""
     at = func.max(works.c.at)
     query = select(works.c.campaign_id, func.sum(works.c.num_runs)).where(scope.works, works.c.num_runs > 0)
+    if scope.is_by_run:
+        of_works = works.join(runs, runs.c.work_id == works.c.id)
+        query = select(works.c.campaign_id, func.count()).select_from(of_works).where(scope.works, scope.runs)
     order = (at, works.c.campaign_id) if oldest_first else (at.desc(), works.c.campaign_id.desc())
     return [(row[0], row[1]) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
 
@@ -136,7 +157,7 @@ def _sorted(
 ) -> list[Row[Any]]:
     """The rows of a page. Sorts keys only, then reads the page's rows, because a run has many columns."""
     of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
-    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope))
+    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope), scope.runs)
     # Otherwise PostgreSQL may scan all runs by time for the first hundred of these.
     some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
     sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
@@ -364,7 +364,9 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
     )
 
 
-def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
+def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links, to: Callable[..., str]) -> Table:
+    """`to`: the address of the same page with other parameters."""
+
     def node(row: RunRow) -> Cell:
         name = f"{row.node} + {len(row.peers)}" if row.peers else row.node
         return text_cell(name, href=None if row.is_imported else links.node(row.node))
@@ -386,14 +388,14 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
     )
     return make_table(
         rows,
-        tuple(_sortable(column, sort, links) for column in columns),
+        tuple(_sortable(column, sort, to) for column in columns),
         name="runs",
         title="Runs",
         empty="No run in this time with these filters.",
     )
 
 
-def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[RunRow]:
+def _sortable(column: Column[RunRow], sort: RunSort, to: Callable[..., str]) -> Column[RunRow]:
     """Sortable column headers; a second click reverses the order."""
     choices = [choice for choice, (name, _) in SORTS.items() if name == column.name]
     if not choices:
@@ -401,7 +403,7 @@ def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[Run
     sorted_by, order = SORTS[sort]
     is_sorted = column.name == sorted_by
     other = next((choice for choice in choices if choice is not sort), choices[0])
-    href = links.runs(sort=(other if is_sorted else choices[0]).value)
+    href = to(sort=(other if is_sorted else choices[0]).value)
     return replace(column, href=href, order=order if is_sorted else None)
 
 
