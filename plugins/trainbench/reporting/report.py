@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape
-from trainbench.core.tables import LOG_LINK, Table
+from trainbench.core.tables import LOG_LINK, Table, Tone
 from trainbench.core.verdicts import Finding, State
 from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
@@ -17,6 +17,7 @@ from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Terms, Text, markdown
 from trainbench.results.campaign import Campaign
 
+MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node check",
@@ -98,7 +99,11 @@ def _filled(*tables: Table) -> Iterator[Table]:
 def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
     groups, alone = verdict_text.shown_groups(campaign), verdict_text.lone_line(campaign)
     for group in groups:
-        yield verdict_text.verdict_table(campaign, group)
+        whole = verdict_text.verdict_table(campaign, group)
+        num_open = max(MOST_OPEN, sum(row.tone is not Tone.GOOD for row in whole.rows))
+        yield replace(whole, rows=whole.rows[:num_open])
+        if rest := whole.rows[num_open:]:
+            yield Closed(replace(whole, rows=rest, title=f"{len(rest):,} more nodes, which are well"))
         reasons = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
         yield Lines((*reasons, verdict_text.limits_line(group)))
     if not groups and not alone:
