@@ -35,10 +35,7 @@ UPDATED, ACCEPTED, HOT, FAILED, BRAKED = 18, 16, range(9, 13), 30, range(1, 3)  
 
 
 def record_nights(
-    history: History,
-    params: Mapping[str, Any] = JOB,
-    num_nights: int = 45,
-    nodes: Sequence[str] = NODES,
+    history: History, params: Mapping[str, Any] = JOB, num_nights: int = 45, nodes: Sequence[str] = NODES
 ) -> None:
     """`params`: of the trigger form, so that later runs of the DAG continue these nights."""
     chosen = PLANNERS[CampaignKind.NODES].params({**params, "nodes": list(nodes)}, locally=True)

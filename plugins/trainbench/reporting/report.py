@@ -53,10 +53,7 @@ def facts_of(campaign: Campaign) -> tuple[str, ...]:
 
 
 def report_sections(
-    campaign: Campaign,
-    pictures: Collection[str],
-    compared: Sequence[Section] | None = None,
-    log_link: str = LOG_LINK,
+    campaign: Campaign, pictures: Collection[str], compared: Sequence[Section] | None = None, log_link: str = LOG_LINK
 ) -> Iterator[Section]:
     """All sections of the report. `pictures`: names of those that can be shown; `compared`: as above."""
     if campaign.judges_nodes:

@@ -9,12 +9,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    exists,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, exists, select
 
 from trainbench.core import csv_cells
 from trainbench.core.natural_order import natural
