@@ -16,7 +16,7 @@ from trainbench.history.notices import Notice
 from trainbench.results.campaign import IMPORTED_SUITE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Choices:
     """The choices of the filters, each in alphabetical order; campaigns with the newest first."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
 
 from bench_image.contract.result import Status
 from trainbench.core.csv_cells import Cell, lines
@@ -35,12 +36,12 @@ def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
     """
     yield lines([COLUMNS])
     with connect() as connection:
-        counted = num_runs_by_campaign(connection, scope)
-    for campaign_id, number in counted:
+        counted = runs_by_campaign(connection, scope)
+    for campaign_id, number, _ in counted:
         for offset in range(0, number, ROWS_AT_ONCE):
             with connect() as connection:
-                rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
-            yield lines([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+                rows = _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, ROWS_AT_ONCE)
+            yield lines([_cell(getattr(row, name)) for name in COLUMNS] for row in map(run_row, rows))
 
 
 def _cell(value: object) -> Cell:
@@ -60,38 +61,23 @@ _RANKS = (RunSort.SLOWEST, RunSort.FASTEST, RunSort.DEAREST)
 
 
 def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) -> RunsPage:
-    counted = num_runs_by_campaign(connection, scope, oldest_first=sort is RunSort.OLDEST)
-    total = sum(number for _, number in counted)
-    ranked = total
+    counted = runs_by_campaign(connection, scope, oldest_first=sort is RunSort.OLDEST)
+    total = ranked = sum(each.num_runs for each in counted)
+    num_failed = sum(each.num_failed for each in counted)
     if sort in _RANKS:
-        counted = _up_to(counted, RANKED_RUNS)
-        ranked = sum(number for _, number in counted)
+        up_to = zip(counted, accumulate(each.num_runs for each in counted), strict=True)
+        counted = [each for each, together in up_to if together <= RANKED_RUNS] or counted[:1]
+        ranked = sum(each.num_runs for each in counted)
     num_pages = max(1, math.ceil(ranked / RUNS_ON_PAGE))
     page = min(max(page, 1), num_pages)
     offset = (page - 1) * RUNS_ON_PAGE
     rows = (
-        _sorted(connection, scope, [campaign_id for campaign_id, _ in counted], sort, offset, RUNS_ON_PAGE)
+        _sorted(connection, scope, [each.campaign_id for each in counted], sort, offset, RUNS_ON_PAGE)
         if sort in _RANKS
         else _by_time(connection, scope, counted, sort, offset)
     )
-    return RunsPage(
-        rows=tuple(map(run_row, rows)),
-        num_total=total,
-        num_failed=_num_failed(connection, scope),
-        num_ranked=ranked,
-        page=page,
-        num_pages=num_pages,
-    )
-
-
-def _num_failed(connection: Connection, scope: Scope) -> int:
-    query = select(func.sum(works.c.num_failed)).where(scope.works)
-    if scope.is_by_run:
-        of_works = works.join(runs, runs.c.work_id == works.c.id)
-        query = (
-            select(func.count()).select_from(of_works).where(scope.works, scope.runs, runs.c.status != Status.OK.value)
-        )
-    return connection.execute(query).scalar_one() or 0
+    about = {"num_total": total, "num_failed": num_failed, "num_ranked": ranked, "page": page, "num_pages": num_pages}
+    return RunsPage(rows=tuple(map(run_row, rows)), **about)
 
 
 def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
@@ -115,20 +101,25 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
     )
 
 
-def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: bool = False) -> list[tuple[str, int]]:
-    """(campaign id, number of its runs in the scope), newest campaign first."""
-    at = func.max(works.c.at)
-    query = select(works.c.campaign_id, func.sum(works.c.num_runs)).where(scope.works, works.c.num_runs > 0)
+class _Counted(NamedTuple):
+    """The runs of a campaign that are in the scope."""
+
+    campaign_id: str
+    num_runs: int
+    num_failed: int
+
+
+def runs_by_campaign(connection: Connection, scope: Scope, oldest_first: bool = False) -> list[_Counted]:
+    """The newest campaign first."""
+    query = select(works.c.campaign_id, func.sum(works.c.num_runs), func.sum(works.c.num_failed))
+    query = query.where(scope.works, works.c.num_runs > 0)
     if scope.is_by_run:
-        of_works = works.join(runs, runs.c.work_id == works.c.id)
-        query = select(works.c.campaign_id, func.count()).select_from(of_works).where(scope.works, scope.runs)
+        failed = func.sum(case((runs.c.status == Status.OK.value, 0), else_=1))
+        query = select(works.c.campaign_id, func.count(), failed).where(scope.works, scope.runs)
+        query = query.select_from(works.join(runs, runs.c.work_id == works.c.id))
+    at = func.max(works.c.at)
     order = (at, works.c.campaign_id) if oldest_first else (at.desc(), works.c.campaign_id.desc())
-    return [(row[0], row[1]) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
-
-
-def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, offset: int, limit: int) -> list[RunRow]:
-    """The runs of a campaign, the latest start first."""
-    return list(map(run_row, _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, limit)))
+    return [_Counted(*row) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
 
 
 def run_row(row: Row[Any]) -> RunRow:
@@ -138,10 +129,10 @@ def run_row(row: Row[Any]) -> RunRow:
 
 
 def _by_time(
-    connection: Connection, scope: Scope, counted: Sequence[tuple[str, int]], sort: RunSort, offset: int
+    connection: Connection, scope: Scope, counted: Sequence[_Counted], sort: RunSort, offset: int
 ) -> list[Row[Any]]:
     rows: list[Row[Any]] = []
-    for campaign_id, number in counted:
+    for campaign_id, number, _ in counted:
         if offset >= number:
             offset -= number
             continue
@@ -184,13 +175,3 @@ def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
 
 def _selected() -> Select[Any]:
     return select(*_COLUMNS).join(campaigns, campaigns.c.campaign_id == runs.c.campaign_id)
-
-
-def _up_to(counted: Sequence[tuple[str, int]], most: int) -> list[tuple[str, int]]:
-    """The first campaigns with `most` runs together; at least one."""
-    kept: list[tuple[str, int]] = []
-    for campaign_id, number in counted:
-        if kept and sum(n for _, n in kept) + number > most:
-            break
-        kept.append((campaign_id, number))
-    return kept

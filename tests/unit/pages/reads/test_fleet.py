@@ -45,7 +45,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
     seen = Overview(
         num_nodes=6, num_measured=6, last_run=None,
         states=tuple(NodeState(node, TRAITS[why].state, why, reason) for node, why, reason in of),
-        spent=CostRow(name="total", usd=None, gpu_hours=None, num_runs=0, num_unpriced=0),
+        spent=CostRow(name="", usd=None, gpu_hours=None, num_runs=0, num_unpriced=0),
     )  # fmt: skip
 
     assert [[node.node for node in nodes] for nodes in seen.unwell] == [
