@@ -138,7 +138,7 @@ def test_text_cannot_become_a_spreadsheet_formula_or_a_second_row() -> None:
     assert row["error"] == '\'=cmd|"calc": a b,c'
 
 
-def test_the_file_in_which_scaling_efficiency_names_its_base(golden: Callable[[str, str], None]) -> None:
+def test_the_file(golden: Callable[[str, str], None]) -> None:
     golden("metrics-scaling.csv", text := written(campaigns.scaling()))
     single, two, four = rows(text)
     assert [r["scaling_efficiency_pct"] for r in (single, two, four)] == ["", "90.0", "80.0"]
