@@ -30,21 +30,20 @@ JOB = {"device": "cuda", "model": "mistral-7b", "micro_batch_size": 8, "seq_leng
 RATES = (10.3, 10.0)  # before and after the driver: the stand-in image goes on with the second
 SPREAD, NOISE = 0.004, 0.002  # between the nodes; between the runs of one
 DRIVERS = ("575.57.08", "580.65.06")
+BEGIN, LASTS = timedelta(hours=2), timedelta(minutes=9)  # of a night that is over
 UPDATED, ACCEPTED, HOT, FAILED, BRAKED = 18, 16, range(9, 13), 30, range(1, 3)  # nights ago
 
 
 def record_nights(
-    history: History,
-    params: Mapping[str, Any] = JOB,
-    num_nights: int = 45,
-    nodes: Sequence[str] = NODES,
+    history: History, params: Mapping[str, Any] = JOB, num_nights: int = 45, nodes: Sequence[str] = NODES
 ) -> None:
     """`params`: of the trigger form, so that later runs of the DAG continue these nights."""
     chosen = PLANNERS[CampaignKind.NODES].params({**params, "nodes": list(nodes)}, locally=True)
     draw = random.Random(1)  # noqa: S311 - the same picture every time
     own = {node: draw.gauss(0, SPREAD) for node in nodes}
+    last = (datetime.now(UTC) - BEGIN - LASTS).replace(hour=0, minute=0, second=0, microsecond=0) + BEGIN
     for ago in range(num_nights, 0, -1):
-        at = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=ago - 1)
+        at = last - timedelta(days=ago - 1)
         if ago % 7 == 0:
             history.record(_weekly(at))
         dag_run_id = f"scheduled__{at.isoformat()}"
@@ -61,7 +60,7 @@ def _night(
         rate = RATES[ago <= UPDATED] * (1 + own[spec.identity.node] + draw.gauss(0, NOISE))
         return _run(spec, ago, rate, at, draw)
 
-    ended_at = at + timedelta(minutes=9)
+    ended_at = at + LASTS
     results = tuple(run(spec) for spec in plan.specs)
     judged = judge(
         Measured(plan=plan, results=results, suite=DAG_ID, started_at=at, finished_at=ended_at, history=history)
@@ -105,7 +104,7 @@ def _weekly(at: datetime) -> Campaign:
             update={
                 "spec": result.spec.changed(identity={"campaign_id": update["campaign_id"]}),
                 "started_at": at - timedelta(minutes=30),
-                "finished_at": at - timedelta(minutes=29),
+                "finished_at": at - timedelta(minutes=20),
             }
         )
         for result in made.results

@@ -86,6 +86,23 @@ def test_all_text_stands_out_from_its_background(
     assert stranger.evaluate(WHAT_IS_PALE) == []
 
 
+def test_a_node_is_searched_by_keyboard_and_the_view_has_an_address_to_send(
+    site: Site, drill: str, visit: Visit
+) -> None:
+    page = visit("vera")
+    page.goto(f"{site.base}/plugin/trainbench")
+    inside = page.frame_locator("iframe")
+    inside.get_by_label("Node", exact=True).focus()
+    page.keyboard.type(DRILLED)
+    page.keyboard.press("Enter")
+    expect(inside.locator("tbody th")).to_have_count(1)
+    expect(inside.get_by_label("Node", exact=True)).to_have_value(DRILLED)
+    inside.get_by_role("link", name="Link to this view").click()
+
+    expect(page).to_have_url(f"{site.base}/trainbench/?node={DRILLED}&days=30")
+    expect(page.get_by_label("Node", exact=True)).to_have_value(DRILLED)
+
+
 def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> None:
     page = visit("ada")
     dialogs: list[str] = []

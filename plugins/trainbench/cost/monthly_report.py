@@ -247,7 +247,9 @@ def _months(report: SpendReport) -> Table:
     )
 
 
-UNKNOWN = "Unknown: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod."
+UNKNOWN = (
+    "Not known: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod."
+)
 
 
 def _nodes(report: SpendReport) -> Table:

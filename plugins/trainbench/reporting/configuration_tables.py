@@ -139,7 +139,7 @@ def _costs(one: Standing) -> Iterator[str]:
 def _figures(kind: GpuKindComparison) -> Table:
     notes = [
         "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
-        "Savings are on the baseline's price of a sample and of a token; − is more expensive.",
+        "Savings are on the baseline's price of a sample and of a token; − is more expensive."
     ]
     lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
     if len(lengths) > 1:

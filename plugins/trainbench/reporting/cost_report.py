@@ -14,13 +14,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median, sum_of_all
 from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
-from trainbench.figure_catalogue.run_figures import (
-    GPU_HOURS,
-    RUN_USD,
-    USD_PER_1M_TOKENS,
-    USD_PER_1000_SAMPLES,
-    USD_PER_GPU_HOUR,
-)
+from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TIME, SAVING, time_columns
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
@@ -145,7 +139,7 @@ def prices_table(campaign: Campaign) -> Table:
         used.items(),
         (
             text("hardware", lambda item: item[0][0]),
-            USD_PER_GPU_HOUR.column(lambda item: item[0][1]),
+            run_figures.USD_PER_GPU_HOUR.column(lambda item: item[0][1]),
             *time_columns(lambda item: item[0][1]),
             text("source", lambda item: item[0][2]),
             text("as of", lambda item: item[0][3]),
@@ -168,11 +162,11 @@ def _savings_table(kind: GpuKindComparison) -> Table:
         (
             text("configuration", lambda one: one.name),
             text("verdict", lambda one: one.verdict.value),
-            USD_PER_1000_SAMPLES.own(),
+            run_figures.USD_PER_1000_SAMPLES.own(),
             SAVING.column(lambda one: one.saving_pct),
-            USD_PER_1M_TOKENS.own(),
+            run_figures.USD_PER_1M_TOKENS.own(),
             SAVING.column(lambda one: one.token_saving_pct, "saving per token"),
-            RUN_USD.column(_example, f"{EXAMPLE_SAMPLES:,} samples cost"),
+            run_figures.RUN_USD.column(_example, f"{EXAMPLE_SAMPLES:,} samples cost"),
             EXAMPLE_SAVING.column(lambda one: saved_usd(_example(kind.baseline), one.saving_pct)),
         ),
         run_id=lambda one: median_run(one.results),
@@ -185,7 +179,7 @@ def _savings_table(kind: GpuKindComparison) -> Table:
 
 
 def _example(one: Standing) -> float | None:
-    price = one.figure(USD_PER_1000_SAMPLES)
+    price = one.figure(run_figures.USD_PER_1000_SAMPLES)
     return None if price is None else price * EXAMPLE_SAMPLES / 1000
 
 
@@ -210,8 +204,12 @@ def nodes_table(campaign: Campaign) -> Table:
         (
             text("node", lambda item: item[0]),
             integer("runs", lambda item: len(item[1])),
-            GPU_HOURS.column(lambda item: sum_of_all(_of_one_node(run, cost.gpu_hours) for run, cost in item[1])),
-            RUN_USD.column(lambda item: sum_of_all(_of_one_node(run, cost.run_usd) for run, cost in item[1])),
+            run_figures.GPU_HOURS.column(
+                lambda item: sum_of_all(_of_one_node(run, cost.gpu_hours) for run, cost in item[1])
+            ),
+            run_figures.RUN_USD.column(
+                lambda item: sum_of_all(_of_one_node(run, cost.run_usd) for run, cost in item[1])
+            ),
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
@@ -226,10 +224,10 @@ def runs_table(campaign: Campaign) -> Table:
         (
             text("run id", lambda pair: names[pair[0].spec.identity.run_id]),
             integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
-            GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
-            RUN_USD.column(lambda pair: pair[1].run_usd),
-            USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
-            USD_PER_1M_TOKENS.column(lambda pair: pair[1].usd_per_1m_tokens),
+            run_figures.GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
+            run_figures.RUN_USD.column(lambda pair: pair[1].run_usd),
+            run_figures.USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
+            run_figures.USD_PER_1M_TOKENS.column(lambda pair: pair[1].usd_per_1m_tokens),
             text("remark", lambda p: "; ".join(filter(None, ["drill" if p[0].spec.drill else "", p[1].reason or ""]))),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
@@ -245,7 +243,7 @@ def example_table(campaign: Campaign) -> Table:
             text("work", lambda group: group.work),
             integer(plural(rank_noun(campaign.results)), lambda group: group.priced[0][0].spec.placement.world_size),
             EXAMPLE_TIME.column(lambda group: group.example_s),
-            RUN_USD.column(lambda group: group.example_usd),
+            run_figures.RUN_USD.column(lambda group: group.example_usd),
         ),
         run_id=lambda group: median_run(result for result, _ in group.priced),
         title=f"Example: {EXAMPLE_SAMPLES:,} samples",

@@ -169,9 +169,7 @@ FORMAT, FORMAT_VERSION = "trainbench-report", 1
 
 
 def report_json(
-    campaign: Campaign,
-    rows: Iterable[Mapping[str, Cell]] | None = None,
-    sections: Sequence[Section] | None = None,
+    campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None, sections: Sequence[Section] | None = None
 ) -> Iterator[str]:
     """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows

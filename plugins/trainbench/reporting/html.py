@@ -13,7 +13,7 @@ from trainbench.core.tables import LOG_LINK, RESULT_LINK, Tone, shortened
 from trainbench.reporting import verdict_text
 from trainbench.reporting.document import Section
 from trainbench.reporting.pictures import svg
-from trainbench.reporting.report import facts_of, report_sections
+from trainbench.reporting.report import MOST_OPEN, facts_of, report_sections
 from trainbench.results.campaign import Campaign
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def report_html(
     run_ids = [result.spec.identity.run_id for result in campaign.results]
     return document_html(
         f"{word}: {campaign.title}",
-        verdict_text.verdict(campaign),
+        verdict_text.verdict(campaign, is_brief=True),
         tuple(report_sections(campaign, pictures, compared, page.log_link if page else LOG_LINK)),
         word=word,
         tone=tone,
         drill=verdict_text.drill_sentence(campaign),
-        more=verdict_text.recommended(campaign),
+        more=verdict_text.next_lines(campaign),
         about=campaign.title,
         facts=facts_of(campaign),
         pictures={name: svg(figure) for name, figure in pictures.items()},
@@ -71,7 +71,11 @@ def document_html(title: str, headline: str, sections: Sequence[Section], *, wor
         ("more", "facts", "pictures", "links"), ()
     )
     template = environment().get_template("document.html.j2")
-    return template.render(empty | {"title": title, "headline": headline, "sections": sections, "word": word} | more)
+    return template.render(
+        empty
+        | {"title": title, "headline": headline, "sections": sections, "word": word, "most_open": MOST_OPEN}
+        | more
+    )
 
 
 def environment(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape
-from trainbench.core.tables import LOG_LINK, Table
+from trainbench.core.tables import LOG_LINK, Table, Tone
 from trainbench.core.verdicts import Finding, State
 from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
@@ -17,6 +17,7 @@ from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Terms, Text, markdown
 from trainbench.results.campaign import Campaign
 
+MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node check",
@@ -34,8 +35,8 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), compared: Se
     links = {run_id: path for run_id, path in run_ids if run_id}
     pictures = {name for name in plots.NAMES if f"plots/{name}.png" in files}
     suite, *facts = facts_of(campaign)
-    head = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
-    if more := verdict_text.recommended(campaign):
+    head = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign, is_brief=True))}**"]
+    if more := verdict_text.next_lines(campaign):
         head.append(bullets(more).rstrip("\n"))
     if drill := verdict_text.drill_sentence(campaign):
         head.append(f"> **{escape(drill)}**")
@@ -52,10 +53,7 @@ def facts_of(campaign: Campaign) -> tuple[str, ...]:
 
 
 def report_sections(
-    campaign: Campaign,
-    pictures: Collection[str],
-    compared: Sequence[Section] | None = None,
-    log_link: str = LOG_LINK,
+    campaign: Campaign, pictures: Collection[str], compared: Sequence[Section] | None = None, log_link: str = LOG_LINK
 ) -> Iterator[Section]:
     """All sections of the report. `pictures`: names of those that can be shown; `compared`: as above."""
     if campaign.judges_nodes:
@@ -98,7 +96,11 @@ def _filled(*tables: Table) -> Iterator[Table]:
 def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
     groups, alone = verdict_text.shown_groups(campaign), verdict_text.lone_line(campaign)
     for group in groups:
-        yield verdict_text.verdict_table(campaign, group)
+        whole = verdict_text.verdict_table(campaign, group)
+        num_open = max(MOST_OPEN, sum(row.tone is not Tone.GOOD for row in whole.rows))
+        yield replace(whole, rows=whole.rows[:num_open])
+        if rest := whole.rows[num_open:]:
+            yield Closed(replace(whole, rows=rest, title=f"{len(rest):,} more nodes, which are well"))
         reasons = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
         yield Lines((*reasons, verdict_text.limits_line(group)))
     if not groups and not alone:
@@ -114,7 +116,7 @@ def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     explained = verdict_text.findings_by_node(campaign)
     red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
     for finding in (finding_of(campaign, node) for node in red):
-        yield Card(finding.level, finding.headline, [("Next step", sentence(finding.resolution))])
+        yield Card(finding.level, _title(finding), [("Next step", sentence(finding.resolution))])
     for kind in verdict_text.finding_kinds(campaign.findings):
         yield from map(_card, kind.shown)
         if kind.more:
@@ -124,7 +126,12 @@ def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     yield from _filled(run_tables.failures(campaign, log_link), run_tables.skipped(campaign))
 
 
+def _title(finding: Finding) -> str:
+    """ "node-3 is slow": the figures of a node's state stand in the verdict above, and beside what was expected."""
+    return finding.headline.partition(": ")[0] if finding.why and not finding.is_drill else finding.headline
+
+
 def _card(finding: Finding) -> Card:
     cause = [("Likely cause", sentence(finding.cause))] if finding.cause else []
     measured = [("Measured", finding.measured), ("Expected", finding.expected)]
-    return Card(finding.level, finding.headline, [*cause, *measured, ("Next step", sentence(finding.resolution))])
+    return Card(finding.level, _title(finding), [*cause, *measured, ("Next step", sentence(finding.resolution))])

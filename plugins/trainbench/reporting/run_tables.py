@@ -24,16 +24,8 @@ from trainbench.core.tables import (
     text_cell,
     text_columns,
 )
+from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.figure import reason
-from trainbench.figure_catalogue.run_figures import (
-    PERFORMANCE,
-    PROBES,
-    SCALING_EFFICIENCY_PCT,
-    STARTUP,
-    STARTUP_FIGURES,
-    TELEMETRY,
-    of_section,
-)
 from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import WithoutResult
 from trainbench.pods.pod_log import LOG_FILE
@@ -43,14 +35,14 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.readings import rank_noun
 
 TITLES = {
-    PERFORMANCE: "Throughput, step time, utilisation",
-    STARTUP: "Where the seconds go",
-    PROBES: "Probes of the GPU before the loop",
-    TELEMETRY: "Telemetry",
+    run_figures.PERFORMANCE: "Throughput, step time, utilisation",
+    run_figures.STARTUP: "Where the seconds go",
+    run_figures.PROBES: "Probes of the GPU before the loop",
+    run_figures.TELEMETRY: "Telemetry",
 }
 # The phases of a run that do not overlap: compiling is a part of warming up.
 OTHER = "other"  # seconds outside of all phases
-PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
+PHASES = frozenset(each.name for each in run_figures.STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
 def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
@@ -62,7 +54,7 @@ def runs_table(campaign: Campaign, section: str) -> Table:
     """One row for each run that ended well. Columns that no run filled are left out; the notes name them with the
     reason. Where no run filled any, there are no rows.
     """
-    results, figures = ended_well(campaign), of_section(section)
+    results, figures = ended_well(campaign), run_figures.of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
     absent = grouped(
@@ -85,7 +77,8 @@ def runs_table(campaign: Campaign, section: str) -> Table:
 
 
 performance, probes, startup, telemetry = (
-    partial(runs_table, section=each) for each in (PERFORMANCE, PROBES, STARTUP, TELEMETRY)
+    partial(runs_table, section=each)
+    for each in (run_figures.PERFORMANCE, run_figures.PROBES, run_figures.STARTUP, run_figures.TELEMETRY)
 )
 
 
@@ -104,7 +97,7 @@ def scaling(campaign: Campaign) -> Table:
             text("run", lambda pair: names[pair[0].spec.identity.run_id]),
             integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
             text("compared with", base, is_number=True),
-            SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
+            run_figures.SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
         title="Scaling",
@@ -254,7 +247,9 @@ def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
 def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:
     """The run's seconds by phase, in order; the rest is "other", without those in which other pods had their turn."""
     known = [
-        (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))
+        (each.label, seconds)
+        for each in run_figures.STARTUP_FIGURES
+        if each.name in PHASES and (seconds := each.value(result))
     ]
     own_s = (result.startup.total_s or 0.0) - (result.startup.turns_s or 0.0)
     rest = own_s - sum(seconds for _, seconds in known)

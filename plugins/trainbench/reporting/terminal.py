@@ -11,13 +11,7 @@ from rich.text import Text
 
 from trainbench.core.formats import one_line
 from trainbench.core.tables import Table, Tone, only, shortened
-from trainbench.reporting import (
-    comparison_sections,
-    configuration_tables,
-    cost_report,
-    survey_tables,
-    verdict_text,
-)
+from trainbench.reporting import comparison_sections, configuration_tables, cost_report, survey_tables, verdict_text
 from trainbench.results.campaign import Campaign
 
 # The columns that fit 100 characters; the reports have the others.

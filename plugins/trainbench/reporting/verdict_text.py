@@ -56,9 +56,9 @@ def is_red(campaign: Campaign) -> bool:
     return bool(failures or _detected_drills(campaign))
 
 
-def verdict(campaign: Campaign) -> str:
+def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
     """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes, or the answer of a
-    campaign that compares runs.
+    campaign that compares runs. `is_brief`: of several nodes without the reasons, which follow it.
     """
     is_silent = campaign.judges_nodes and any(finding.category == NO_FIGURE for finding in campaign.findings)
     parts = ["No run gave a figure."] if is_silent else []
@@ -83,7 +83,7 @@ def verdict(campaign: Campaign) -> str:
         alone = "Nodes were not compared: each work ran on one node only."
         parts += [recommendations.headline(campaign) or alone, _measured(campaign)]
     else:
-        headline = fleet_summary(others).headline
+        headline = fleet_summary(node._replace(reason="") if is_brief else node for node in others).headline
         if len(others) == 1 and not drilled:  # its reason says by what it was judged, also where it is well
             headline = sentence(one_line(others[0].phrase))
         parts.append(f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if drilled else headline)
@@ -126,6 +126,16 @@ def _is_lone(campaign: Campaign) -> bool:
 def recommended(campaign: Campaign) -> tuple[str, ...]:
     """A line for each work of a strategy study, stored or of loose files; empty where nodes are judged."""
     return () if campaign.judges_nodes and not _is_lone(campaign) else recommendations.lines(campaign)
+
+
+def next_lines(campaign: Campaign) -> tuple[str, ...]:
+    """What `recommended` says, and what to do next for the worst node, or for all that have its reason."""
+    others = _others(campaign) if campaign.judges_nodes else []
+    worst = min(others, key=NodeState.urgency, default=None)
+    if worst is None or worst.state is State.WELL:
+        return recommended(campaign)
+    finding = finding_of(campaign, worst)
+    return (*recommended(campaign), f"Next for {listing(finding.nodes, 3)}: {sentence(finding.resolution)}")
 
 
 def _answered(campaign: Campaign) -> list[str]:

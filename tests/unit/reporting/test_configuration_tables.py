@@ -45,6 +45,10 @@ def test_the_noise_is_the_wobble_of_the_runs_and_not_the_drift_of_the_rounds() -
 
     assert 0.0 < max(widths) < 0.03
     assert kind.drift == ("Baseline on gpu-1, round by round: 0.6900, 0.6845, 0.6886 samples/s; first to last −0.2 %.",)
+    assert tuple(kind.over_nodes) == ()  # of one node
+    (step,) = kind.steps  # 1.46 / 1.30 = 1.123: the guide's additional 1.12
+    assert (step.name, step.against) == ("seq 512 + batch 8", "seq 512")
+    assert step.speed_up.ratio == pytest.approx(1.123, rel=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -70,22 +74,10 @@ def test_what_failed_and_what_does_not_fit_are_rows_with_their_reason() -> None:
     assert standing("checkpointing off").why_not.startswith("oom: CUDA out of memory")
     assert standing("QLoRA plain").why_not.startswith("needs about 27.1 GB")
     assert standing("QLoRA plain").changes == ("recipe qlora", "double_quantisation off", "gradient_checkpointing off")
-
-
-def test_the_very_work_of_another_shows_its_figures() -> None:
     same, base = standing("QLoRA + both"), standing("baseline")
 
     assert same.figure(SAMPLES_PER_SECOND) == base.figure(SAMPLES_PER_SECOND)
     assert same.changes == ("none: the work of baseline",)
-
-
-def test_a_further_step_is_compared_with_its_own_start() -> None:
-    """1.46 / 1.30 = 1.123: the guide's additional 1.12."""
-    (kind,) = compare_by_gpu_kind(GUIDE)
-    (step,) = kind.steps
-
-    assert (step.name, step.against) == ("seq 512 + batch 8", "seq 512")
-    assert step.speed_up.ratio == pytest.approx(1.123, rel=5e-3)
 
 
 def test_unequal_work_is_named_and_not_ranked() -> None:
@@ -99,11 +91,6 @@ def test_unequal_work_is_named_and_not_ranked() -> None:
     (line,) = headline(GUIDE)
     assert line.startswith("QLoRA + checkpointing helped most on NVIDIA A10: 1.04")
     assert "seq 512 + batch 8, whose samples have another length: 2.12x" in line
-
-
-def test_one_node_has_no_range_over_nodes() -> None:
-    (kind,) = compare_by_gpu_kind(GUIDE)
-    assert tuple(kind.over_nodes) == ()
 
 
 def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
@@ -167,18 +154,16 @@ def test_a_cost_within_the_noise_is_not_told() -> None:
     assert "a token costs" not in summary
 
 
-def test_one_round_says_what_it_cannot_know() -> None:
-    verdicts, *_ = configurations(campaigns.configurations(rounds=1))
-
-    assert any(note.startswith("One round: the noise is that between the windows") for note in verdicts.notes)
-
-
-def test_several_rounds_say_what_they_assume() -> None:
-    verdicts, *_ = configurations(campaigns.configurations(rounds=2))
-
-    assert any(
-        note.startswith("The noise is that of the two configurations compared. Few rounds") for note in verdicts.notes
-    )
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        (1, "One round: the noise is that between the windows"),
+        (2, "The noise is that of the two configurations compared. Few rounds"),
+    ],
+)
+def test_one_round_says_what_it_cannot_know_and_several_what_they_assume(rounds: int, said: str) -> None:
+    verdicts, *_ = configurations(campaigns.configurations(rounds=rounds))
+    assert any(note.startswith(said) for note in verdicts.notes)
 
 
 def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> None:

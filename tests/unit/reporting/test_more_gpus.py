@@ -91,7 +91,7 @@ def test_a_size_that_is_beaten_in_time_and_cost_is_not_advised() -> None:
     assert worth_choosing([one, two], 10_000) == (one,)
 
 
-def test_from_how_many_samples_a_larger_size_is_sooner() -> None:
+def test_from_how_many_samples_a_larger_size_is_sooner_or_cheaper() -> None:
     """10 s + n / 10 against 30 s + n / 18: equal at 20 / (0.1 - 0.05556) = 450 samples."""
     small, large = made(10.0, 1, startup_s=10.0), made(18.0, 2, startup_s=30.0)
 
@@ -100,14 +100,8 @@ def test_from_how_many_samples_a_larger_size_is_sooner() -> None:
     assert crossover_time_samples(small, made(18.0, 2, startup_s=5.0)) == 0.0
     assert crossover_time_samples(small, made(9.0, 2, startup_s=5.0)) is None
     assert crossover_time_samples(made(10.0, 1), large) is None
-
-
-def test_from_how_many_samples_a_larger_size_is_cheaper() -> None:
-    """25 samples/s on two GPUs are 125 % per GPU. 0.6 x (10 + n / 10) = 1.2 x (30 + n / 25) at 30 / (0.06 - 0.048) =
-    2,500 samples.
-    """
-    small, large = made(10.0, 1, startup_s=10.0), made(25.0, 2, startup_s=30.0)
-    assert crossover_cost_samples(small, large) == pytest.approx(2_500.0)
+    # 25 samples/s on two GPUs are 125 % per GPU: 0.6 x (10 + n / 10) = 1.2 x (30 + n / 25) at 30 / (0.06 - 0.048)
+    assert crossover_cost_samples(small, made(25.0, 2, startup_s=30.0)) == pytest.approx(2_500.0)
 
 
 def test_a_larger_size_that_starts_cheaper_is_not_called_never_cheaper() -> None:

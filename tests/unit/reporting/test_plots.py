@@ -32,16 +32,16 @@ def test_several_world_sizes_give_the_curves() -> None:
     assert {size(png(drawn[name]))[0] for name in plots.NAMES[1:]} == {825}
 
 
-def test_nothing_measured_draws_nothing() -> None:
+def test_what_is_not_drawn_has_its_reason() -> None:
     assert plots.draw(campaigns.all_failed()) == {}
     assert plots.not_drawn(campaigns.all_failed())["node_variance"] == "no node has a measured throughput"
-
-
-def test_without_a_copy_rate_there_is_no_copy_plot() -> None:
     runs = [make_cpu_result(), make_cpu_result(strategy="ddp", gpus_per_node=2)]
     absent = plots.not_drawn(campaigns.make_campaign(runs))
     assert absent["gbps_vs_gpu"] == "no host-to-device copy was measured"
     assert "tokens_per_sec_vs_gpu" not in absent
+    each_alone = campaigns.strategy_results(("full",))
+    absent = plots.not_drawn(campaigns.make_campaign(each_alone, campaigns.each_alone(each_alone)))
+    assert absent == {"node_variance": "each work ran on one node only"}
 
 
 def test_the_same_campaign_gives_the_same_bytes() -> None:
@@ -109,26 +109,24 @@ def test_bars_show_the_noise_and_points_stand_apart() -> None:
     assert line_of(axes, "ddp").get_xdata()[0] < 4 < line_of(axes, "fsdp").get_xdata()[0]
     assert line_of(axes, "single").get_xdata()[0] == 1
     assert "bars: noise" in figure.get_suptitle()
-
-
-def test_a_probe_has_no_bars() -> None:
-    figure = plots.curves(campaigns.strategy_results(("full",)), plots.CURVES["gbps_vs_gpu"])
-    assert figure.get_suptitle() == "Host-to-device copy (median of the runs)"
+    probe = plots.curves(campaigns.strategy_results(("full",)), plots.CURVES["gbps_vs_gpu"])
+    assert probe.get_suptitle() == "Host-to-device copy (median of the runs)"
 
 
 def line_of(axes: Any, strategy: str) -> Any:
     return next(container.lines[0] for container in axes.containers if container.get_label() == strategy)
 
 
-def test_more_works_than_fit_are_counted() -> None:
-    results = [
-        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
-        for i in range(1, plots.MAX_FACETS + 3)
-        for gpus in (2, 4)
-    ]
-    figure = plots.curves(results, plots.CURVES["tokens_per_sec_vs_gpu"])
+def test_works_stand_two_by_two_and_more_than_fit_are_counted() -> None:
+    def drawn(number: int) -> Any:
+        gangs = [(gpus, 8 * i) for i in range(1, number + 1) for gpus in (2, 4)]
+        runs = [make_result("n", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=each) for gpus, each in gangs]
+        return plots.curves(runs, plots.CURVES["tokens_per_sec_vs_gpu"])
+
+    figure, grid = drawn(plots.MAX_FACETS + 2), drawn(4).axes[0].get_gridspec()
     assert len(figure.axes) == plots.MAX_FACETS
     assert "2 more in metrics.csv" in figure.get_suptitle()
+    assert (grid.nrows, grid.ncols) == (2, 2)
 
 
 def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
@@ -138,23 +136,6 @@ def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
     assert len(all_axes) == 2
     assert {tuple(axes.get_xticks()) for axes in all_axes} == {(1, 2, 4)}
     assert len({axes.get_xlim() for axes in all_axes}) == 1
-
-
-def test_four_works_stand_two_by_two() -> None:
-    results = [
-        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
-        for i in range(1, 5)
-        for gpus in (2, 4)
-    ]
-    grid = plots.curves(results, plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
-    assert grid is not None
-    assert (grid.nrows, grid.ncols) == (2, 2)
-
-
-def test_works_of_one_node_each_have_no_node_plot() -> None:
-    runs = campaigns.strategy_results(("full",))
-    absent = plots.not_drawn(campaigns.make_campaign(runs, campaigns.each_alone(runs)))
-    assert absent == {"node_variance": "each work ran on one node only"}
 
 
 def test_the_throughput_plot_shows_linear_scaling() -> None:

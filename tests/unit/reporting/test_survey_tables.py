@@ -95,7 +95,7 @@ def test_a_budget_rents_the_number_of_gpus_that_is_cheapest_per_sample() -> None
 
     assert rows(survey_tables.money(ALL)[0], "cheapest GPU") == [(A10,)]
     assert rows(rented, "work", "cheapest GPU", "$500.00 buys") == [
-        ("llama2-7b full", f"2 x {A10}, ddp", "5.70 M samples, 114 epochs, 17.4 days"),
+        ("llama2-7b full", f"2 x {A10}, ddp", "5.70 M samples, 114 epochs, 17.4 days")
     ]
     assert survey_tables.headline(only_gangs) == (
         f"llama2-7b full: fastest 3,686 tokens/s on 4 x {A10}, ddp, cheapest $87.72 per 1M samples on 2 x {A10}, ddp.",

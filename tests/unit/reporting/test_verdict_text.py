@@ -109,6 +109,10 @@ def test_programs_read_each_node_once_with_the_next_step_of_its_finding() -> Non
     assert [round(each.deviation, 2) for each in first.comparisons[:2]] == [-9.66, -9.78]
     assert [row.node for row in others] == ["node-1", "node-2", "node-4"]
     assert {row.next_step for row in others} == {"nothing"}
+    # runs after the planned rounds are re-runs
+    assert [r.spec.identity.run_id for r in campaign.results if verdict_text.is_rerun(campaign, r)] == [
+        campaign.results[-1].spec.identity.run_id
+    ]
 
 
 def test_the_limits_are_those_that_were_applied() -> None:
@@ -117,21 +121,6 @@ def test_the_limits_are_those_that_were_applied() -> None:
         "temperature 10 °C against its peers."
     )
     assert verdict_text.limits_line(campaigns.all_failed().groups[0]) == "Limits: none applied."
-
-
-def test_runs_after_the_planned_rounds_are_reruns() -> None:
-    campaign = campaigns.slow_node()
-    assert [r.spec.identity.run_id for r in campaign.results if verdict_text.is_rerun(campaign, r)] == [
-        campaign.results[-1].spec.identity.run_id
-    ]
-
-
-def test_each_reason_is_stated_once() -> None:
-    campaign = campaigns.two_nodes()
-    assert verdict_text.reason_sentences(campaign.groups[0]) == (
-        "node-1 and node-2 (look: pair): 2 nodes: they differ by 11.6 %, and neither a past nor a level says which one "
-        "is off.",
-    )
 
 
 def test_strategies_on_one_node_are_no_node_check() -> None:
@@ -196,7 +185,11 @@ def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
     assert lines[1].endswith("between the fastest and the slowest GPU, of their median.")
 
 
-def test_a_remark_is_told_once_also_of_nodes_that_are_well() -> None:
+def test_each_reason_and_each_remark_is_told_once_a_remark_also_of_nodes_that_are_well() -> None:
+    assert verdict_text.reason_sentences(campaigns.two_nodes().groups[0]) == (
+        "node-1 and node-2 (look: pair): 2 nodes: they differ by 11.6 %, and neither a past nor a level says which one "
+        "is off.",
+    )
     nodes = [verdicts.make_node(f"node-{i}", remarks=("no temperature was measured",)) for i in (1, 2)]
     assert verdict_text.reason_sentences(campaigns.judged(*nodes).groups[0]) == (
         "node-1 and node-2: no temperature was measured.",

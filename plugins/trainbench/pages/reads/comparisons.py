@@ -51,43 +51,31 @@ def _work(row: StrategyRow) -> tuple[str, ...]:
 
 def costs(connection: Connection, scope: Scope) -> Costs:
     """The costs of all runs here; drills, re-runs and failed runs count, because they cost money too."""
-    month = func.substr(works.c.day, 1, 7)
+    ours, month = scope.works & ~_IMPORTED, func.substr(works.c.day, 1, 7)
     names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
-    months = _costs(connection, scope, month)
     return Costs(
         total=spent(connection, scope),
-        imported=_total(connection, scope.works & _IMPORTED),
-        months=tuple(sorted(months, key=lambda row: row.name, reverse=True)),
-        dags=_costs(connection, scope, works.c.suite),
-        works=_costs(connection, scope, *names),
+        imported=_costs(connection, scope.works & _IMPORTED)[0],
+        months=tuple(sorted(_costs(connection, ours, month), key=lambda row: row.name, reverse=True)),
+        dags=_costs(connection, ours, works.c.suite),
+        works=_costs(connection, ours, *names),
     )
 
 
 def spent(connection: Connection, scope: Scope) -> CostRow:
     """The sums over all runs of the scope."""
-    return _total(connection, scope.works & ~_IMPORTED)
+    return _costs(connection, scope.works & ~_IMPORTED)[0]
 
 
-def _total(connection: Connection, which: ColumnElement[bool]) -> CostRow:
-    row = connection.execute(select(*_summed()).where(which)).one()
-    return CostRow(name="total", usd=row[0], gpu_hours=row[1], num_runs=row[2] or 0, num_unpriced=row[3] or 0)
-
-
-def _costs(connection: Connection, scope: Scope, *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
-    """Cost rows, the most expensive first, unknown ones last; works without runs are left out."""
-    query = select(*_summed(), *by).where(scope.works, ~_IMPORTED, works.c.num_runs > 0).group_by(*by)
+def _costs(connection: Connection, which: ColumnElement[bool], *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
+    """A row for each value of `by`, the most expensive first, unknown ones last; works without runs are left out."""
+    sums = [func.sum(works.c[name]) for name in ("run_usd", "gpu_hours")]
+    numbers = [func.coalesce(func.sum(works.c[name]), 0) for name in ("num_runs", "num_unpriced")]
     dearest = func.coalesce(func.sum(works.c.run_usd), -1).desc()
+    query = select(*sums, *numbers, *by).where(which, works.c.num_runs > 0).group_by(*by).order_by(dearest, *by)
     return tuple(
         CostRow(
-            name=" ".join(value for value in row[4:] if value),
-            usd=row[0],
-            gpu_hours=row[1],
-            num_runs=row[2],
-            num_unpriced=row[3],
+            name=" ".join(filter(None, names)), usd=usd, gpu_hours=hours, num_runs=num_runs, num_unpriced=num_unpriced
         )
-        for row in connection.execute(query.order_by(dearest, *by).limit(MAX_COST_ROWS))
+        for usd, hours, num_runs, num_unpriced, *names in connection.execute(query.limit(MAX_COST_ROWS))
     )
-
-
-def _summed() -> tuple[ColumnElement[Any], ...]:
-    return tuple(func.sum(works.c[name]) for name in ("run_usd", "gpu_hours", "num_runs", "num_unpriced"))

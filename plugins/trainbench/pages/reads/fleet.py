@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    exists,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, exists, select
 
 from trainbench.core import csv_cells
 from trainbench.core.natural_order import natural
@@ -42,7 +37,7 @@ _RANKS = {(state.value, why.value): rank for rank, (state, why) in enumerate(WOR
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
     """The key figures. `fresh`: largest age of a node's last verdict."""
     lately = scope.since(today - timedelta(days=MEASURED_DAYS - 1))
-    judged = _nodes(connection, lately)
+    judged = set(filter(scope.has, _nodes(connection, lately)))
     measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
     of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
     ours = campaigns.c.suite.in_(set(scope.suites) - {IMPORTED_SUITE})
@@ -51,15 +46,19 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     last_run = connection.execute(query).first()
     return Overview(
         num_nodes=len(judged),
-        num_measured=len(measured),
-        states=nodes_now(
-            connection,
-            judged,
-            now,
-            fresh,
-            of_works=scope.works_of_any_time,
-            lately=lately.works,
-            of_notices=scope.notices,
+        num_measured=len(measured & judged),
+        states=tuple(
+            state
+            for state in nodes_now(
+                connection,
+                judged,
+                now,
+                fresh,
+                of_works=scope.works_of_any_time,
+                lately=lately.works,
+                of_notices=scope.notices,
+            )
+            if scope.has(state.node)
         ),
         last_run=LastRun(*last_run) if last_run else None,
         spent=spent(connection, scope.since(today - timedelta(days=SPEND_DAYS - 1))),
@@ -88,10 +87,17 @@ class MapOrder(NamedTuple):
 _Cell = tuple[int, float | None, int, str | None]
 
 
-def map_order(connection: Connection, scope: Scope, today: date, days: int) -> MapOrder:
+def map_order(
+    connection: Connection, scope: Scope, today: date, days: int, only: Collection[str] | None = None
+) -> MapOrder:
     """The order of the map over the last `days` days, not before the filters' begin. Of the nodes that were red, the
-    one that was so last comes first, then the one with more such days, then the one that was farther off.
+    one that was so last comes first, then the one with more such days, then the one that was farther off. `only`: of
+    these nodes; None: of all.
     """
+
+    def is_shown(node: str) -> bool:
+        return scope.has(node) and (only is None or node in only)
+
     window = scope.since(today - timedelta(days=min(max(days, 1), MAX_DAYS) - 1))
     since = window.filters.since or today
     shown = tuple((since + timedelta(days=i)).isoformat() for i in range((today - since).days + 1))
@@ -103,9 +109,9 @@ def map_order(connection: Connection, scope: Scope, today: date, days: int) -> M
     for day, node, deviation in connection.execute(query.order_by(works.c.at.desc()).limit(MAX_RED_ROWS)):
         red_days.setdefault(node, set()).add(day)
         farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
-    red = sorted(red_days, key=natural)
+    red = sorted(filter(is_shown, red_days), key=natural)
     red.sort(key=lambda node: (max(red_days[node]), len(red_days[node]), farthest[node]), reverse=True)
-    healthy = sorted(_nodes(connection, window) - set(red), key=natural)
+    healthy = sorted(filter(is_shown, _nodes(connection, window) - set(red)), key=natural)
     of_work = (works.c.id, works.c.day, works.c.gpu_name, works.c.campaign_id, works.c.suite, campaigns.c.dag_run_id)
     of_runs = works.outerjoin(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
     rows = connection.execute(select(*of_work).select_from(of_runs).where(window.works))
@@ -113,9 +119,11 @@ def map_order(connection: Connection, scope: Scope, today: date, days: int) -> M
     return MapOrder(shown, [*red, *healthy], len(red), of_scope)
 
 
-def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
+def heat_map(
+    connection: Connection, scope: Scope, today: date, days: int, page: int, only: Collection[str] | None = None
+) -> HeatMap:
     """One page of the map; a page beyond the last one is the last one."""
-    order = map_order(connection, scope, today, days)
+    order = map_order(connection, scope, today, days, only)
     num_pages = max(1, math.ceil(len(order.names) / NODES_ON_PAGE))
     page = min(max(page, 1), num_pages)
     return HeatMap(

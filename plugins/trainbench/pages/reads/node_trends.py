@@ -63,13 +63,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         for work, of in sorted(by_work.items(), key=lambda item: str(item[0]))
     ]
     states = nodes_now(
-        connection,
-        {node},
-        now,
-        fresh,
-        of_works=scope.works_of_any_time,
-        lately=scope.works,
-        of_notices=of_notices,
+        connection, {node}, now, fresh, of_works=scope.works_of_any_time, lately=scope.works, of_notices=of_notices
     )
     state = next(state for state in states if state.node == node)  # absent nodes are among them
     return NodePage(

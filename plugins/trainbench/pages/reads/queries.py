@@ -24,25 +24,14 @@ from trainbench.history.baselines import read_baselines
 from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
 from trainbench.history.notices import Acknowledgement, Notice
-from trainbench.history.tables import node_verdicts, works
-from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, run_list
+from trainbench.history.tables import campaigns, node_verdicts, nodes, works
+from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, rows, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
-from trainbench.pages.reads.rows import (
-    Choices,
-    Costs,
-    HeatMap,
-    NodePage,
-    Notices,
-    Overview,
-    RunPage,
-    RunSort,
-    RunsPage,
-    Strategies,
-)
 from trainbench.results.artefacts import Store
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
+MAX_CAMPAIGNS = 60  # the newest, as suggestions
 MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 CONNECT_TIMEOUT_S = 5  # a person waits
@@ -86,7 +75,7 @@ class Pages:
         with self._connected() as connection:
             yield replace(self, connection=connection)
 
-    def choices(self) -> Choices:
+    def choices(self) -> rows.Choices:
         """The choices of the filters: all benchmarked values."""
 
         def values_of(connection: Connection, scope: Scope, name: str) -> tuple[str, ...]:
@@ -94,33 +83,45 @@ class Pages:
             return tuple(connection.execute(known.order_by(works.c[name]).limit(MAX_CHOICES)).scalars())
 
         with self._reading(Filters()) as (connection, scope):
+            named = select(nodes.c.node).where(scope.nodes).distinct().order_by(nodes.c.node).limit(MAX_CHOICES)
+            ended = select(campaigns.c.campaign_id).where(campaigns.c.suite.in_(scope.suites))
+            ended = ended.order_by(campaigns.c.finished_at.desc()).limit(MAX_CAMPAIGNS)
+            names, ids = (tuple(connection.execute(query).scalars()) for query in (named, ended))
             gpu_names, models, recipes, strategies = (values_of(connection, scope, name) for name in NAMES)
-        return Choices(gpu_names=gpu_names, models=models, recipes=recipes, strategies=strategies, dag_ids=scope.suites)
+            return rows.Choices(gpu_names, models, recipes, strategies, names, ids, scope.suites)
 
     def overview(
         self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
-    ) -> Overview:
+    ) -> rows.Overview:
         """The key figures. `today` in UTC. `now`: by default the end of that day."""
         now = now or datetime.combine(today + timedelta(days=1), datetime.min.time(), UTC)
         return self._read(filters, fleet.overview, today, now, fresh)
 
-    def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
-        return self._read(filters, fleet.heat_map, today, days, page)
+    def heat_map(
+        self,
+        filters: Filters,
+        today: date,
+        days: int = HEAT_MAP_DAYS,
+        page: int = 1,
+        only: Collection[str] | None = None,
+    ) -> rows.HeatMap:
+        """`only`: of these nodes."""
+        return self._read(filters, fleet.heat_map, today, days, page, only)
 
-    def heat_csv(self, filters: Filters, today: date, days: int) -> Iterator[str]:
+    def heat_csv(self, filters: Filters, today: date, days: int, only: Collection[str] | None = None) -> Iterator[str]:
         """All rows of the map as CSV in pieces, in an order that is computed once. Each piece is a transaction,
         so that a slow download holds none open.
         """
-        order = self._read(filters, fleet.map_order, today, days)
+        order = self._read(filters, fleet.map_order, today, days, only)
         for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
             with self._connected() as connection:
                 text = fleet.map_csv(connection, order, first, MAP_ROWS_AT_ONCE)
             yield text
 
-    def open_notices(self, filters: Filters) -> Notices:
+    def open_notices(self, filters: Filters) -> rows.Notices:
         return self._read(filters, acknowledge.open_notices)
 
-    def closed_notices(self, filters: Filters, most: int | None = None) -> Notices:
+    def closed_notices(self, filters: Filters, most: int | None = None) -> rows.Notices:
         return self._read(filters, acknowledge.closed_notices, most)
 
     def notice(self, notice_id: int) -> Notice | None:
@@ -130,7 +131,7 @@ class Pages:
 
     def node(
         self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
-    ) -> NodePage | None:
+    ) -> rows.NodePage | None:
         """The node's page; None: this person may see no verdict on it."""
         if not is_text(name):
             return None
@@ -158,17 +159,17 @@ class Pages:
         with self._connected() as connection:
             return tuple(connection.execute(judged.distinct().order_by(works.c.suite)).scalars())
 
-    def strategies(self, filters: Filters) -> Strategies:
+    def strategies(self, filters: Filters) -> rows.Strategies:
         return self._read(filters, comparisons.strategies)
 
-    def costs(self, filters: Filters) -> Costs:
+    def costs(self, filters: Filters) -> rows.Costs:
         return self._read(filters, comparisons.costs)
 
-    def runs(self, filters: Filters, page: int = 1, sort: RunSort = RunSort.NEWEST) -> RunsPage:
+    def runs(self, filters: Filters, page: int = 1, sort: rows.RunSort = rows.RunSort.NEWEST) -> rows.RunsPage:
         """A page beyond the last one is the last one."""
         return self._read(filters, run_list.runs_page, page, sort)
 
-    def run(self, campaign_id: str, run_id: str) -> RunPage | None:
+    def run(self, campaign_id: str, run_id: str) -> rows.RunPage | None:
         """The run's page; None: missing, or not readable for this person."""
         if not is_text(campaign_id) or not is_text(run_id):
             return None

@@ -16,14 +16,16 @@ from trainbench.history.notices import Notice
 from trainbench.results.campaign import IMPORTED_SUITE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of the filters, each in alphabetical order."""
+    """The choices of the filters, each in alphabetical order; campaigns with the newest first."""
 
     gpu_names: tuple[str, ...]
     models: tuple[str, ...]
     recipes: tuple[str, ...]
     strategies: tuple[str, ...]
+    nodes: tuple[str, ...]
+    campaigns: tuple[str, ...]
     dag_ids: tuple[str, ...]
 
 
@@ -245,6 +247,7 @@ class RunsPage:
 
     rows: tuple[RunRow, ...]
     num_total: int
+    num_failed: int
     num_ranked: int
     page: int
     num_pages: int
@@ -252,11 +255,12 @@ class RunsPage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPage:
-    """`label`: the name that the plan gave the work. `verdict`: the campaign's on the node of this run. `others`: the
-    node's other runs of the same work there.
+    """`label`: the name that the plan gave the work. `verdict`: the campaign's on the node of this run. `notice`: the
+    one that is open on its node. `others`: the node's other runs of the same work there.
     """
 
     run: RunRow
     label: str | None
     verdict: NodePoint | None
+    notice: Notice | None
     others: tuple[str, ...]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
 
+from bench_image.contract.result import Status
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.tables import campaigns, node_verdicts, runs, works
+from trainbench.pages.reads.acknowledge import notices_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
@@ -33,12 +36,12 @@ def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
     """
     yield lines([COLUMNS])
     with connect() as connection:
-        counted = num_runs_by_campaign(connection, scope)
-    for campaign_id, number in counted:
+        counted = runs_by_campaign(connection, scope)
+    for campaign_id, number, _ in counted:
         for offset in range(0, number, ROWS_AT_ONCE):
             with connect() as connection:
-                rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
-            yield lines([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+                rows = _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, ROWS_AT_ONCE)
+            yield lines([_cell(getattr(row, name)) for name in COLUMNS] for row in map(run_row, rows))
 
 
 def _cell(value: object) -> Cell:
@@ -58,21 +61,23 @@ _RANKS = (RunSort.SLOWEST, RunSort.FASTEST, RunSort.DEAREST)
 
 
 def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) -> RunsPage:
-    counted = num_runs_by_campaign(connection, scope, oldest_first=sort is RunSort.OLDEST)
-    total = sum(number for _, number in counted)
-    ranked = total
+    counted = runs_by_campaign(connection, scope, oldest_first=sort is RunSort.OLDEST)
+    total = ranked = sum(each.num_runs for each in counted)
+    num_failed = sum(each.num_failed for each in counted)
     if sort in _RANKS:
-        counted = _up_to(counted, RANKED_RUNS)
-        ranked = sum(number for _, number in counted)
+        up_to = zip(counted, accumulate(each.num_runs for each in counted), strict=True)
+        counted = [each for each, together in up_to if together <= RANKED_RUNS] or counted[:1]
+        ranked = sum(each.num_runs for each in counted)
     num_pages = max(1, math.ceil(ranked / RUNS_ON_PAGE))
     page = min(max(page, 1), num_pages)
     offset = (page - 1) * RUNS_ON_PAGE
     rows = (
-        _sorted(connection, scope, [campaign_id for campaign_id, _ in counted], sort, offset, RUNS_ON_PAGE)
+        _sorted(connection, scope, [each.campaign_id for each in counted], sort, offset, RUNS_ON_PAGE)
         if sort in _RANKS
         else _by_time(connection, scope, counted, sort, offset)
     )
-    return RunsPage(rows=tuple(map(run_row, rows)), num_total=total, num_ranked=ranked, page=page, num_pages=num_pages)
+    about = {"num_total": total, "num_failed": num_failed, "num_ranked": ranked, "page": page, "num_pages": num_pages}
+    return RunsPage(rows=tuple(map(run_row, rows)), **about)
 
 
 def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
@@ -91,21 +96,30 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
         run=run_row(row),
         label=connection.execute(select(works.c.label).where(works.c.id == row.work_id)).scalar_one_or_none(),
         verdict=verdict_point(verdict) if verdict else None,
+        notice=next((each for each in notices_of(connection, scope, row.node) if each.closed_at is None), None),
         others=tuple(connection.execute(others).scalars()),
     )
 
 
-def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: bool = False) -> list[tuple[str, int]]:
-    """(campaign id, number of its runs in the scope), newest campaign first."""
+class _Counted(NamedTuple):
+    """The runs of a campaign that are in the scope."""
+
+    campaign_id: str
+    num_runs: int
+    num_failed: int
+
+
+def runs_by_campaign(connection: Connection, scope: Scope, oldest_first: bool = False) -> list[_Counted]:
+    """The newest campaign first."""
+    query = select(works.c.campaign_id, func.sum(works.c.num_runs), func.sum(works.c.num_failed))
+    query = query.where(scope.works, works.c.num_runs > 0)
+    if scope.is_by_run:
+        failed = func.sum(case((runs.c.status == Status.OK.value, 0), else_=1))
+        query = select(works.c.campaign_id, func.count(), failed).where(scope.works, scope.runs)
+        query = query.select_from(works.join(runs, runs.c.work_id == works.c.id))
     at = func.max(works.c.at)
-    query = select(works.c.campaign_id, func.sum(works.c.num_runs)).where(scope.works, works.c.num_runs > 0)
     order = (at, works.c.campaign_id) if oldest_first else (at.desc(), works.c.campaign_id.desc())
-    return [(row[0], row[1]) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
-
-
-def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, offset: int, limit: int) -> list[RunRow]:
-    """The runs of a campaign, the latest start first."""
-    return list(map(run_row, _sorted(connection, scope, [campaign_id], RunSort.NEWEST, offset, limit)))
+    return [_Counted(*row) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
 
 
 def run_row(row: Row[Any]) -> RunRow:
@@ -115,10 +129,10 @@ def run_row(row: Row[Any]) -> RunRow:
 
 
 def _by_time(
-    connection: Connection, scope: Scope, counted: Sequence[tuple[str, int]], sort: RunSort, offset: int
+    connection: Connection, scope: Scope, counted: Sequence[_Counted], sort: RunSort, offset: int
 ) -> list[Row[Any]]:
     rows: list[Row[Any]] = []
-    for campaign_id, number in counted:
+    for campaign_id, number, _ in counted:
         if offset >= number:
             offset -= number
             continue
@@ -134,7 +148,7 @@ def _sorted(
 ) -> list[Row[Any]]:
     """The rows of a page. Sorts keys only, then reads the page's rows, because a run has many columns."""
     of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
-    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope))
+    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope), scope.runs)
     # Otherwise PostgreSQL may scan all runs by time for the first hundred of these.
     some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
     sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))
@@ -161,13 +175,3 @@ def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
 
 def _selected() -> Select[Any]:
     return select(*_COLUMNS).join(campaigns, campaigns.c.campaign_id == runs.c.campaign_id)
-
-
-def _up_to(counted: Sequence[tuple[str, int]], most: int) -> list[tuple[str, int]]:
-    """The first campaigns with `most` runs together; at least one."""
-    kept: list[tuple[str, int]] = []
-    for campaign_id, number in counted:
-        if kept and sum(n for _, n in kept) + number > most:
-            break
-        kept.append((campaign_id, number))
-    return kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ EVENT_MARKS = {  # marker, colour, filled or not
 }
 HALF_A_DAY = timedelta(hours=12)
 EDGE = 0.02  # share of the shown time: margin beside the first and last mark
+BESIDE = 0.012  # share of the shown time: events that are closer stand above one another
 Axes = Any  # whose stubs know no dates
 Read = Callable[[NodePoint], float | None]
 
@@ -68,10 +69,11 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
         first, last = points[0].at, points[-1].at
         room = max(HALF_A_DAY, (last - first) * EDGE)  # a day for a single night
         all_axes[0].set_xlim(first - room, last + room)
-        _events(list(all_axes), [event for event in events if first <= event.at <= last])
+        _events(list(all_axes), [event for event in events if first <= event.at <= last], (last - first) * BESIDE)
         dates = AutoDateLocator()  # type: ignore[no-untyped-call]
         all_axes[-1].xaxis.set_major_locator(dates)
         all_axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
+        all_axes[-1].xaxis.get_offset_text().set_fontsize(9)
         made.subplots_adjust(left=0.065, right=0.99, bottom=0.11, top=0.88, hspace=0.45)
     return made
 
@@ -154,16 +156,22 @@ def _marks(axes: Axes, values: Sequence[tuple[NodePoint, float | None, Callable[
             tell(line, [f"{p.at:%Y-%m-%d %H:%M} UTC\n{said(p, value)}" for p, value, said in marked])
 
 
-def _events(all_axes: Sequence[Axes], events: Sequence[NodeEvent]) -> None:
-    """A mark above for each event, and a line through all panels."""
+def _events(all_axes: Sequence[Axes], events: Sequence[NodeEvent], beside: timedelta) -> None:
+    """A mark above for each event, higher than those less than `beside` before it, and a line through all panels."""
     above = all_axes[0].get_xaxis_transform()
+    heights: dict[NodeEvent, float] = {}
+    last: dict[float, datetime] = {}  # height -> time of the last mark there
+    for event in sorted(events, key=attrgetter("at")):
+        free = (1.08 + 0.11 * row for row in range(len(events)))
+        heights[event] = next(y for y in free if y not in last or event.at - last[y] > beside)
+        last[heights[event]] = event.at
     for kind, (marker, colour, is_filled) in EVENT_MARKS.items():
         of_kind = [event for event in events if event.kind is kind]
         if of_kind:
             face = colour if is_filled else "none"
             look = {"color": colour, "markerfacecolor": face, "markersize": 7, "transform": above, "clip_on": False}
             at = [event.at for event in of_kind]
-            (line,) = all_axes[0].plot(at, [1.08] * len(at), marker, label=kind, **look)
+            (line,) = all_axes[0].plot(at, [heights[event] for event in of_kind], marker, label=kind, **look)
             tell(line, [f"{event.at:%Y-%m-%d %H:%M} UTC\n{event.text}" for event in of_kind])
             for axes in all_axes:
                 axes.vlines(at, 0, 1, color=LINE, linestyle=":", transform=axes.get_xaxis_transform(), zorder=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
@@ -26,25 +26,8 @@ from trainbench.core.tables import (
     text_columns,
 )
 from trainbench.core.verdicts import State, Why
+from trainbench.figure_catalogue import run_figures as figures
 from trainbench.figure_catalogue.figure import Figure, reason
-from trainbench.figure_catalogue.run_figures import (
-    GPU_HOURS,
-    MFU_PCT,
-    PEAK_MEMORY_GB,
-    PERFORMANCE,
-    PROBES,
-    RUN_USD,
-    SAMPLES_PER_SECOND,
-    SCALING_EFFICIENCY_PCT,
-    STARTUP,
-    STORED,
-    TELEMETRY,
-    TEMPERATURE_MEAN_C,
-    TOKENS_PER_SECOND,
-    USD_PER_1M_TOKENS,
-    USD_PER_1000_SAMPLES,
-    of_section,
-)
 from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
 from trainbench.history.notices import Notice
 from trainbench.pages.reads.rows import (
@@ -68,7 +51,7 @@ def glossary_tables() -> tuple[Table, ...]:
             TRAITS.items(),
             (
                 text("state", lambda row: STATE_WORDS[row[1].state]),
-                text("reason", lambda row: row[0].replace("_", " ")),
+                text("reason", lambda row: word(NodeState("", row[1].state, row[0])).partition(": ")[2]),
                 text("meaning", lambda row: _said(row[1].meaning), is_long=True),
                 text("next step", lambda row: _said(row[1].next_step), is_long=True),
             ),
@@ -84,8 +67,8 @@ def _said(phrase: str) -> str:
 
 
 SECTIONS = (
-    ("Measured", PERFORMANCE), ("Probes of the GPU before the loop", PROBES), ("GPU and host", TELEMETRY),
-    ("Start-up, beside the measured time", STARTUP),
+    ("Measured", figures.PERFORMANCE), ("Probes of the GPU before the loop", figures.PROBES),
+    ("GPU and host", figures.TELEMETRY), ("Start-up, beside the measured time", figures.STARTUP),
 )  # fmt: skip
 
 
@@ -98,7 +81,10 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
     setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
     return (
         *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
-        *(_pairs(title, ((each.label, told(each)) for each in of_section(section))) for title, section in SECTIONS),
+        *(
+            _pairs(title, ((each.label, told(each)) for each in figures.of_section(section)))
+            for title, section in SECTIONS
+        ),
         _pairs("Setup", setup.items()),
         _pairs("Settings of the run", _settings(spec)),
     )
@@ -109,7 +95,7 @@ def gpu_table(result: RunResult) -> Table:
     rates = {rank.gpu_uuid: rank.performance.samples_per_second for rank in result.ranks if rank.performance}
     measured: tuple[Column[RunResult], ...] = ()
     if rates:
-        measured = (SAMPLES_PER_SECOND.column(lambda run: rates.get(_only_gpu(run).uuid)),)
+        measured = (figures.SAMPLES_PER_SECOND.column(lambda run: rates.get(_only_gpu(run).uuid)),)
     return make_table(
         # The same run as if it had this GPU only: a figure over the GPUs is then this GPU's own.
         [
@@ -120,7 +106,11 @@ def gpu_table(result: RunResult) -> Table:
             text("GPU", lambda run: str(_only_gpu(run).index)),
             text("UUID", lambda run: _only_gpu(run).uuid or NA),
             *measured,
-            *(figure.column(figure.value) for figure in of_section(TELEMETRY) if ".gpus." in figure.field),
+            *(
+                figure.column(figure.value)
+                for figure in figures.of_section(figures.TELEMETRY)
+                if ".gpus." in figure.field
+            ),
         ),
         name="gpus",
         title="Each GPU",
@@ -243,7 +233,7 @@ def latest_table(series: Sequence[NodeSeries]) -> Table:
         (
             text("work", lambda one: one.name),
             text("state", lambda one: text_cell(last(one).word, tone=tone_of(last(one).state))),
-            SAMPLES_PER_SECOND.column(lambda one: last(one).samples_per_second),
+            figures.SAMPLES_PER_SECOND.column(lambda one: last(one).samples_per_second),
             text("against peers", lambda one: against(last(one).deviation_pct, last(one).peers_expected)),
             text("against own past", lambda one: against(last(one).past_deviation_pct, last(one).past_expected)),
             text("against level", lambda one: against(last(one).level_deviation_pct, last(one).level_expected)),
@@ -264,7 +254,7 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         (
             text(WHEN, lambda point: moment(point.at), key="when"),
             text("state", lambda point: text_cell(point.word, tone=tone_of(point.state))),
-            SAMPLES_PER_SECOND.column(lambda point: point.samples_per_second),
+            figures.SAMPLES_PER_SECOND.column(lambda point: point.samples_per_second),
             DEVIATION.column(lambda point: point.deviation_pct, "against peers"),
             DEVIATION.column(lambda point: point.past_deviation_pct, "against own past"),
             DEVIATION.column(lambda point: point.level_deviation_pct, "against level"),
@@ -296,18 +286,21 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
     def place(row: StrategyRow) -> Content:
         return "alone" if row.place and sizes[row.world_size] == 1 else cast("int | None", row.place)
 
-    prices = (USD_PER_1000_SAMPLES.own("$ per 1K samples"), USD_PER_1M_TOKENS.own("$ per 1M tokens"))
-    has_cost = not on_cpu or any(row.figure(USD_PER_1M_TOKENS) is not None for row in rows)
+    prices = (
+        figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
+        figures.USD_PER_1M_TOKENS.own("$ per 1M tokens"),
+    )
+    has_cost = not on_cpu or any(row.figure(figures.USD_PER_1M_TOKENS) is not None for row in rows)
     return make_table(
         rows,
         (
             text("strategy", lambda row: row.strategy + (", imported" if row.is_imported else "")),
             integer("processes" if on_cpu else "GPUs", lambda row: row.world_size),
-            SAMPLES_PER_SECOND.own(),
-            TOKENS_PER_SECOND.own(has_bar=True),
-            PEAK_MEMORY_GB.own(),
-            MFU_PCT.own(),
-            SCALING_EFFICIENCY_PCT.own("efficiency"),
+            figures.SAMPLES_PER_SECOND.own(),
+            figures.TOKENS_PER_SECOND.own(has_bar=True),
+            figures.PEAK_MEMORY_GB.own(),
+            figures.MFU_PCT.own(),
+            figures.SCALING_EFFICIENCY_PCT.own("efficiency"),
             *(prices if has_cost else ()),
             PLACE.column(place, write=lambda number: str(number or "")),
             integer("campaigns", lambda row: row.num_campaigns),
@@ -323,11 +316,11 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
 def answer(rows: Sequence[StrategyRow]) -> str | None:
     """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured here."""
     ours = (row for row in rows if not row.is_imported)
-    rated = [(rate, row) for row in ours if (rate := row.figure(TOKENS_PER_SECOND))]
+    rated = [(rate, row) for row in ours if (rate := row.figure(figures.TOKENS_PER_SECOND))]
     if len(rated) < 2:
         return None
     _, fastest = max(rated, key=lambda pair: pair[0])
-    priced = [(cost, row) for _, row in rated if (cost := row.figure(USD_PER_1M_TOKENS)) is not None]
+    priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
         return f"Fastest: {_choice(fastest)}."
     _, cheapest = min(priced, key=lambda pair: pair[0])
@@ -338,10 +331,10 @@ def answer(rows: Sequence[StrategyRow]) -> str | None:
 
 def _choice(row: StrategyRow) -> str:
     """ "ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens"."""
-    cost = row.figure(USD_PER_1M_TOKENS)
+    cost = row.figure(figures.USD_PER_1M_TOKENS)
     at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
     size, of = count(row.world_size, "process" if row.on_cpu else "GPU"), " of CPU time" if row.on_cpu else ""
-    return f"{row.strategy} on {size}, {figure(row.figure(TOKENS_PER_SECOND))} tokens/s{of}{at}"
+    return f"{row.strategy} on {size}, {figure(row.figure(figures.TOKENS_PER_SECOND))} tokens/s{of}{at}"
 
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:
@@ -353,8 +346,8 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
         rows,
         (
             text(what, lambda row: row.name or "CPU"),
-            RUN_USD.column(lambda row: row.usd, has_bar=True),
-            GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
+            figures.RUN_USD.column(lambda row: row.usd, has_bar=True),
+            figures.GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
             integer("runs", lambda row: row.num_runs),
             integer("without cost", key="without_price", of=lambda row: row.num_unpriced),
         ),
@@ -364,7 +357,9 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
     )
 
 
-def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
+def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links, to: Callable[..., str]) -> Table:
+    """`to`: the address of the same page with other parameters."""
+
     def node(row: RunRow) -> Cell:
         name = f"{row.node} + {len(row.peers)}" if row.peers else row.node
         return text_cell(name, href=None if row.is_imported else links.node(row.node))
@@ -376,24 +371,24 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
         text("node's state", lambda row: text_cell(row.word, tone=tone_of(row.state)), key="state"),
         text("GPUs", lambda row: f"{row.world_size or 1} × {(row.gpu_name or 'CPU').removeprefix('NVIDIA ')}"),
         text("work", lambda row: " · ".join((row.model, row.recipe, row.strategy))),
-        SAMPLES_PER_SECOND.own(),
-        TOKENS_PER_SECOND.own(),
-        PEAK_MEMORY_GB.own(),
-        TEMPERATURE_MEAN_C.own("temperature"),
-        MFU_PCT.own(),
-        RUN_USD.own(),
+        figures.SAMPLES_PER_SECOND.own(),
+        figures.TOKENS_PER_SECOND.own(),
+        figures.PEAK_MEMORY_GB.own(),
+        figures.TEMPERATURE_MEAN_C.own("temperature"),
+        figures.MFU_PCT.own(),
+        figures.RUN_USD.own(),
         text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
     )
     return make_table(
         rows,
-        tuple(_sortable(column, sort, links) for column in columns),
+        tuple(_sortable(column, sort, to) for column in columns),
         name="runs",
         title="Runs",
         empty="No run in this time with these filters.",
     )
 
 
-def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[RunRow]:
+def _sortable(column: Column[RunRow], sort: RunSort, to: Callable[..., str]) -> Column[RunRow]:
     """Sortable column headers; a second click reverses the order."""
     choices = [choice for choice, (name, _) in SORTS.items() if name == column.name]
     if not choices:
@@ -401,13 +396,13 @@ def _sortable(column: Column[RunRow], sort: RunSort, links: Links) -> Column[Run
     sorted_by, order = SORTS[sort]
     is_sorted = column.name == sorted_by
     other = next((choice for choice in choices if choice is not sort), choices[0])
-    href = links.runs(sort=(other if is_sorted else choices[0]).value)
+    href = to(sort=(other if is_sorted else choices[0]).value)
     return replace(column, href=href, order=order if is_sorted else None)
 
 
 STRATEGY_COLUMNS = (
     "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size", "place",
-    "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in STORED),
+    "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in figures.STORED),
 )  # fmt: skip
 HEAT_COLUMNS = (
     "node", "gpu_name", "day", "state", "why", "deviation_pct", "num_verdicts", "campaign_id",

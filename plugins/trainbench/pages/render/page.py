@@ -34,11 +34,7 @@ POLICY = {
     "base-uri": "'none'",
     "form-action": "'self'",
 }
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
+HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
 
 
 @dataclass(frozen=True)

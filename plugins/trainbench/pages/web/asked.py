@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from tempfile import SpooledTemporaryFile
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import Depends, HTTPException, Query, Request
@@ -14,9 +14,10 @@ from fastapi.responses import Response, StreamingResponse
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
+from trainbench.core.states import NodeState
 from trainbench.core.tables import Table, csv_text
 from trainbench.pages.reads.access import Reader, reader
-from trainbench.pages.reads.filters import Filters, Name
+from trainbench.pages.reads.filters import Filters, Name, StateOrFailed
 from trainbench.pages.reads.queries import Pages, open_engine
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import HEADERS, respond
@@ -40,7 +41,8 @@ NO_DAG = (
 
 class Asked:
     """A request for a page, as a dependency of its route: who asks, and the filters, page number, table and format,
-    which are the same in every address. `query`: the filters that differ from the defaults, for links.
+    which are the same in every address. `query`: the filters that differ from the defaults, for links to all pages;
+    `search`: those of the list on this page only.
     """
 
     def __init__(
@@ -50,6 +52,9 @@ class Asked:
         model: Name = None,
         recipe: Name = None,
         strategy: Name = None,
+        of_node: Annotated[Name, Query(alias="node")] = None,  # some paths have names of their own for these three
+        of_campaign: Annotated[Name, Query(alias="campaign")] = None,
+        of_state: Annotated[StateOrFailed, Query(alias="state")] = None,
         days: int = DEFAULT_DAYS,
         page: int = Query(1, ge=1, le=MAX_PAGE),
         output: Format = Query("html", alias="format"),
@@ -62,10 +67,12 @@ class Asked:
         self.is_csv = output == "csv"
         self.now = datetime.now(UTC)
         since = self.now.date() - timedelta(days=days - 1)
-        self.filters = Filters(gpu_name=gpu, model=model, recipe=recipe, strategy=strategy, since=since)
-        names = {"gpu": gpu, "model": model, "recipe": recipe, "strategy": strategy}
-        self.query = {name: value for name, value in names.items() if value}
-        self.is_narrowed = bool(self.query)
+        names = {"gpu_name": gpu, "model": model, "recipe": recipe, "strategy": strategy}
+        self.filters = Filters(**names, node=of_node, campaign=of_campaign, state=of_state, since=since)
+        self.query = {name.removesuffix("_name"): value for name, value in names.items() if value}
+        searched = {"node": of_node, "campaign": of_campaign, "state": of_state}
+        self.search = {name: str(value) for name, value in searched.items() if value}
+        self.is_narrowed = bool(self.query or self.search)
         if days != DEFAULT_DAYS:
             self.query["days"] = str(days)
 
@@ -85,9 +92,13 @@ class Asked:
     def links(self) -> Links:
         return links(self.request.scope, self.query)
 
+    def shows(self, node: NodeState) -> bool:
+        """Whether the filter of states takes the node as it is now."""
+        return self.filters.state in (None, node.state, node.why.value)
+
     def to(self, **changes: object) -> str:
         """The address of the same page with other parameters; None removes one."""
-        query = {**self.query, **changes}
+        query = {**self.query, **self.search, **changes}
         return "?" + urlencode({name: str(value) for name, value in query.items() if value is not None})
 
     def answer(self, template: str, pages: Pages | None = None, **values: Any) -> Response:

@@ -12,8 +12,10 @@ from fastapi.responses import Response
 
 from trainbench.core.csv_cells import lines
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Why
+from trainbench.core.states import STATE_WORDS
+from trainbench.core.verdicts import State, Why
 from trainbench.history.baselines import MAX_WHY
+from trainbench.pages.reads.filters import FAILED
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 from trainbench.pages.reads.thread_pool import OwnRoute
@@ -27,6 +29,8 @@ from trainbench.settings.environment import read_settings
 router = APIRouter(route_class=OwnRoute)
 FLEET_TABLES = ("heat", "nodes", "open", "closed")
 NO_NODE = "Nothing is known of this node in this time with these filters."
+RUN_STATES = {FAILED: "failed run"} | {each.value: word for each, word in STATE_WORDS.items()}
+del RUN_STATES[State.ACKNOWLEDGED]  # which a run does not know
 MAX_WORKS_SHOWN = 40
 MAX_CARDS = 12
 MAX_CLOSED_SHOWN = 50
@@ -56,16 +60,21 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
         if table not in FLEET_TABLES:
             raise HTTPException(404, f"There is no such table here: choose {', '.join(FLEET_TABLES)}.")
         if table == "heat":
-            cells = pages.heat_csv(asked.filters, today, asked.days)
+            shown = None
+            if asked.filters.state:
+                states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
+                shown = {node.node for node in states if asked.shows(node)}
+            cells = pages.heat_csv(asked.filters, today, asked.days, shown)
             return csv_pieces(table, chain([lines([listings.HEAT_COLUMNS])], cells))
         to = links(asked.request.scope)
         rows = (pages.closed_notices if table == "closed" else pages.open_notices)(asked.filters).rows
         if table == "nodes":
             states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
-            return csv_of(table, [listings.states_table(states, rows, to)])
+            return csv_of(table, [listings.states_table(list(filter(asked.shows, states)), rows, to)])
         return csv_of(table, [listings.notices_table(rows, to, table, table)])
     with pages.at_once() as seen:
         overview = seen.overview(asked.filters, today, asked.now, settings.fresh)
+        shown = {node.node for node in overview.states if asked.shows(node)} if asked.filters.state else None
         became_slower = any(node.why is Why.CHANGED for node in overview.states)
         notices = seen.open_notices(asked.filters).rows
         of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
@@ -74,12 +83,17 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
             seen,
             overview=overview,
             now_of={node.node: node for node in overview.states},
-            cards=[(nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None) for nodes in overview.unwell],
-            alarms=[notice for notice in notices if not notice.node],
-            heat=seen.heat_map(asked.filters, today, asked.days, asked.page),
+            cards=[
+                (nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None)
+                for nodes in overview.unwell
+                if asked.shows(nodes[0])
+            ],
+            alarms=[notice for notice in notices if not (notice.node or asked.filters.state)],
+            heat=seen.heat_map(asked.filters, today, asked.days, asked.page, shown),
             closed=seen.closed_notices(asked.filters, MAX_CLOSED_SHOWN),
             most=MAX_CARDS,
             dag_id=dag_id,
+            states=STATE_WORDS,
             node_check=f"{settings.dag_prefix}node_consistency",
             may_accept_all=became_slower and may_change(seen, asked.who, None),
             max_reason=MAX_WHY,
@@ -154,5 +168,5 @@ def runs(asked: Asked = Depends(), sort: RunSort = RunSort.NEWEST) -> Response:
     if asked.is_csv:
         return csv_pieces("runs", asked.pages.runs_csv(asked.filters))
     run_list = asked.pages.runs(asked.filters, asked.page, sort)
-    table = listings.runs_table(run_list.rows, sort, asked.links)
-    return asked.answer("runs.html.j2", run_list=run_list, sort=sort, content=table)
+    table = listings.runs_table(run_list.rows, sort, asked.links, asked.to)
+    return asked.answer("runs.html.j2", run_list=run_list, sort=sort, content=table, states=RUN_STATES)

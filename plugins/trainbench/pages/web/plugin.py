@@ -20,12 +20,7 @@ class TrainbenchPlugin(AirflowPlugin):
             "icon_dark_mode": "trainbench/static/icon-dark.svg",
             "url_route": "trainbench",
         },
-        {
-            "name": "Benchmarks",
-            "href": "trainbench/dags/{DAG_ID}",
-            "destination": "dag",
-            "url_route": "trainbench-dag",
-        },
+        {"name": "Benchmarks", "href": "trainbench/dags/{DAG_ID}", "destination": "dag", "url_route": "trainbench-dag"},
         {
             "name": "Benchmark",
             "href": "trainbench/dags/{DAG_ID}/runs/{RUN_ID}",

@@ -66,9 +66,7 @@ def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> t
     """
     rendered: Any = TaskInstance.rendered_map_index
     query = select(TaskInstance.task_id, TaskInstance.map_index).where(
-        TaskInstance.dag_id == dag_id,
-        TaskInstance.run_id == dag_run_id,
-        rendered == pod_title(spec, what=label),
+        TaskInstance.dag_id == dag_id, TaskInstance.run_id == dag_run_id, rendered == pod_title(spec, what=label)
     )
     with create_session() as session:
         rows = session.execute(query.limit(2)).all()

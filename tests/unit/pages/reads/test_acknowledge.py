@@ -52,19 +52,11 @@ def test_an_acknowledged_notice_stays_open_says_who_and_why_and_goes_behind_the_
     assert [(row.node, row.acknowledgement) for row in rows] == [("node-2", None), ("node-1", seen)]
     overview = pages.overview(ALL, date(2026, 11, 1))
     assert overview.summary.counts == {State.RED: 1, State.ACKNOWLEDGED: 1, State.WELL: 1}
-
-
-def test_it_is_an_event_of_the_node(pages: Pages) -> None:
-    pages.acknowledge(notice_of(pages, "node-1"), WHO, WHY, AT)
     actual = pages.node("node-1", ALL)
     assert actual
     assert (actual.events[0].kind, actual.events[0].at) == (EventKind.ACKNOWLEDGED, AT)
     assert actual.events[0].text == "acknowledged by vera: fan ordered, ticket 12"
-
-
-def test_nobody_acknowledges_twice(pages: Pages) -> None:
-    number = notice_of(pages, "node-1")
-    pages.acknowledge(number, WHO, WHY, AT)
+    number = notice_of(pages, "node-1")  # nobody does so twice
     refusal = refused(pages, number, who="paul")
     assert refusal.problem is Problem.ALREADY
     assert str(refusal) == "node-1 was acknowledged by vera on 2026-11-01 08:05 UTC"

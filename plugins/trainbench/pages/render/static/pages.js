@@ -92,8 +92,6 @@ function heatMap(map) {
     cell.focus();
     cell.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
-  const frame = map.closest(".scroll");
-  frame.scrollLeft = frame.scrollWidth; // the newest day
 }
 
 // ---------------------------------------------------------------- acknowledging
@@ -123,6 +121,7 @@ async function acknowledge(form) {
 
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".heat table").forEach(heatMap);
+  for (const wide of document.querySelectorAll(".heat, .chart")) wide.scrollLeft = wide.scrollWidth; // the newest day
   for (const form of document.querySelectorAll(".filters")) {
     form.addEventListener("change", () => { document.getElementById("main").ariaBusy = "true"; form.requestSubmit(); });
     form.addEventListener("formdata", (event) => { // what was not chosen stays out of the address
