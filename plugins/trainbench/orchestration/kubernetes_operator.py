@@ -27,8 +27,7 @@ from trainbench.orchestration.pod_requests import REFRESH_S, pod_listing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
-from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, condition_of, ended_well, has_ended
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, Stage, condition_of, ended_well, has_ended, stage_of
 from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.pods.time_limits import due_of, has_ended, is_late
+from trainbench.pods.time_limits import Stage, due_of, has_ended, is_late, stage_of
 
 START = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 
@@ -76,3 +76,42 @@ def test_a_pod_that_no_kubelet_has_accepted_is_never_late() -> None:
 )
 def test_a_pod_has_ended_with_its_program(status: dict[str, Any], ended: bool) -> None:
     assert has_ended({"status": status}, "base") is ended
+
+
+PLACED = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+
+
+def shown(phase: str, state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "base", "state": state}] if state else []
+    return {"metadata": {"name": "tb-1"}, "status": {"phase": phase, "containerStatuses": statuses, **status}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "stage"),
+    [
+        (shown("Pending"), Stage.QUEUED),
+        (shown("Pending", **PLACED), Stage.STARTING),
+        (shown("Pending", {"waiting": {"reason": "ContainerCreating"}}, **PLACED), Stage.STARTING),
+        (shown("Pending", {"waiting": {"reason": "ErrImagePull"}}, **PLACED), Stage.STUCK),
+        (shown("Running", {"running": {}}), Stage.RUNNING),
+        (shown("Running", {"waiting": {"reason": "ContainerCreating"}}), Stage.STARTING),
+        (shown("Running", {"terminated": {"exitCode": 0}}), Stage.OVER),
+        (shown("Running", {"terminated": {"exitCode": 3}}), Stage.OVER),
+        (shown("Failed"), Stage.OVER),
+        (shown("Unknown", {"running": {}}), Stage.RUNNING),
+        ({}, Stage.QUEUED),
+    ],
+)
+def test_a_pod_s_stage(seen: dict[str, Any], stage: Stage) -> None:
+    assert stage_of(seen, "base", START) is stage
+
+
+def test_a_pod_that_is_to_go_is_waited_for_until_it_should_be_gone() -> None:
+    """Its deadline of 60 s and its grace of 20 s end at 11:58:20; 40 s later it is late, at 11:59:00."""
+    running = shown("Running", {"running": {}}, startTime="2026-11-22T11:57:00Z")
+    running["spec"] = {"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 20}
+
+    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 59, 0, tzinfo=UTC)) is Stage.RUNNING
+    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 59, 1, tzinfo=UTC)) is Stage.OVER
+    running["metadata"]["deletionTimestamp"] = "2026-11-22T12:00:00Z"
+    assert stage_of(running, "base", datetime(2026, 11, 22, 11, 58, tzinfo=UTC)) is Stage.LEAVING
