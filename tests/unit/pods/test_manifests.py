@@ -52,21 +52,6 @@ def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
     assert cpu["resources"] == {}
 
 
-def test_it_is_unprivileged_and_has_no_token() -> None:
-    """The pod meets pod security `restricted`."""
-    spec = manifest(make_spec(), SETTINGS)["spec"]
-    (container,) = spec["containers"]
-
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
 def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_own() -> None:
     spec = manifest(make_spec(timeout_s=600), SETTINGS)["spec"]
     mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
@@ -120,11 +105,8 @@ def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
     assert pod_name(spec) != pod_name(spec.changed(identity={"round": 2}))
 
 
-def test_the_title_names_node_and_strategy() -> None:
+def test_the_title_names_node_and_strategy_and_counts_gpus_or_processes() -> None:
     assert pod_title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
-
-
-def test_the_title_counts_gpus_or_processes() -> None:
     gang = make_spec(node="node-3", strategy="ddp", gpus_per_node=2)
     assert pod_title(gang) == "node-3 / ddp on 2 GPUs · round 1"
     assert pod_title(gang, what="tiny full, ddp on 2 GPUs") == "node-3 / tiny full, ddp on 2 GPUs · round 1"
