@@ -40,21 +40,15 @@ def places(specs: Sequence[RunSpec]) -> list[tuple[int, int, int]]:
     return [(slot.group, slot.member, slot.num_members) for slot in slots(specs)]
 
 
-def test_four_nodes_of_a_trial_share_the_machine_round_by_round() -> None:
+def test_nodes_of_a_trial_share_the_machine_round_by_round_in_even_groups() -> None:
+    """9 nodes: 3 groups of 3, not 4, 4 and one that nobody is measured beside."""
     first, second = [(0, member, 4) for member in range(4)], [(1, member, 4) for member in range(4)]
     assert places([*trial(4), *trial(4, round_=2)]) == first + second
-
-
-def test_more_nodes_are_divided_evenly() -> None:
-    """9 nodes: 3 groups of 3, not 4, 4 and one that nobody is measured beside."""
     assert places(trial(9)) == [(group, member, 3) for group in range(3) for member in range(3)]
     assert [slot.num_members for slot in slots(trial(5))] == [3, 3, 3, 2, 2]
-
-
-def test_gpu_runs_and_runs_of_several_processes_have_the_machine_to_themselves() -> None:
     ddp = make_spec(node="node-1").changed(work={"device": Device.CPU})
     ddp = ddp.changed(placement={"strategy": Strategy.DDP, "gpus_per_node": 2})
-    assert places([*trial(2, device=Device.CUDA), ddp]) == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
+    assert places([*trial(2, device=Device.CUDA), ddp]) == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]  # each has it to itself
 
 
 def turns(group: int, member: int = 0, of: int = 1) -> MachineTurns:

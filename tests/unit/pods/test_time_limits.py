@@ -12,56 +12,41 @@ from trainbench.pods.time_limits import Stage, due_of, has_ended, is_late, stage
 START = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 
 
-def pod(**metadata: str) -> dict[str, Any]:
+def pod(deletion_at: str | None = None, placed_at: str | None = None) -> dict[str, Any]:
     """Accepted by its kubelet at 02:00:00, with a deadline of 1,920 s and a grace of 20 s."""
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": placed_at}
     return {
-        "metadata": metadata,
+        "metadata": {"deletionTimestamp": deletion_at},
         "spec": {"activeDeadlineSeconds": 1920, "terminationGracePeriodSeconds": 20},
-        "status": {"phase": "Running", "startTime": "2026-11-22T02:00:00Z"},
+        "status": {"phase": "Running", "startTime": "2026-11-22T02:00:00Z", "conditions": [placed]},
     }
 
 
-def test_a_pod_is_late_forty_seconds_after_its_deadline_and_grace() -> None:
-    """02:00:00 + 1,920 s + 20 s is 02:32:20; 40 s later it is late."""
-    moment = due_of(pod())
+@pytest.mark.parametrize(
+    ("pod", "due_s", "why"),
+    [
+        (pod(), 1940, "its deadline passed"),  # 1,920 s + 20 s
+        (pod("2026-11-22T02:05:20Z"), 320, "its deletion was requested"),  # which has the grace in it
+        (pod("2026-11-22T09:00:00Z"), 1940, "its deadline passed"),
+        # By the control plane it was placed 45 minutes ahead of its node's clock: 2,700 s + 1,940 s.
+        (pod(placed_at="2026-11-22T02:45:00Z"), 4640, "its deadline passed"),
+    ],
+    ids=["deadline", "deletion", "deadline before deletion", "clock behind"],
+)
+def test_a_pod_is_late_forty_seconds_after_it_should_be_gone(pod: dict[str, Any], due_s: int, why: str) -> None:
+    moment = due_of(pod)
 
     assert moment is not None
-    assert (moment.at, moment.why) == (START + timedelta(seconds=1940), "its deadline passed")
-    assert not is_late(moment, START + timedelta(seconds=1980))
-    assert is_late(moment, START + timedelta(seconds=1981))
-
-
-def test_a_deletion_counts_from_its_timestamp_which_has_the_grace_in_it() -> None:
-    moment = due_of(pod(deletionTimestamp="2026-11-22T02:05:20Z"))
-
-    assert moment is not None
-    assert (moment.at, moment.why) == (START + timedelta(seconds=320), "its deletion was requested")
-    assert is_late(moment, START + timedelta(seconds=361))
-
-
-def test_a_deadline_before_the_deletion_counts() -> None:
-    moment = due_of(pod(deletionTimestamp="2026-11-22T09:00:00Z"))
-
-    assert moment is not None
-    assert moment.why == "its deadline passed"
-
-
-def test_the_deadline_counts_from_the_place_where_the_node_s_clock_is_behind() -> None:
-    """By the control plane it was placed at 02:45, 45 minutes ahead of its node."""
-    placed = pod()
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-22T02:45:00Z"}
-    placed["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
-    moment = due_of(placed)
-
-    assert moment is not None
-    assert moment.at == START + timedelta(minutes=45, seconds=1940)
+    assert (moment.at, moment.why) == (START + timedelta(seconds=due_s), why)
+    assert not is_late(moment, START + timedelta(seconds=due_s + 40))
+    assert is_late(moment, START + timedelta(seconds=due_s + 41))
 
 
 def test_a_pod_that_no_kubelet_has_accepted_is_never_late() -> None:
     waiting = pod() | {"status": {"phase": "Pending"}}
 
     assert due_of(waiting) is None
-    assert not is_late(due_of(waiting), START + timedelta(days=7))
+    assert not is_late(None, START + timedelta(days=7))
 
 
 @pytest.mark.parametrize(
