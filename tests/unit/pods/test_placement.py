@@ -65,7 +65,7 @@ def node(**allocatable: str) -> dict[str, Any]:
 
 
 def test_requests_are_summed_over_all_containers_and_a_limit_alone_counts_as_one() -> None:
-    """2 + 0.001 cores, and 0.25 as the overhead of a RuntimeClass; 8 x 2^30 + 10 x 2^20 bytes; 4 GPUs, which have a limit only."""
+    """2 + 0.001 cores, and 0.25 overhead of a RuntimeClass; 8 x 2^30 + 10 x 2^20 bytes; 4 GPUs by their limit."""
     assert pod_requests(pod(PROGRAM, PROXY)) == {
         "cpu": Decimal("2.001"),
         "memory": Decimal(8 * 2**30 + 10 * 2**20),
