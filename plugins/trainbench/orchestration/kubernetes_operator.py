@@ -204,7 +204,9 @@ class BenchPodOperator(KubernetesPodOperator):
             yield REFRESH_S
 
     def _stage(self, pod: Pod) -> Stage:
-        return stage_of(pod, self.base_container_name, datetime.now(UTC))
+        # An API server that was away shows a pod as it was before, until its node tells what became of it.
+        is_news = time.monotonic() - self._answers_since > RESTART_S
+        return stage_of(pod, self.base_container_name, datetime.now(UTC) if is_news else None)
 
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""

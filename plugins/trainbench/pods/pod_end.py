@@ -168,7 +168,7 @@ def _lost(pod: Object | None, base: str, node: Object | None, now: datetime | No
     if node and (trouble := not_ready(node)):
         return _end(EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})")
     moment = due_of(pod) if pod and not has_ended(pod, base) else None
-    if moment is None or now is None or not is_late(moment, now):
+    if moment is None or not is_late(moment, now):
         return None
     state = "is ready" if node else "could not be read"
     return _end(

@@ -17,7 +17,9 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
 LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, and requested again
-RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
+# For so long after its restart an API server may refuse what is allowed, and show pods as they were before; a node may
+# serve half a log.
+RESTART_S = 60.0
 CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
 # An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.
@@ -63,12 +65,15 @@ def due_of(pod: Mapping[str, Any]) -> Due | None:
     return min(moments, default=None)
 
 
-def is_late(moment: Due | None, now: datetime) -> bool:
-    return moment is not None and now > moment.at + timedelta(seconds=LATE_S)
+def is_late(moment: Due | None, now: datetime | None) -> bool:
+    """`now` None: it is not known what became of the pod, and it is not called late."""
+    return moment is not None and now is not None and now > moment.at + timedelta(seconds=LATE_S)
 
 
-def stage_of(pod: Mapping[str, Any], container: str, now: datetime) -> Stage:
-    """The stage of a pod (the API's JSON). `container`: the one with the program; others may outlive it."""
+def stage_of(pod: Mapping[str, Any], container: str, now: datetime | None) -> Stage:
+    """The stage of a pod (the API's JSON). `container`: the one with the program; others may outlive it. `now`: as for
+    `is_late`.
+    """
     status = pod.get("status") or {}
     if has_ended(pod, container) or is_late(due_of(pod), now):
         return Stage.OVER
