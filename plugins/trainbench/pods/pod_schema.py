@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 OF_QUANTITY = re.compile(r"\.(limits|requests)\.[^\[\]]+$|\.(sizeLimit|divisor)$")  # paths of resources and sizes
@@ -44,7 +44,8 @@ def _items(value: Any, is_list: bool, inner: str, path: str) -> Iterator[str]:
     if not isinstance(value, list if is_list else dict):
         yield f"{path}: {value!r} is not a {'list' if is_list else 'mapping'}"
         return
-    for key, item in enumerate(value) if is_list else value.items():
+    items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else value.items()
+    for key, item in items:
         if is_list or isinstance(key, str):
             yield from schema_faults(item, inner, f"{path}[{key}]" if is_list else f"{path}.{key}")
         else:
