@@ -14,7 +14,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.pods.manifests import PodSettings, PodVolume, manifest, pod_name, pod_title
+from trainbench.pods.manifests import Owner, PodSettings, PodVolume, manifest, owner_of, pod_name, pod_title
 from trainbench.pods.placement import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
@@ -35,12 +35,13 @@ def test_kubernetes_accepts_it_strictly(settings: PodSettings, version: str) -> 
     kubernetes_validate.validate(manifest(make_spec(), settings), version, strict=True)
 
 
-def test_the_spec_travels_whole() -> None:
-    spec = make_spec(node="gpu-7", timeout_s=600)
-    (container,) = manifest(spec, SETTINGS)["spec"]["containers"]
+def test_the_spec_and_its_dag_run_travel_whole() -> None:
+    spec, owner = make_spec(node="gpu-7", timeout_s=600), Owner(dag_id="node_consistency", dag_run_id="manual__1")
+    pod = manifest(spec, SETTINGS, owner)
+    (container,) = pod["spec"]["containers"]
     env = {variable["name"]: variable.get("value") for variable in container["env"]}
 
-    assert parse_spec(env["TRAINBENCH_SPEC"]) == spec
+    assert (parse_spec(env["TRAINBENCH_SPEC"]), owner_of(pod)) == (spec, owner)
 
 
 def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
