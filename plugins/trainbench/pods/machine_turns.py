@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -113,7 +113,8 @@ class MachineTurns:
     def _gate(self) -> Iterator[None]:
         """One launcher of this user at a time, by a lock on the user's folder, which stays."""
         folder = self._folder.parent
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise PermissionError(f"{folder} belongs to another user")
