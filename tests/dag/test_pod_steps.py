@@ -245,6 +245,33 @@ def test_an_api_server_that_is_away_for_half_an_hour_costs_no_result(
     after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.there)
 
 
+@pytest.mark.parametrize("is_next_try", [False, True])
+def test_a_pod_that_outlived_its_deadline_while_the_api_server_was_away_is_not_called_late(
+    pods: Pods, is_next_try: bool
+) -> None:
+    """On a real cluster: until its node told of the end, 20 minutes old, the API server that was back showed a pod that
+    runs, past its deadline; its result was deleted unread.
+    """
+    pods.clock.at(10, lambda: setattr(pods.api, "away", True))
+
+    def back() -> None:
+        pods.api.run(pods.name)
+        pods.api.there[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
+        pods.api.away = False
+        pods.clock.at(pods.clock.now + 40, lambda: pods.ends())
+
+    if is_next_try:
+        with pytest.raises(Exception, match="connection refused"):
+            pods.run()
+        back()
+    else:
+        pods.clock.at(1750, back)
+    pods.run(pods.task(try_number=1 + is_next_try))
+
+    assert "return_value" in pods.pushed
+    after_fault("api-away", results=(["gpu-7"], pods.stored_nodes()), pods=pods.api.there)
+
+
 def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_pod(pods: Pods) -> None:
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client import CoreV1Api
 
 from tests.builders import make_spec
 from tests.builders.commands import trainbench, whole_document
@@ -105,19 +104,6 @@ def test_a_token_that_nobody_knows(cluster: Any, settings: Settings, tmp_path: P
     assert "Unauthorized" in failed(checks)["cluster"].summary
 
 
-def test_without_the_service_no_gang_can_meet_but_single_pods_run(
-    cluster: Any, settings: Settings, opened: Any
-) -> None:
-    if not cluster.simulated:
-        pytest.skip("a real cluster's Service is not deleted")
-    CoreV1Api(opened().api).delete_namespaced_service("trainbench-rendezvous", cluster.namespace)
-    assert list(failed(doctor.examine(settings, opened=opened))) == ["Service"]
-    single = manifests(make_spec(node="gpu-0"), settings)
-    assert doctor.refusal(doctor.examine(settings, single, opened=opened)) is None
-    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings)
-    assert list(failed(doctor.examine(settings, gang, opened=opened))) == ["Service"]
-
-
 @pytest.mark.parametrize(
     ("name", "value", "actual"),
     [
@@ -154,15 +140,6 @@ def test_a_pod_that_requests_too_much_is_refused(cluster: Any, settings: Setting
     assert "allowPrivilegeEscalation" in actual["pod security"].summary
 
 
-def test_a_server_that_fails(cluster: Any, settings: Settings, opened: Any) -> None:
-    cluster.fault(path="selfsubjectaccessreviews", n=0, code=500, message="etcd is gone")
-    cluster.fault(path="dryRun", n=0, code=503, message="try again")
-    states = {check.name: check.state for check in doctor.examine(settings, opened=opened)}
-    assert states["permissions"] is CheckState.UNKNOWN
-    assert states["pod"] is CheckState.UNKNOWN
-    assert states["GPUs"] is CheckState.OK
-
-
 def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings: Settings, opened: Any) -> None:
     cluster.nodes(1, gpus=1)
     by_name = {check.name: check for check in doctor.examine(settings, opened=opened, with_probe=True)}
@@ -170,14 +147,6 @@ def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings:
     if cluster.simulated:
         assert by_name["driver"].state is CheckState.FAIL  # its GPUs are pretended
         cluster.wait_for_pods(lambda pods: pods == [])
-
-
-def test_the_probe_reports_an_image_that_cannot_be_pulled(cluster: Any, settings: Settings, tmp_path: Path) -> None:
-    cluster.nodes(1, gpus=1)
-    wrong = _settings(tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
-    way = partial(open_cluster, wrong, str(cluster.kubeconfig))
-    actual = failed(doctor.examine(wrong, opened=way, with_probe=True))
-    assert "registry.invalid/none:1" in actual["probe"].summary
 
 
 def test_a_node_that_a_pod_never_fits_is_named_before_any_pod_waits_for_it(
@@ -216,33 +185,6 @@ def test_a_tainted_pool_is_named_and_the_template_opens_it(cluster: Any, tmp_pat
     assert "gpu-0: its taint dedicated=ml:NoSchedule is not tolerated" in shut["room"].summary
     assert list(examined(tolerations=tolerations, runtimeClassName="gvisor")) == ["runtime class"]
     assert examined(tolerations=tolerations, runtimeClassName="nvidia") == {}
-
-
-def test_slices_and_amd_gpus_are_found_chosen_by_label_and_counted_against_their_own_quota(
-    cluster: Any, tmp_path: Path
-) -> None:
-    if not cluster.simulated:
-        pytest.skip("a real cluster has the GPUs that it has")
-    cluster.reset()
-    for index in range(3):
-        cluster.add_node(f"mig-{index}", gpus=0, resources={"nvidia.com/mig-1g.10gb": 7}, labels={"pool": "a"})
-        cluster.add_node(f"amd-{index}", gpus=0, resources={"amd.com/gpu": 8}, labels={"pool": "a"})
-    cluster.add_node("other", gpus=8)
-    settings = _settings(
-        tmp_path, TRAINBENCH_GPU_RESOURCES="nvidia.com/*,amd.com/gpu", TRAINBENCH_NODE_SELECTOR="pool=a"
-    )
-    opened = partial(open_cluster, settings, str(cluster.kubeconfig))
-    by_name = {check.name: check for check in doctor.examine(settings, opened=opened)}
-    assert "6 nodes with 45 GPUs: 3 x 8 amd.com/gpu and 3 x 7 nvidia.com/mig-1g.10gb" in by_name["GPUs"].summary
-    assert "a pod with amd.com/gpu and a pod with nvidia.com/mig-1g.10gb" in by_name["pod"].summary
-
-    hard = {"requests.amd.com/gpu": "0"}
-    CoreV1Api(opened().api).create_namespaced_resource_quota(
-        cluster.namespace, {"metadata": {"name": "no-amd"}, "spec": {"hard": hard}}
-    )
-    actual = failed(doctor.examine(settings, opened=opened))
-    assert list(actual) == ["quota"]
-    assert "requested: requests.amd.com/gpu=1" in actual["quota"].summary
 
 
 def test_commands_write_their_documents_twice_with_a_history_on_a_cluster(

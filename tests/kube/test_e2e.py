@@ -33,10 +33,8 @@ SKIPS = (
     r"needs 1 nodes with 1 GPUs each: this cluster has 0 that take our pods",
     r"this fault needs the stand-in; E2E_KUBECONFIG names a real cluster",
     r"only the stand-in tells which requests it saw",
-    r"a real cluster's Service is not deleted",
     r"the size of a real cluster's nodes is not the test's to choose",
     r"a real cluster's nodes are not tainted by tests",
-    r"a real cluster has the GPUs that it has",
 )
 
 

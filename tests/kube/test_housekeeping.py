@@ -72,41 +72,36 @@ def names(cluster: Any) -> set[str]:
     return {pod["metadata"]["name"] for pod in cluster.pods()}
 
 
-def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
+def test_only_pods_of_ours_whose_run_is_over_go_and_those_that_ended_on_request(
+    cluster: Any, api: Cluster, settings: Settings, make: Any
+) -> None:
+    """By schedule what runs on goes: the API was away when the DAG run ended, or Airflow is gone."""
     make("leaked", OVER)
+    make("ended", OVER, "exit 3")
     make("live", LIVE)
     make("of-another-airflow", Owner(dag_id="node_consistency", dag_run_id="elsewhere"))
     make("by-hand", None)
     make("of-another-installation", OVER, **{"app.kubernetes.io__instance": f"{INSTANCE}-theirs"})
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
-    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods))
+    stay = {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
+    cluster.wait_for_pods(lambda pods: sorted(p["status"]["phase"] for p in pods) == ["Failed", *["Running"] * 6])
+    make("waits-for-ever", OVER, node="no-such-node")
 
     swept = sweep(api, settings, Housekeeping.REPORT)
-    assert swept["to_delete"] == ["leaked"]
+    assert set(swept["to_delete"]) == {"leaked", "ended", "waits-for-ever"}
     assert set(swept["to_look_at"]) == {"of-another-airflow", "by-hand"}
-    assert swept["looked_at"] == 4
-    assert len(names(cluster)) == 6
+    assert swept["looked_at"] == 6
+    assert len(names(cluster)) == 8
 
-    assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["leaked"]
-    cluster.wait_for_pods(lambda pods: len(pods) == 5)
-    after_fault("airflow-gone", pods=names(cluster) & {"leaked"})
-    assert names(cluster) == {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
-
-
-def test_ended_pods_are_kept_for_their_log_first(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
-    make("failed", OVER, "exit 3")
-    make("done", None, "exit 0")
-    cluster.wait_for_pods(lambda pods: {pod["status"]["phase"] for pod in pods} == {"Failed", "Succeeded"})
+    swept = sweep(api, settings, Housekeeping.RELEASE)
+    assert (set(swept["deleted"]), swept["to_delete"]) == ({"leaked", "waits-for-ever"}, ["ended"])
+    cluster.wait_for_pods(lambda pods: len(pods) == 6)
+    after_fault("airflow-gone", "release-fails", pods=names(cluster) & {"leaked", "waits-for-ever"})
 
     assert sweep(api, settings, Housekeeping.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
-    assert set(sweep(api, settings, Housekeeping.DELETE)["deleted"]) == {"failed", "done"}
-    cluster.wait_for_pods(lambda pods: pods == [])
-
-
-def test_a_pod_that_waits_for_ever_goes_too(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
-    make("pending", OVER, node="no-such-node")
-    assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["pending"]
-    cluster.wait_for_pods(lambda pods: pods == [])
+    assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["ended"]
+    cluster.wait_for_pods(lambda pods: len(pods) == 5)
+    assert names(cluster) == stay
 
 
 def test_a_pod_that_took_the_name_since_is_left_alone(
@@ -116,33 +111,3 @@ def test_a_pod_that_took_the_name_since_is_left_alone(
     with pytest.raises(Exception, match="UID"):
         api.delete_pod("tb-1", "the-uid-of-the-one-before")
     assert names(cluster) == {"tb-1"}
-
-
-def test_one_that_cannot_be_deleted_does_not_save_the_others(
-    cluster: Any, api: Cluster, settings: Settings, make: Any
-) -> None:
-    make("a", OVER)
-    make("b", OVER)
-    cluster.fault(method="DELETE", path="/pods/a$", n=0, code=403, message="a policy keeps it")
-    swept = sweep(api, settings, Housekeeping.DELETE)
-    assert swept["deleted"] == ["b"]
-    assert swept["faults"] == {"a": "a policy keeps it"}
-
-
-def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_stays(
-    cluster: Any, api: Cluster, settings: Settings, make: Any
-) -> None:
-    """The API was away when the DAG run ended: its pods ran on, or waited for GPUs, until somebody looked."""
-    make("runs-on", OVER)
-    make("ended", OVER, "exit 0")
-    make("live", LIVE)
-    make("of-another-airflow", Owner(dag_id="node_consistency", dag_run_id="elsewhere"))
-    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] in ("Running", "Succeeded") for pod in pods))
-    cluster.wait_for_pods(lambda pods: any(pod["status"]["phase"] == "Succeeded" for pod in pods))
-
-    swept = sweep(api, settings, Housekeeping.RELEASE)
-    assert swept["deleted"] == ["runs-on"]
-    assert swept["to_delete"] == ["ended"]
-    cluster.wait_for_pods(lambda pods: len(pods) == 3)
-    after_fault("release-fails", pods=names(cluster) & {"runs-on"})
-    assert names(cluster) == {"ended", "live", "of-another-airflow"}

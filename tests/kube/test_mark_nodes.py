@@ -194,18 +194,6 @@ def patched(fleet: Fleet) -> list[Any]:
     return [entry for entry in fleet.cluster.requests() if entry["verb"] == "patch"]
 
 
-def test_never_more_than_the_share_of_the_fleet(fleet: Fleet) -> None:
-    """25 % of four nodes are one, 10 % are none: the slowest node is marked, the others are named with the reason."""
-    bad = (verdict("gpu-0", 9.0), verdict("gpu-1", 8.0), verdict("gpu-2", 8.5))
-    none = fleet.night(*bad, KEEP_AWAY_MAX_PCT="10")
-    assert set(map(len, fleet.taints().values())) == {0, 1}  # the owner's own
-    assert "gpu-1, gpu-2 and gpu-0 are red and not marked" in summary(none, "node_not_marked")
-
-    one = fleet.night(*bad, number=2, KEEP_AWAY_MAX_PCT="25")
-    assert [name for name, taints in fleet.taints().items() if f"{KEY}:NoSchedule" in taints] == ["gpu-1"]
-    assert "1 node may be marked at the same time, and as many are" in summary(one, "node_not_marked")
-
-
 def test_without_the_right_the_night_stays_judged_and_one_warning_names_it(fleet: Fleet) -> None:
     account = fleet.cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     by = partial(open_cluster, fleet.settings(), str(account))
@@ -310,27 +298,6 @@ def test_two_campaigns_at_once_do_not_mark_more_than_the_share(fleet: Fleet) -> 
 
     assert [name for name, taints in fleet.taints().items() if f"{KEY}:NoSchedule" in taints] == ["gpu-3"]
     assert "another run marked nodes at the same time" in summary(campaign, "node_not_marked")
-
-
-def test_what_another_installation_or_a_person_set_is_left_alone(fleet: Fleet) -> None:
-    fleet.night(verdict("gpu-1"), INSTANCE="other")
-    by_hand = {"key": KEY, "value": "ada", "effect": "NoExecute"}
-    fleet.api.patch_node("gpu-2", {"spec": {"taints": [by_hand]}})
-    campaign = fleet.night(ok("gpu-1"), ok("gpu-2"), number=2)
-
-    assert {name: len(taints) for name, taints in fleet.taints().items()} == {
-        "gpu-0": 1, "gpu-1": 1, "gpu-2": 1, "gpu-3": 0,
-    }  # fmt: skip
-    assert [f.level for f in of(campaign, "node_marked")] == [Level.INFO, Level.INFO]
-
-
-def test_a_cordoned_node_is_marked_and_freed_like_any_other_and_stays_cordoned(fleet: Fleet) -> None:
-    fleet.cluster.add_node("gpu-1", gpus=1, unschedulable=True)
-    fleet.night(verdict("gpu-1"))
-    assert f"{KEY}:NoSchedule" in fleet.taints()["gpu-1"]
-    fleet.night(ok("gpu-1"), number=2)
-    node = fleet.api.read_node("gpu-1")
-    assert (node.spec.unschedulable, node.spec.taints) == (True, None)
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.spec import RunSpec
 from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
-from tests.kube.operator_runs import FAST, IN_VAIN, WRITE, give_a_run
+from tests.kube.operator_runs import FAST, WRITE, give_a_run
 from tests.kube.shell_pods import pod
 from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
@@ -32,6 +31,7 @@ OPTIONS = {
     "termination_grace_period": 1,
 }
 SLOW = f"echo hello; sleep 2; {WRITE}"
+FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
 
 
 class Triggers:
@@ -41,7 +41,6 @@ class Triggers:
         self.cluster = cluster
         self.runs: dict[str, RunSpec] = {}
         self.store = store
-        self.limits: dict[str, Any] = {}
 
     def trigger(
         self, name: str, script: str = SLOW, try_number: int = 1, env: Sequence[Any] = (), **spec: Any
@@ -52,7 +51,7 @@ class Triggers:
         base = made["spec"]["containers"][0]
         base["env"] = list(env)
         self.runs[name] = give_a_run(base, name)
-        trigger = RunTrigger({**OPTIONS, **self.limits, "pod_template_dict": made, "store": self.store})
+        trigger = RunTrigger({**OPTIONS, "pod_template_dict": made, "store": self.store})
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number, max_tries=0, id=try_number
         )
@@ -90,11 +89,13 @@ def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
-    """Good ones are collected and gone; each bad one is left as it is, for a worker that says why."""
+    """Good ones are collected and gone; each bad one is left as it is, for a worker that says why. The end of each log
+    is kept beside the result, without control characters: of a pod that failed it is what says why.
+    """
     refused = {"method": "POST", "path": "/pods$", "body": "case-refused", "code": 403, "n": 0}
     triggers.cluster.fault(**refused)
     triggers.cluster.fault(action="evict", pod="^case-evicted-", moment="running", delay_s=1)
-    scripts = {"good": SLOW, "also-good": SLOW, "failed": f"{WRITE}; exit 3", "silent": "true", "refused": SLOW,
+    scripts = {"good": SLOW, "also-good": SLOW, "failed": f"{WRITE}; exit 3", "silent": FAILS, "refused": SLOW,
                "evicted": "exec sleep 100", "cut": f"{WRITE} | cut -c-60"}  # fmt: skip
     events = dict(zip(scripts, triggers.run(*(triggers.trigger(*case) for case in scripts.items())), strict=True))
 
@@ -107,6 +108,10 @@ def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
         "failed", "silent", "cut", "evicted",
     }  # fmt: skip
     assert triggers.left() == ["cut", "evicted", "failed", "silent"]
+    for name, logged in {"good": "hello\n", "silent": "step 1\n [31mCUDA error\n"}.items():
+        run = triggers.runs[name].identity
+        kept = Path(triggers.store) / "campaigns" / run.campaign_id / "runs" / run.run_id / "pod.log"
+        assert kept.read_text() == logged
 
 
 def test_all_pods_are_watched_by_one_list(triggers: Triggers) -> None:
@@ -118,22 +123,6 @@ def test_all_pods_are_watched_by_one_list(triggers: Triggers) -> None:
     for name in names:
         (own,) = [uri for uri in uris if f"/pods/case-{name}-" in uri]
         assert "/log" in own
-
-
-def test_a_triggerer_that_starts_again_finds_the_pod(triggers: Triggers) -> None:
-    async def cut_off() -> None:
-        task = asyncio.create_task(anext(triggers.trigger("again", f"sleep 5; {WRITE}").run()))  # type: ignore[arg-type]
-        while not triggers.created("again"):
-            await asyncio.sleep(0.1)
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(cut_off())
-    (event,) = triggers.run(triggers.trigger("again", try_number=2))
-
-    assert type(event).__name__ == "TaskSuccessEvent"
-    assert triggers.created("again") == 1
-    assert triggers.left() == []
 
 
 def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_made(triggers: Triggers) -> None:
@@ -151,41 +140,4 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
     asyncio.run(end())
 
     assert triggers.created("ended") == 1
-    assert triggers.left() == []
-
-
-def test_a_pod_that_finds_no_place_is_deleted_after_the_waiting_time_and_a_worker_says_why(triggers: Triggers) -> None:
-    triggers.limits = IN_VAIN
-    (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
-
-    assert event.payload["waited_s"]["queued"] >= IN_VAIN["schedule_timeout_seconds"]
-    assert event.payload["end"]["kind"] == "unschedulable"
-    assert triggers.left() == []
-
-
-FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
-
-
-@pytest.mark.parametrize(
-    ("script", "logged"),
-    [(f"echo hello; sleep 1; {WRITE}", "hello\n"), (FAILS, "step 1\n [31mCUDA error\n")],
-    ids=["ends well", "fails"],
-)
-def test_the_end_of_the_log_is_kept_beside_the_result_and_the_pod_goes(
-    triggers: Triggers, tmp_path: Path, script: str, logged: str
-) -> None:
-    """Of a pod that failed it is what says why. Control characters do not get into the file."""
-    name = "kept-of-failed" if script == FAILS else "kept"  # so that no case sees the other's pod on its way out
-    trigger = triggers.trigger(name, script)
-    spec = triggers.runs[name]
-
-    (event,) = triggers.run(trigger)
-    if type(event).__name__ != "TaskSuccessEvent":
-        trigger.task_instance.xcom_push = lambda **_: None  # type: ignore[union-attr]
-        assert trigger._operator is not None
-        with pytest.raises(AirflowFailException):
-            trigger._operator.to_its_end({"ti": trigger.task_instance}, event.payload)
-
-    folder = tmp_path / "store" / "campaigns" / spec.identity.campaign_id / "runs" / spec.identity.run_id
-    assert (folder / "pod.log").read_text() == logged
     assert triggers.left() == []

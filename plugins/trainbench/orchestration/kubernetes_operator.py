@@ -27,8 +27,7 @@ from trainbench.orchestration.pod_requests import REFRESH_S, pod_listing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
-from trainbench.pods.pod_stage import Stage, stage_of
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, condition_of, ended_well, has_ended
+from trainbench.pods.time_limits import GRACE_S, RESTART_S, Stage, condition_of, ended_well, has_ended, stage_of
 from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
@@ -205,7 +204,9 @@ class BenchPodOperator(KubernetesPodOperator):
             yield REFRESH_S
 
     def _stage(self, pod: Pod) -> Stage:
-        return stage_of(pod, self.base_container_name, datetime.now(UTC))
+        # An API server that was away shows a pod as it was before, until its node tells what became of it.
+        is_news = time.monotonic() - self._answers_since > RESTART_S
+        return stage_of(pod, self.base_container_name, datetime.now(UTC) if is_news else None)
 
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""

@@ -178,15 +178,8 @@ class LocalPod:
     def _value(self, variable: Mapping[str, Any]) -> str:
         if "value" in variable:
             return str(variable["value"])
-        path = variable["valueFrom"].get("fieldRef", {}).get("fieldPath")
-        if path is None:
-            raise LocalPodError(
-                f"the variable {variable['name']} of the Pod template comes from a Secret, ConfigMap or resource of a "
-                "cluster: unset TRAINBENCH_POD_TEMPLATE here"
-            )
-        fields = {"metadata.name": self._metadata["name"], "metadata.namespace": self._metadata["namespace"]}
-        if path not in fields:
-            raise LocalPodError(
-                f"fieldPath '{path}' of {variable['name']} is not supported locally: {', '.join(fields)}"
-            )
-        return str(fields[path])
+        section, _, field = variable["valueFrom"].get("fieldRef", {}).get("fieldPath", "").partition(".")
+        if section != "metadata" or field not in ("name", "namespace"):
+            what = f"the variable {variable['name']} of the Pod template gets its value from a cluster"
+            raise LocalPodError(f"{what}: unset TRAINBENCH_POD_TEMPLATE here")
+        return str(self._metadata[field])

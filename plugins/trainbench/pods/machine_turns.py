@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +61,7 @@ class MachineTurns:
 
     def __init__(self, store: str | None, campaign_id: str, slot: Slot) -> None:
         key = hashlib.sha256(f"{store} {campaign_id}".encode()).hexdigest()[:16]
-        self._folder = Path(tempfile.gettempdir()) / f"trainbench-turns-{os.getuid()}-{key}"
+        self._folder = Path(tempfile.gettempdir()) / f"trainbench-turns-{os.getuid()}" / key
         self._slot = slot
 
     @property
@@ -77,7 +78,7 @@ class MachineTurns:
         the others that the pod lives.
         """
         with self._gate():
-            self._group.mkdir(exist_ok=True)
+            self._group.mkdir(parents=True, exist_ok=True)
             own = os.open(self._group / MEMBER_FILE.format(self._slot.member), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
             fcntl.flock(own, fcntl.LOCK_EX)
             os.ftruncate(own, 0)
@@ -89,8 +90,7 @@ class MachineTurns:
             os.close(own)
             with self._gate():
                 if not any(_is_alive(path) for path in self._members()):
-                    # Renamed first: another pod may begin meanwhile, in a folder of its own.
-                    shutil.rmtree(self._folder.rename(tempfile.mkdtemp(prefix=self._folder.name)))
+                    shutil.rmtree(self._folder, ignore_errors=True)  # the other of two last ones may have
 
     @property
     def _group(self) -> Path:
@@ -111,29 +111,19 @@ class MachineTurns:
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        """One launcher at a time, by a lock on the folder; made anew where the last pod removed it meanwhile."""
-        while True:
-            with suppress(FileExistsError):
-                self._folder.mkdir(mode=0o700)
-            try:
-                descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                continue
-            except OSError:  # no folder, or a link
-                raise PermissionError(f"{self._folder} belongs to another user") from None
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                locked = os.fstat(descriptor)
-                if locked.st_uid != os.getuid():
-                    raise PermissionError(f"{self._folder} belongs to another user")
-                is_there = False
-                with suppress(FileNotFoundError):
-                    is_there = os.path.samestat(self._folder.lstat(), locked)
-                if is_there:
-                    yield
-                    return
-            finally:
-                os.close(descriptor)
+        """One launcher of this user at a time, by a lock on the user's folder, which stays."""
+        folder = self._folder.parent
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def _is_alive(path: Path) -> bool:

@@ -177,12 +177,7 @@ def manifest(
     """One Pod, pinned to its node, unprivileged, without a service-account token, with the installation's template.
     `what`: the work's name, for the title. Raises PodTemplateError.
     """
-    pod = _pod(spec, settings, owner, node_rank, what)
-    return with_template(pod, settings.pod_template, spec.placement.nodes) if settings.pod_template else pod
-
-
-def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: int, what: str | None) -> dict[str, Any]:
-    node, is_gang = nodes_of(spec)[node_rank], spec.placement.nodes > 1
+    node, num_pods = nodes_of(spec)[node_rank], spec.placement.nodes
     labels = {
         **installation_labels(settings),
         CAMPAIGN: spec.identity.campaign_id,
@@ -222,7 +217,12 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
                 }
             },
             "tolerations": [
-                {"key": taint_of(spec), "operator": "Exists", "effect": "NoSchedule"},
+                # The taint that a vendor's GPU nodes usually have: nvidia.com/gpu, those with MIG slices too.
+                {
+                    "key": f"{spec.placement.gpu_resource.partition('/')[0]}/gpu",
+                    "operator": "Exists",
+                    "effect": "NoSchedule",
+                },
                 {"key": KEPT_AWAY, "operator": "Exists"},  # a node in breach recovers only if it is measured
             ],
             "containers": [_container(spec, settings, node_rank)],
@@ -235,22 +235,16 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             ],
         },
     }
-    if is_gang:
+    if num_pods > 1:
         pod["metadata"]["labels"] |= {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
         pod["spec"] |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
-    # What the installation sets only where it needs it.
-    if settings.priority_class:
-        pod["spec"]["priorityClassName"] = settings.priority_class
-    if settings.service_account:
-        pod["spec"]["serviceAccountName"] = settings.service_account
-    if settings.image_pull_secret:
-        pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
-    return pod
-
-
-def taint_of(spec: RunSpec) -> str:
-    """The key of the taint that GPU nodes of this vendor usually have: "nvidia.com/gpu", for its MIG slices too."""
-    return f"{spec.placement.gpu_resource.partition('/')[0]}/gpu"
+    of_installation = {
+        "priorityClassName": settings.priority_class,
+        "serviceAccountName": settings.service_account,
+        "imagePullSecrets": settings.image_pull_secret and [{"name": settings.image_pull_secret}],
+    }
+    pod["spec"] |= {name: value for name, value in of_installation.items() if value}
+    return with_template(pod, settings.pod_template, num_pods) if settings.pod_template else pod
 
 
 def node_of(pod: Mapping[str, Any]) -> str | None:
@@ -299,11 +293,6 @@ def host_name(spec: RunSpec, node_rank: int) -> str:
     return f"{gang_id(spec)}-r{node_rank}"
 
 
-def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
-    """Address of the gang's rendezvous: the pod of node rank 0, by its name in the cluster's DNS."""
-    return f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
-
-
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     limits = {}
     if spec.work.device is Device.CUDA:
@@ -311,8 +300,9 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
     if settings.memory_gib:
         limits["memory"] = f"{settings.memory_gib}Gi"
     env = {"HOME": SCRATCH}
-    if spec.placement.nodes > 1:
-        env |= {RANK_ENV: str(node_rank), "MASTER_ADDR": meeting_address(spec, settings), "MASTER_PORT": str(PORT)}
+    if spec.placement.nodes > 1:  # they meet at node rank 0, by its name in the cluster's DNS
+        meeting_address = f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
+        env |= {RANK_ENV: str(node_rank), "MASTER_ADDR": meeting_address, "MASTER_PORT": str(PORT)}
     env["HF_HUB_OFFLINE"] = "0" if spec.work.needs_hub else "1"  # the image's own is 1
     if settings.compile_cache:  # a folder for each image
         folder = f"{KERNELS}/{hashlib.sha256(settings.image.encode()).hexdigest()[:12]}"

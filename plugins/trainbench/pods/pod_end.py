@@ -18,6 +18,8 @@ from trainbench.planning.nodes import not_ready, not_ready_s
 from trainbench.pods.placement import MAKE_IT_FIT, never_fits
 from trainbench.pods.time_limits import DEAD_AFTER_S, condition_of, due_of, has_ended, is_late, state_of
 
+Object = Mapping[str, Any]  # of the API, as JSON
+
 
 class EndKind(StrEnum):
     BUSY = "busy"  # its node's resources are taken by other work
@@ -107,12 +109,12 @@ class PodEnd(Frozen):
 
 
 def pod_end(
-    pod: Mapping[str, Any] | None,
+    pod: Object | None,
     base: str,
     api_message: str,
     http_status: int | None = None,
     events: Sequence[tuple[str, str]] = (),
-    node: Mapping[str, Any] | None = None,
+    node: Object | None = None,
     now: datetime | None = None,
 ) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work;
@@ -123,7 +125,8 @@ def pod_end(
     for status, pattern, kind, sentence in REFUSALS:
         if status == http_status and re.search(pattern, api_message):
             return _end(kind, sentence.format(api_message))
-    if lost := _lost(pod, base, http_status, node, now):
+    has_said_so = pod is not None and has_ended(pod, base) and http_status is None
+    if not has_said_so and (lost := _lost(pod, base, node, now)):
         return lost
     left = _withdrawn(node)
     if pod is None:
@@ -141,7 +144,7 @@ def pod_end(
     )
 
 
-def unplaceable(node: Mapping[str, Any] | None, now: datetime) -> PodEnd | None:
+def unplaceable(node: Object | None, now: datetime) -> PodEnd | None:
     """Why no pod will be placed on its node, as `pod_end` has it; None: nothing stands against it."""
     if withdrawn := _withdrawn(node):
         return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
@@ -150,7 +153,7 @@ def unplaceable(node: Mapping[str, Any] | None, now: datetime) -> PodEnd | None:
     return None
 
 
-def _withdrawn(node: Mapping[str, Any] | None) -> str | None:
+def _withdrawn(node: Object | None) -> str | None:
     """A clause that says that somebody took the node out of service; None: nobody did."""
     if node == {}:
         return "its node is no longer in the cluster"
@@ -159,21 +162,13 @@ def _withdrawn(node: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _lost(
-    pod: Mapping[str, Any] | None,
-    base: str,
-    http_status: int | None,
-    node: Mapping[str, Any] | None,
-    now: datetime | None,
-) -> PodEnd | None:
+def _lost(pod: Object | None, base: str, node: Object | None, now: datetime | None) -> PodEnd | None:
     """The node does not answer, or does not end a pod that should be over: the pod's state is out of date."""
-    if pod is not None and has_ended(pod, base) and http_status is None:
-        return None  # its node said so
     name = node["metadata"]["name"] if node else "its node"
     if node and (trouble := not_ready(node)):
         return _end(EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})")
     moment = due_of(pod) if pod and not has_ended(pod, base) else None
-    if moment is None or now is None or not is_late(moment, now):
+    if moment is None or not is_late(moment, now):
         return None
     state = "is ready" if node else "could not be read"
     return _end(
@@ -197,7 +192,7 @@ def _gone(
     return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
 
 
-def _disrupted(pod: Mapping[str, Any]) -> PodEnd | None:
+def _disrupted(pod: Object) -> PodEnd | None:
     status = pod.get("status") or {}
     reason, message = str(status.get("reason", "")), status.get("message") or status.get("reason") or ""
     if reason == "DeadlineExceeded":
@@ -215,7 +210,7 @@ def _disrupted(pod: Mapping[str, Any]) -> PodEnd | None:
     return _end(EndKind.EVICTED, f"the pod had to leave its node: {said}")
 
 
-def _waiting(pod: Mapping[str, Any], base: str) -> PodEnd | None:
+def _waiting(pod: Object, base: str) -> PodEnd | None:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     # The API sorts containers by name: ours first, for others may wait for the same reason.
@@ -231,7 +226,7 @@ def _waiting(pod: Mapping[str, Any], base: str) -> PodEnd | None:
     return None
 
 
-def _ended(pod: Mapping[str, Any], base: str) -> PodEnd | None:
+def _ended(pod: Object, base: str) -> PodEnd | None:
     status, ended = pod.get("status") or {}, state_of(pod, base).get("terminated")
     if ended is None:
         message = status.get("message") or status.get("reason") or "no reason given"
@@ -248,9 +243,7 @@ def _ended(pod: Mapping[str, Any], base: str) -> PodEnd | None:
     return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
 
 
-def _pending(
-    pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] | None, withdrawn: str | None
-) -> PodEnd | None:
+def _pending(pod: Object, api_message: str, node: Object | None, withdrawn: str | None) -> PodEnd | None:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
     if (pod.get("status") or {}).get("phase") != "Pending":
         return None

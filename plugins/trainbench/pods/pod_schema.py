@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-QUANTITY = re.compile(r"\.(limits|requests)\.[^\[\]]+$|\.(sizeLimit|divisor)$")  # paths of resources and sizes
+OF_QUANTITY = re.compile(r"\.(limits|requests)\.[^\[\]]+$|\.(sizeLimit|divisor)$")  # paths of resources and sizes
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 PRIMITIVES: dict[str, tuple[type, str]] = {
     "str": (str, "a text, in quotes"),
     "bool": (bool, "true or false"),
@@ -25,31 +27,29 @@ def schema_faults(value: Any, type_name: str = "V1Pod", path: str = "") -> Itera
     """One sentence for each fault: "spec.tolerations[0].efect: unknown field, did you mean effect?"."""
     if value is None:
         yield f"{path or 'the template'}: is empty, leave the field out"
-    elif QUANTITY.search(path):
-        if not _is_quantity(value):
+    elif OF_QUANTITY.search(path):
+        if not QUANTITY.fullmatch(str(value)):
             yield f"{path}: {value!r} is not a quantity such as 4, 500m or 8Gi"
     elif type_name in PRIMITIVES:
         wanted, described = PRIMITIVES[type_name]
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             yield f"{path}: {value!r} is not {described}"
     elif parts := PARTS.match(type_name):
-        yield from _items(value, parts[1], parts[2], path)
+        yield from _items(value, parts[1] == "list", parts[2], path)
     elif type_name != "object":
         yield from _fields(value, type_name, path)
 
 
-def _items(value: Any, container: str, inner: str, path: str) -> Iterator[str]:
-    if container == "list" and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from schema_faults(item, inner, f"{path}[{index}]")
-    elif container == "dict" and isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(key, str):
-                yield from schema_faults(item, inner, f"{path}.{key}")
-            else:
-                yield f"{path}: the key {key!r} is not a text: put it in quotes"
-    else:
-        yield f"{path}: {value!r} is not a {'list' if container == 'list' else 'mapping'}"
+def _items(value: Any, is_list: bool, inner: str, path: str) -> Iterator[str]:
+    if not isinstance(value, list if is_list else dict):
+        yield f"{path}: {value!r} is not a {'list' if is_list else 'mapping'}"
+        return
+    items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else value.items()
+    for key, item in items:
+        if is_list or isinstance(key, str):
+            yield from schema_faults(item, inner, f"{path}[{key}]" if is_list else f"{path}.{key}")
+        else:
+            yield f"{path}: the key {key!r} is not a text: put it in quotes"
 
 
 def _fields(value: Any, type_name: str, path: str) -> Iterator[str]:
@@ -76,13 +76,3 @@ def _fields(value: Any, type_name: str, path: str) -> Iterator[str]:
     except ValueError as error:  # the model refuses to be made without a required field
         name = re.search(r"`(\w+)`", str(error))
         yield f"{path}: {model.attribute_map[name[1]] if name else error} is missing".lstrip(": ")
-
-
-def _is_quantity(value: Any) -> bool:
-    from kubernetes.utils.quantity import parse_quantity  # type: ignore[import-untyped]
-
-    try:
-        parse_quantity(str(value))
-    except ValueError:
-        return False
-    return not isinstance(value, bool)

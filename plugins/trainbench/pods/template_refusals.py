@@ -10,51 +10,37 @@ from typing import Any
 Fields = Mapping[str, Any]
 BASE = "base"  # the benchmark's container
 SCHEDULE = "the plan pins each pod to its node: TRAINBENCH_NODE_SELECTOR chooses the fleet"
-MEETING = "the pods of a gang find each other by it"
-PROGRAM = "the benchmark's own program runs there"
-PROBE = "it would run or stop programs in the measured container"
+REPEATED = "a failed benchmark is repeated by its task, never inside its pod"
 OTHERS = "programs of the node or of another container could stop the benchmark's, and it theirs"
-RUN_SETS_IT = "the run's timeout sets it"
 GPU_COUNT = "each run sets how many GPUs it takes, and TRAINBENCH_GPU_RESOURCES which"
+MEETING = ("hostname", "subdomain", "setHostnameAsFQDN", "hostnameOverride")
+PRIORITY = ("priorityClassName", "priority", "preemptionPolicy")
+PROGRAM = ("command", "args", "workingDir", "stdin", "stdinOnce", "tty")
+PROBES = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 SPEC = {
     "nodeName": SCHEDULE,
-    "hostname": MEETING,
-    "subdomain": MEETING,
-    "setHostnameAsFQDN": MEETING,
-    "hostnameOverride": MEETING,
-    "restartPolicy": "a failed benchmark is repeated by its task, never inside its pod",
-    "activeDeadlineSeconds": RUN_SETS_IT,
+    **dict.fromkeys(MEETING, "the pods of a gang find each other by it"),
+    "restartPolicy": REPEATED,
+    "activeDeadlineSeconds": "the run's timeout sets it",
     "terminationGracePeriodSeconds": "the program gets as long as its supervisor needs to write a result",
     "automountServiceAccountToken": "benchmark pods do not call the Kubernetes API, and get no token",
-    "serviceAccountName": "set TRAINBENCH_SERVICE_ACCOUNT",
-    "serviceAccount": "set TRAINBENCH_SERVICE_ACCOUNT",
-    "priorityClassName": "set TRAINBENCH_PRIORITY_CLASS",
-    "priority": "set TRAINBENCH_PRIORITY_CLASS",
-    "preemptionPolicy": "set TRAINBENCH_PRIORITY_CLASS",
+    **dict.fromkeys(("serviceAccountName", "serviceAccount"), "set TRAINBENCH_SERVICE_ACCOUNT"),
+    **dict.fromkeys(PRIORITY, "set TRAINBENCH_PRIORITY_CLASS"),
     "imagePullSecrets": "set TRAINBENCH_IMAGE_PULL_SECRET",
-    "shareProcessNamespace": OTHERS,
-    "hostPID": OTHERS,
+    **dict.fromkeys(("shareProcessNamespace", "hostPID"), OTHERS),
     "ephemeralContainers": "they can be added to a running pod only",
     "overhead": "the RuntimeClass sets it",
     "resources": f"give those of the container '{BASE}'",
 }
 CONTAINER = {
     "image": "set TRAINBENCH_IMAGE",
-    "command": PROGRAM,
-    "args": PROGRAM,
-    "workingDir": PROGRAM,
-    "stdin": PROGRAM,
-    "stdinOnce": PROGRAM,
-    "tty": PROGRAM,
-    "terminationMessagePath": "the cause of a failure is read from there",
-    "terminationMessagePolicy": "the cause of a failure is read from there",
-    "lifecycle": PROBE,
-    "livenessProbe": PROBE,
-    "readinessProbe": PROBE,
-    "startupProbe": PROBE,
-    "restartPolicy": "a failed benchmark is repeated by its task, never inside its pod",
-    "restartPolicyRules": "a failed benchmark is repeated by its task, never inside its pod",
+    **dict.fromkeys(PROGRAM, "the benchmark's own program runs there"),
+    **dict.fromkeys(PROBES, "it would run or stop programs in the measured container"),
+    **dict.fromkeys(("restartPolicy", "restartPolicyRules"), REPEATED),
+    **dict.fromkeys(
+        ("terminationMessagePath", "terminationMessagePolicy"), "the cause of a failure is read from there"
+    ),
 }
 # Labels by which trainbench and Airflow's operator find their pods; Kueue's group is each gang's own.
 LABELS = re.compile(

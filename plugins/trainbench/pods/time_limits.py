@@ -1,4 +1,4 @@
-"""When a pod must be over, and when its task must: also where the node that should end the pod no longer answers.
+"""A pod's stage, and when it must be over, also where the node that should end it no longer answers.
 
 The kubelet enforces a pod's deadline and carries out its deletion. When it is dead, the API goes on to show the pod as
 Running (https://kubernetes.io/docs/concepts/architecture/nodes/#condition), so the control plane has to stop waiting by
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 GRACE_S = 20  # between SIGTERM and SIGKILL
@@ -16,11 +17,27 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
 LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, and requested again
-RESTART_S = 60.0  # after its restart an API server may refuse what is allowed, a node serve half a log, for so long
+# For so long after its restart an API server may refuse what is allowed, and show pods as they were before; a node may
+# serve half a log.
+RESTART_S = 60.0
 CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
 DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
 # An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.
 OUTAGE_S = 1800
+STARTS = (None, "ContainerCreating", "PodInitializing")  # reasons of a container that waits and will run
+
+
+class Stage(StrEnum):
+    """`STUCK`: placed, and a container cannot start, as without its image. `LEAVING`: it was deleted and has not ended
+    yet. `OVER`: its program ended, or its node should have ended it.
+    """
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    STUCK = "stuck"
+    RUNNING = "running"
+    LEAVING = "leaving"
+    OVER = "over"
 
 
 class Due(NamedTuple):
@@ -48,8 +65,27 @@ def due_of(pod: Mapping[str, Any]) -> Due | None:
     return min(moments, default=None)
 
 
-def is_late(moment: Due | None, now: datetime) -> bool:
-    return moment is not None and now > moment.at + timedelta(seconds=LATE_S)
+def is_late(moment: Due | None, now: datetime | None) -> bool:
+    """`now` None: it is not known what became of the pod, and it is not called late."""
+    return moment is not None and now is not None and now > moment.at + timedelta(seconds=LATE_S)
+
+
+def stage_of(pod: Mapping[str, Any], container: str, now: datetime | None) -> Stage:
+    """The stage of a pod (the API's JSON). `container`: the one with the program; others may outlive it. `now`: as for
+    `is_late`.
+    """
+    status = pod.get("status") or {}
+    if has_ended(pod, container) or is_late(due_of(pod), now):
+        return Stage.OVER
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        return Stage.LEAVING
+    if "running" in state_of(pod, container):
+        return Stage.RUNNING
+    waiting = [(each.get("state") or {}).get("waiting") or {} for each in status.get("containerStatuses") or ()]
+    if any(each.get("reason") not in STARTS for each in waiting):
+        return Stage.STUCK
+    is_placed = condition_of(pod, "PodScheduled").get("status") == "True" or status.get("phase") == "Running"
+    return Stage.STARTING if is_placed else Stage.QUEUED
 
 
 def has_ended(pod: Mapping[str, Any], base: str) -> bool:

@@ -16,56 +16,40 @@ from trainbench.history.tables import notices, runs
 pytestmark = pytest.mark.slow
 
 
-def test_the_healthy_nodes_and_the_slow_one_have_their_verdicts(night: Night) -> None:
+def test_the_verdicts_are_stated_by_report_notice_gauges_and_one_taint(
+    installation: Installation, night: Night
+) -> None:
+    """Nodes whose pods failed, vanished or never ran are not confirmed to be slow. Of the gauges that a worker sends by
+    StatsD 20 is a slow node, 1 one that is well.
+    """
     reasons = {node.node: node.why for node in night.campaign.nodes}
+    (path, notice), *_ = installation.posted
+    (marked,) = (finding for finding in night.campaign.findings if finding.category == MARKED)
+    expected = {SLOW: "20|g"} | dict.fromkeys(HEALTHY, "1|g")
 
     assert {name: reasons[name] for name in (*HEALTHY, SLOW)} == {**dict.fromkeys(HEALTHY, Why.WELL), SLOW: Why.SLOW}
     assert night.state == "failed"
+    assert path == "/hooks"
+    assert SLOW in json.dumps(notice)
+    assert {node: night.conditions.get(node) for node in expected} == expected
+    assert night.conditions.keys() == {node.node for node in night.campaign.node_states}
+    assert list(night.marks) == [SLOW]
+    assert marked.nodes == (SLOW,)
 
 
-def test_the_store_in_s3_holds_every_result_once(night: Night) -> None:
-    assert night.stored.broken == ()
-    assert sorted(r.spec.identity.run_id for r in night.stored.results) == sorted(
-        r.spec.identity.run_id for r in night.campaign.results
-    )
-
-
-def test_both_workers_ran_tasks_and_neither_holds_a_result(installation: Installation, night: Night) -> None:
-    for home in installation.workers:
-        assert list(home.glob(f"logs/dag_id={DAG_ID}/**/*.log")), f"{home.name} ran no task"
-        assert [path for path in home.rglob("*.json") if "runs" in path.parts] == []
-
-
-def test_the_history_on_postgresql_has_every_run_once_and_the_notice(installation: Installation, night: Night) -> None:
+def test_store_and_history_hold_every_result_once_and_no_worker_any(installation: Installation, night: Night) -> None:
     with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
         of_tonight = runs.select().where(runs.c.campaign_id == night.campaign.campaign_id)
         recorded = [row.run_id for row in connection.execute(of_tonight)]
         opened = {row.node for row in connection.execute(notices.select())}
+    made = sorted(result.spec.identity.run_id for result in night.campaign.results)
 
-    assert sorted(recorded) == sorted(r.spec.identity.run_id for r in night.campaign.results)
+    assert night.stored.broken == ()
+    assert sorted(result.spec.identity.run_id for result in night.stored.results) == sorted(recorded) == made
     assert SLOW in opened
-
-
-def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
-    (path, notice), *_ = installation.posted
-
-    assert path == "/hooks"
-    assert SLOW in json.dumps(notice)
-
-
-def test_a_worker_sends_each_node_s_state_by_statsd(night: Night) -> None:
-    """Of the history on PostgreSQL: 20 is a slow node, 1 one that is well."""
-    expected = {SLOW: "20|g"} | dict.fromkeys(HEALTHY, "1|g")
-
-    assert {node: night.conditions.get(node) for node in expected} == expected
-    assert night.conditions.keys() == {node.node for node in night.campaign.node_states}
-
-
-def test_the_slow_node_is_tainted_and_only_that_one(night: Night) -> None:
-    """Nodes whose pods failed, vanished or never ran are not confirmed to be slow."""
-    assert list(night.marks) == [SLOW]
-    (marked,) = (finding for finding in night.campaign.findings if finding.category == MARKED)
-    assert marked.nodes == (SLOW,)
+    for home in installation.workers:
+        assert list(home.glob(f"logs/dag_id={DAG_ID}/**/*.log")), f"{home.name} ran no task"
+        assert [path for path in home.rglob("*.json") if "runs" in path.parts] == []
 
 
 @pytest.mark.parametrize("page", ["", "nodes/gpu-slow", "runs", "costs", "strategies", "notices/1"])

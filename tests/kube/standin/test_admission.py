@@ -88,11 +88,6 @@ def test_rights_are_looked_at_before_the_namespace_and_the_namespace_before_the_
     assert refusal(api, pod("p", restartPolicy="Sometimes"))[0] == 422
 
 
-def test_statuses_are_sorted_by_the_containers_names(run: Any) -> None:
-    ended = run(pod("p", containers=[container("true"), container("true", "another")]))
-    assert [own["name"] for own in ended["status"]["containerStatuses"]] == ["another", "base"]
-
-
 def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_nobody_s(
     cluster: StandinCluster,
 ) -> None:
@@ -111,17 +106,3 @@ def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_no
             "reason": "Unauthorized", "code": 401,
         },
     )  # fmt: skip
-
-
-def test_a_runtime_class_brings_its_overhead(api: Any) -> None:
-    """It counts beside the containers' requests."""
-    api.create_namespaced_pod(NS, pod("q", runtimeClassName="kata"))
-    assert api.read_namespaced_pod("q", NS).spec.overhead == {"cpu": "250m"}
-
-
-def test_restricted_pod_security_refuses_added_capabilities(api: Any) -> None:
-    """Memory locked for RDMA needs IPC_LOCK, which `restricted` does not let in."""
-    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}
-    status, message = refusal(api, pod("p", containers=[container("true", securityContext=security)]))
-    assert status == 403
-    assert 'unrestricted capabilities (container "base" must not include "IPC_LOCK"' in message

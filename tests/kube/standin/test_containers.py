@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.shell_pods import IN_CONTAINER, container, pod
-from tests.kube.standin.seen import NS, condition, state, waits_for
-from tests.standin import StandinCluster
+from tests.kube.standin.seen import NS, condition, state
 
 pytestmark = pytest.mark.slow
 
@@ -77,21 +76,3 @@ def test_a_failed_init_container_fails_the_pod_and_a_sidecar_does_not_keep_it(ru
     assert failed["status"]["phase"] == "Failed"
     assert "waiting" in state(failed)
     assert kept["status"]["phase"] == "Succeeded"
-
-
-def test_a_program_that_is_not_there_does_not_start(run: Any) -> None:
-    missing = {**container(""), "command": ["no-such-program"]}
-    ended = run(pod("missing", containers=[missing]))
-
-    assert state(ended)["terminated"]["reason"] == "StartError"
-    assert state(ended)["terminated"]["exitCode"] == 128
-
-
-def test_root_is_refused_where_the_pod_says_non_root(cluster: StandinCluster, api: Any) -> None:
-    cluster.add_node("gpu-0")
-    manifest = pod("root")
-    del manifest["spec"]["securityContext"]["runAsUser"]
-    api.create_namespaced_pod(NS, manifest)
-
-    (waits,) = cluster.wait_for_pods(lambda pods: waits_for(pods[0]) == "CreateContainerConfigError")
-    assert waits["status"]["phase"] == "Pending"

@@ -149,12 +149,6 @@ def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expec
     after_night("rank-evicted", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
 
 
-def test_one_failed_pod_fails_the_gang() -> None:
-    whole = combine_ranks(SPEC, (pair()[0], failed("XidError")))
-
-    assert whole.status is Status.ERROR
-
-
 def test_a_gang_s_name_fits_a_host_name_and_differs_by_run() -> None:
     assert re.fullmatch(r"g[0-9a-f]{10}", gang_id(SPEC))
     assert gang_id(SPEC) != gang_id(SPEC.changed(identity={"campaign_id": "other"}))

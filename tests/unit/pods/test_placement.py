@@ -21,27 +21,19 @@ def tolerant(*tolerations: dict[str, str], **selector: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "toleration",
+    ("toleration", "is_tolerated"),
     [
-        {"key": "dedicated", "operator": "Exists"},
-        {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
-        {"operator": "Exists"},
+        ({"key": "dedicated", "operator": "Exists"}, True),
+        ({"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "nvidia.com/gpu", "operator": "Exists"}, False),
+        ({"key": "dedicated", "value": "web"}, False),
+        ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_a_taint_that_is_tolerated_keeps_nobody_out(toleration: dict[str, str]) -> None:
-    assert refused_by(tainted(DEDICATED), tolerant(toleration)) is None
-
-
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        {"key": "nvidia.com/gpu", "operator": "Exists"},
-        {"key": "dedicated", "value": "web"},
-        {"key": "dedicated", "operator": "Exists", "effect": "NoExecute"},
-    ],
-)
-def test_a_taint_that_is_not_tolerated_is_named(toleration: dict[str, str]) -> None:
-    assert refused_by(tainted(DEDICATED), tolerant(toleration)) == "its taint dedicated=ml:NoSchedule is not tolerated"
+def test_a_taint_that_is_not_tolerated_is_named(toleration: dict[str, str], is_tolerated: bool) -> None:
+    refused = None if is_tolerated else "its taint dedicated=ml:NoSchedule is not tolerated"
+    assert refused_by(tainted(DEDICATED), tolerant(toleration)) == refused
 
 
 def test_taints_of_the_node_s_state_and_mere_preferences_are_not_looked_at() -> None:
@@ -73,12 +65,13 @@ def node(**allocatable: str) -> dict[str, Any]:
 
 
 def test_requests_are_summed_over_all_containers_and_a_limit_alone_counts_as_one() -> None:
-    """2 + 0.001 cores; 8 x 2^30 + 10 x 2^20 bytes; 4 GPUs, which have a limit only."""
+    """2 + 0.001 cores, and 0.25 overhead of a RuntimeClass; 8 x 2^30 + 10 x 2^20 bytes; 4 GPUs by their limit."""
     assert pod_requests(pod(PROGRAM, PROXY)) == {
         "cpu": Decimal("2.001"),
         "memory": Decimal(8 * 2**30 + 10 * 2**20),
         "nvidia.com/gpu": Decimal(4),
     }
+    assert pod_requests(pod(PROGRAM, PROXY, overhead={"cpu": "250m"}))["cpu"] == Decimal("2.251")
 
 
 def test_the_largest_init_container_counts_where_it_is_more_than_the_sum() -> None:
@@ -104,14 +97,6 @@ def test_every_resource_that_is_short_is_named_and_a_resource_the_node_has_not_c
     )
 
 
-def test_the_overhead_of_a_runtime_class_counts() -> None:
-    """2 + 0.001 + 0.25 cores."""
-    assert pod_requests(pod(PROGRAM, PROXY, overhead={"cpu": "250m"}))["cpu"] == Decimal("2.251")
-
-
-def test_a_resource_that_is_left_out_is_not_compared() -> None:
+def test_a_resource_that_is_left_out_is_not_compared_and_less_than_a_gib_is_written_in_mib() -> None:
     assert never_fits(pod(PROGRAM), node(cpu="2", memory="64Gi"), without=("nvidia.com/gpu",)) is None
-
-
-def test_less_than_a_gib_is_written_in_mib() -> None:
     assert never_fits(pod(PROXY), node(cpu="1", memory="8Mi")) == "memory: requested 10 MiB, allocatable 8 MiB"

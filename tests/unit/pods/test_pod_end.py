@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from bench_image.contract.result import Status
 from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with
-from trainbench.pods.pod_end import EndKind, pod_end
+from trainbench.pods.pod_end import EndKind, PodEnd, pod_end
 
 WORDS = "Pod tb-1 returned a failure."  # what the provider's operator says in most of these cases
+NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
 def container(name: str = "base", **state: Any) -> dict[str, Any]:
     return {"name": name, "image": "registry.example/bench:1", "state": state}
 
 
-def pending(reason: str, message: str) -> dict[str, Any]:
+def pending(reason: str, message: str, cpu: str | None = None) -> dict[str, Any]:
+    """`cpu`: requested; None: the pod has limits of GPUs only."""
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-    spec = {"containers": [{"name": "base", "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}]}
+    gpus = {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}
+    resources = {"requests": {"cpu": cpu}} if cpu else gpus
+    spec = {"containers": [{"name": "base", "resources": resources}]}
     return {"spec": spec, "status": {"phase": "Pending", "conditions": [condition]}}
 
 
-def waiting(reason: str, message: str, name: str = "base") -> dict[str, Any]:
+def waiting(reason: str, message: str, *names: str) -> dict[str, Any]:
     placed = {"type": "PodScheduled", "status": "True"}
-    state = container(name, waiting={"reason": reason, "message": message})
-    return {"status": {"phase": "Pending", "conditions": [placed], "containerStatuses": [state]}}
+    states = [container(name, waiting={"reason": reason, "message": message}) for name in names or ("base",)]
+    return {"status": {"phase": "Pending", "conditions": [placed], "containerStatuses": states}}
 
 
 def ended(exit_code: int, reason: str = "Error", message: str | None = None) -> dict[str, Any]:
@@ -35,92 +39,135 @@ def ended(exit_code: int, reason: str = "Error", message: str | None = None) -> 
     return {"status": {"phase": "Running", "containerStatuses": [state]}}
 
 
+def failed(reason: str, message: str = "") -> dict[str, Any]:
+    return {"status": {"phase": "Failed", "reason": reason, "message": message}}
+
+
+def running(deletion_at: str, *conditions: dict[str, str]) -> dict[str, Any]:
+    """On its way out."""
+    status = {"phase": "Running", "containerStatuses": [container(running={})], "conditions": list(conditions)}
+    return {"metadata": {"deletionTimestamp": deletion_at}, "spec": {"nodeName": "node-1"}, "status": status}
+
+
+def disrupted(reason: str, message: str) -> dict[str, str]:
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
+def node(ready: str = "True", **spec: Any) -> dict[str, Any]:
+    """Of two CPUs. `ready` "Unknown": its kubelet is silent."""
+    condition = {"type": "Ready", "status": ready}
+    if ready != "True":
+        condition |= {"message": "Kubelet stopped posting node status.", "lastTransitionTime": "2026-11-22T02:13:00Z"}
+    status = {"allocatable": {"cpu": "2", "nvidia.com/gpu": "1"}, "conditions": [condition]}
+    return {"metadata": {"name": "node-1"}, "spec": spec, "status": status}
+
+
 NO_GPU = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node affinity/selector."
+NO_CPU = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
 CORDONED = "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector."
+DEAD = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
 QUOTA = "exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20"
-DISRUPTED = {
-    "status": {
-        "phase": "Running",
-        "conditions": [
-            {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "PreemptionByScheduler",
-                "message": "default-scheduler: preempting to accommodate a higher priority pod",
-            }
-        ],
-    }
-}
-CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
-    "busy": (pending("Unschedulable", NO_GPU), None, EndKind.BUSY, "no room on the node within the waiting time: 0/4"),
-    "gated": (pending("SchedulingGated", "waits for its gate"), None, EndKind.BUSY, "no room"),
-    "cordoned": (pending("Unschedulable", CORDONED), None, EndKind.UNSCHEDULABLE, "no node may take the pod: 0/4"),
-    "preempted": (DISRUPTED, None, EndKind.PREEMPTED, "other work took the node: default-scheduler"),
-    "evicted": (
-        {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}},
-        None,
-        EndKind.EVICTED,
+PREEMPTED = disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
+READY, SILENT, SHUT = node(), node("Unknown"), node(unschedulable=True)
+STOPPED = "node node-1 stopped answering (not ready since 2026-11-22T02:13:00Z: Kubelet stopped posting node status.)"
+ALONE_CORDONED = "node node-1 is cordoned (`kubectl drain` or `kubectl cordon`), so no pod is placed there"
+
+
+class Case(NamedTuple):
+    """`kind` and `says` of the end of `pod`, which is None where it is gone; `status` and `words`: the API's answer."""
+
+    pod: dict[str, Any] | None
+    kind: EndKind
+    says: str
+    status: int | None = None
+    node: dict[str, Any] | None = None
+    words: str = WORDS
+
+    @property
+    def end(self) -> PodEnd:
+        return pod_end(self.pod, "base", self.words, self.status, node=self.node, now=NOW)
+
+
+CASES = {
+    "busy": Case(pending("Unschedulable", NO_GPU), EndKind.BUSY, "no room on the node within the waiting time: 0/4"),
+    "busy amd": Case(pending("Unschedulable", NO_GPU.replace("nvidia", "amd")), EndKind.BUSY, "no room"),
+    "gated": Case(pending("SchedulingGated", "waits for its gate"), EndKind.BUSY, "no room"),
+    "no node": Case(pending("Unschedulable", CORDONED), EndKind.UNSCHEDULABLE, "no node may take the pod: 0/4"),
+    # On the real cluster: 2.1 CPUs by the LimitRange, on nodes of 2: skipped every night, green.
+    "never fits": Case(
+        pending("Unschedulable", NO_CPU, "2100m"), EndKind.UNSCHEDULABLE,
+        "does not fit node node-1 even when it is empty: cpu: requested 2.1, allocatable 2", node=READY,
+    ),
+    "fits the empty node": Case(pending("Unschedulable", NO_CPU, "2"), EndKind.BUSY, "no room", node=READY),
+    "node not read": Case(pending("Unschedulable", NO_CPU, "2"), EndKind.UNSCHEDULABLE, "could not be read"),
+    "preempted": Case(
+        {"status": {"phase": "Running", "conditions": [PREEMPTED]}}, EndKind.PREEMPTED,
+        "other work took the node: default-scheduler",
+    ),
+    "evicted": Case(
+        failed("Evicted", "The node was low on resource: memory."), EndKind.EVICTED,
         "the node could not keep the pod: The node was low on resource: memory.",
     ),
-    "node says no": (
-        {"status": {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "Node didn't have enough"}},
-        None,
-        EndKind.EVICTED,
-        "Node didn't have enough",
-    ),
-    "never ran": ({"status": {"phase": "Failed"}}, None, EndKind.EVICTED, "failed before its container ran"),
-    "deadline": ({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}, None, EndKind.DEADLINE, "its deadline"),
-    "no image": (
-        waiting("ImagePullBackOff", "manifest unknown"),
-        None,
-        EndKind.NO_IMAGE,
+    "node says no": Case(failed("OutOfnvidia.com/gpu", "Node didn't have enough"), EndKind.EVICTED, "have enough"),
+    "never ran": Case({"status": {"phase": "Failed"}}, EndKind.EVICTED, "failed before its container ran"),
+    "deadline": Case(failed("DeadlineExceeded"), EndKind.DEADLINE, "its deadline"),
+    "no image": Case(
+        waiting("ImagePullBackOff", "manifest unknown"), EndKind.NO_IMAGE,
         "the image 'registry.example/bench:1' of container 'base' cannot be pulled: manifest unknown",
     ),
-    "no image of another": (
-        waiting("ErrImagePull", "no route", "another"),
-        None,
-        EndKind.NO_IMAGE,
-        "of container 'another'",
-    ),
-    "not created": (
-        waiting("CreateContainerConfigError", "secret not found"),
-        None,
-        EndKind.NOT_STARTED,
+    "no image of another": Case(waiting("ErrImagePull", "no route", "another"), EndKind.NO_IMAGE, "of container 'ano"),
+    # The API sorts container statuses by name.
+    "no image of both": Case(waiting("ErrImagePull", "", "another", "base"), EndKind.NO_IMAGE, "of container 'base'"),
+    "not created": Case(
+        waiting("CreateContainerConfigError", "secret not found"), EndKind.NOT_STARTED,
         "container 'base' did not start: secret not found",
     ),
-    "stuck": (waiting("ContainerCreating", ""), None, EndKind.NOT_STARTED, "the container did not start in time"),
-    "host memory": (ended(137, "OOMKilled"), None, EndKind.OUT_OF_MEMORY, "the host's memory"),
-    "killed": (ended(137), None, EndKind.NO_RESULT, "was killed (exit code 137)"),
-    "failed": (
-        ended(2, message="unknown model"),
-        None,
-        EndKind.NO_RESULT,
-        "exit code 2 and left no result: unknown model",
+    "stuck": Case(waiting("ContainerCreating", ""), EndKind.NOT_STARTED, "the container did not start in time"),
+    "host memory": Case(ended(137, "OOMKilled"), EndKind.OUT_OF_MEMORY, "the host's memory"),
+    "killed": Case(ended(137), EndKind.NO_RESULT, "was killed (exit code 137)"),
+    "failed": Case(
+        ended(2, message="unknown model"), EndKind.NO_RESULT, "exit code 2 and left no result: unknown model"
     ),
-    "silent": (ended(0, "Completed"), None, EndKind.NO_RESULT, "exit code 0 and left no result"),
-    "gone": (None, None, EndKind.VANISHED, "deleted before its result could be read"),
-    "not found": (None, 404, EndKind.VANISHED, "deleted before its result could be read"),
-    "quota": (
-        None,
-        403,
-        EndKind.QUOTA,
-        "the namespace's quota refused the pod, the node is not at fault: exceeded quota: fence",
+    "silent": Case(ended(0, "Completed"), EndKind.NO_RESULT, "exit code 0 and left no result"),
+    "gone": Case(None, EndKind.VANISHED, "deleted before its result could be read"),
+    "not found": Case(None, EndKind.VANISHED, "deleted before its result could be read", 404, READY),
+    "quota": Case(
+        None, EndKind.QUOTA, "the namespace's quota refused the pod, the node is not at fault: exceeded quota: fence",
+        403, words=QUOTA,
     ),
-    "token expired": (None, 401, EndKind.UNAUTHORIZED, "does not accept our token (401: "),
-    "forbidden": (None, 403, EndKind.REFUSED, "`trainbench doctor` names the missing right"),
-    "invalid": (None, 422, EndKind.REFUSED, "did not take the pod"),
-    "no answer": (None, 503, EndKind.API, "the Kubernetes API failed with 503"),
-    "still running": ({"status": {"phase": "Running"}}, None, EndKind.API, "in phase Running, but its task gave up"),
-}
+    "token expired": Case(None, EndKind.UNAUTHORIZED, "does not accept our token (401: ", 401),
+    "forbidden": Case(None, EndKind.REFUSED, "`trainbench doctor` names the missing right", 403),
+    "invalid": Case(None, EndKind.REFUSED, "did not take the pod", 422),
+    "no answer": Case(None, EndKind.API, "the Kubernetes API failed with 503", 503),
+    "still running": Case({"status": {"phase": "Running"}}, EndKind.API, "in phase Running, but its task gave up"),
+    # Its pod stays Running, with the taint manager's words: an eviction would be retried, on that node.
+    "dead node": Case(
+        running("2026-11-22T02:18:20Z", disrupted("DeletionByTaintManager", "taint")), EndKind.NODE_LOST, STOPPED,
+        node=SILENT,
+    ),
+    # Terminating for 41 min 40 s: a process in uninterruptible sleep, as after a GPU has hung.
+    "kept by its node": Case(
+        running("2026-11-22T02:18:20Z"), EndKind.NODE_LOST,
+        "its deletion was requested, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but node-1 did not "
+        "end it (node-1 is ready)", node=READY,
+    ),
+    "on its way out": Case(running("2026-11-22T02:59:50Z"), EndKind.API, "phase Running", node=READY),
+    "ended before its node died": Case(ended(3), EndKind.NO_RESULT, "exit code 3", node=SILENT),
+    "result on a dead node": Case(ended(0), EndKind.NODE_LOST, STOPPED, 500, SILENT, "no route to host"),
+    "waits for a dead node": Case(pending("Unschedulable", DEAD), EndKind.NODE_LOST, STOPPED, node=SILENT),
+    "drained": Case(None, EndKind.WITHDRAWN, "node node-1 is cordoned", 404, SHUT),
+    "cordoned": Case(pending("Unschedulable", CORDONED), EndKind.WITHDRAWN, ALONE_CORDONED, node=SHUT),
+    "evicted by a drain": Case(
+        failed("Evicted", "eviction by the API"), EndKind.WITHDRAWN,
+        "the node could not keep the pod: eviction by the API", node=SHUT,
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
-    pod, http_status, kind, message = CASES[case]
-    end = pod_end(pod, "base", QUOTA if case == "quota" else WORDS, http_status)
-
-    assert end.kind is kind
-    assert message in end.message
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_cause_is_read_from_the_pod_s_state(case: Case) -> None:
+    assert case.end.kind is case.kind
+    assert case.says in case.end.message
 
 
 @pytest.mark.parametrize(
@@ -140,154 +187,17 @@ def test_a_policy_of_the_cluster_is_no_missing_right(message: str, sentence: str
     assert sentence in end.message
 
 
-def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:
-    cured = {case for case, (pod, code, _, _) in CASES.items() if pod_end(pod, "base", "", code).is_infrastructure}
+def test_only_what_a_new_pod_may_cure_is_infrastructure_and_a_deadline_is_a_timeout() -> None:
+    cured = {name for name, case in CASES.items() if case.end.is_infrastructure}
+    timed_out = {name for name, case in CASES.items() if case.end.status is Status.TIMEOUT}
 
     assert cured == {
         "preempted", "evicted", "node says no", "never ran", "gone", "not found", "no answer", "still running",
-        "token expired",
+        "token expired", "on its way out",
     }  # fmt: skip
+    assert timed_out == {"deadline"}
 
 
-def test_a_deadline_is_a_timeout() -> None:
-    assert pod_end({"status": {"reason": "DeadlineExceeded"}}, "base", "").status is Status.TIMEOUT
-    assert pod_end(None, "base", "").status is Status.INCOMPLETE
-
-
-NO_CPU = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
-
-
-def two_cpu_node(**spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "node-1"},
-        "spec": spec,
-        "status": {
-            "allocatable": {"cpu": "2", "nvidia.com/gpu": "1"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-def requesting(cpu: str) -> dict[str, Any]:
-    containers = [{"name": "base", "resources": {"requests": {"cpu": cpu}}}]
-    return pending("Unschedulable", NO_CPU) | {"spec": {"containers": containers}}
-
-
-def test_a_pod_that_never_fits_its_node_is_an_error_and_not_busy() -> None:
-    """On the real cluster: 2.1 CPUs by the LimitRange, on nodes of 2: skipped every night, green."""
-    end = pod_end(requesting("2100m"), "base", WORDS, node=two_cpu_node())
-
-    assert end.kind is EndKind.UNSCHEDULABLE
-    assert "does not fit node node-1 even when it is empty: cpu: requested 2.1, allocatable 2" in end.message
-
-
-def test_a_pod_that_fits_the_empty_node_is_busy_whatever_is_taken() -> None:
-    assert pod_end(requesting("2"), "base", WORDS, node=two_cpu_node()).kind is EndKind.BUSY
-
-
-def test_without_a_look_at_the_node_only_missing_gpus_are_busy() -> None:
-    assert pod_end(requesting("2"), "base", WORDS).kind is EndKind.UNSCHEDULABLE
-    for resource in ("nvidia.com/gpu", "amd.com/gpu"):
-        busy = pending("Unschedulable", NO_GPU.replace("nvidia.com/gpu", resource))
-        assert pod_end(busy, "base", WORDS).kind is EndKind.BUSY
-
-
-def test_a_drained_node_s_pod_did_not_vanish() -> None:
-    end = pod_end(None, "base", WORDS, 404, node=two_cpu_node(unschedulable=True))
-
-    assert end.kind is EndKind.WITHDRAWN
-    assert "node node-1 is cordoned" in end.message
-    assert not end.is_infrastructure, "a new pod would wait for a place on the cordoned node"
-    assert pod_end(None, "base", WORDS, 404, node=two_cpu_node()).kind is EndKind.VANISHED
-
-
-def test_an_image_that_cannot_be_pulled_is_named_by_our_container_not_by_another() -> None:
-    """The API sorts container statuses by name: another container may come before base."""
-    image = waiting("ImagePullBackOff", "manifest unknown")
-    image["status"]["containerStatuses"].insert(
-        0, container("another", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
-    )
-    assert "of container 'base'" in pod_end(image, "base", WORDS).message
-
-
-NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
-
-
-def silent_node() -> dict[str, Any]:
-    ready = {
-        "type": "Ready",
-        "status": "Unknown",
-        "reason": "NodeStatusUnknown",
-        "message": "Kubelet stopped posting node status.",
-        "lastTransitionTime": "2026-11-22T02:13:00Z",
-    }
-    return {"metadata": {"name": "gpu-3"}, "status": {"conditions": [ready]}}
-
-
-def ready_node() -> dict[str, Any]:
-    return {"metadata": {"name": "gpu-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-
-
-def running_pod(**metadata: str) -> dict[str, Any]:
-    status = {"phase": "Running", "containerStatuses": [container(running={})], "conditions": []}
-    return {"metadata": metadata, "spec": {"nodeName": "gpu-3"}, "status": status}
-
-
-def test_a_dead_node_is_the_cause_and_not_the_eviction_that_follows_from_it() -> None:
-    """Its pod stays Running, with the taint manager's DisruptionTarget: an eviction would be retried, on that node."""
-    evicted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
-    pod = running_pod(deletionTimestamp="2026-11-22T02:18:20Z")
-    pod["status"]["conditions"] = [evicted]
-    end = pod_end(pod, "base", WORDS, node=silent_node(), now=NOW)
-
-    assert (end.kind, end.is_infrastructure, end.status) == (EndKind.NODE_LOST, False, Status.INCOMPLETE)
-    assert end.message == (
-        "node gpu-3 stopped answering (not ready since 2026-11-22T02:13:00Z: Kubelet stopped posting node status.)"
-    )
-
-
-def test_a_ready_node_that_does_not_end_a_pod_is_named_with_the_moment() -> None:
-    """Terminating for 41 min 40 s: a process in uninterruptible sleep, as after a GPU has hung."""
-    end = pod_end(running_pod(deletionTimestamp="2026-11-22T02:18:20Z"), "base", "", node=ready_node(), now=NOW)
-
-    assert end.kind is EndKind.NODE_LOST
-    assert end.message.startswith(
-        "its deletion was requested, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but gpu-3 did not "
-        "end it (gpu-3 is ready)"
-    )
-    night = night_with(None, end=end)
+def test_a_pod_that_its_ready_node_keeps_is_one_red_node_of_its_night() -> None:
+    night = night_with(None, end=CASES["kept by its node"].end)
     after_night("node-keeps-pod", planned=[*HEALTHY, SICK], campaign=night, is_green=is_green(night))
-
-
-def test_a_pod_on_its_way_out_of_a_ready_node_is_not_called_lost() -> None:
-    leaving = running_pod(deletionTimestamp="2026-11-22T02:59:50Z")
-    assert pod_end(leaving, "base", "", node=ready_node(), now=NOW).kind is EndKind.API
-
-
-def test_an_end_that_the_node_reported_before_it_died_keeps_its_cause() -> None:
-    assert pod_end(ended(3), "base", WORDS, node=silent_node(), now=NOW).kind is EndKind.NO_RESULT
-
-
-def test_a_result_that_lies_on_a_dead_node_is_lost_with_the_node() -> None:
-    """The program ended well; reading its result answers 500."""
-    assert pod_end(ended(0), "base", "no route to host", 500, node=silent_node()).kind is EndKind.NODE_LOST
-
-
-def test_a_pod_that_waits_for_a_dead_node_names_the_node_and_not_its_taint() -> None:
-    taint = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
-    assert pod_end(pending("Unschedulable", taint), "base", WORDS, node=silent_node()).kind is EndKind.NODE_LOST
-
-
-def test_a_pod_that_waits_for_a_cordoned_node_names_the_cordon_and_not_labels_and_taints() -> None:
-    waits = pod_end(pending("Unschedulable", CORDONED), "base", WORDS, node=two_cpu_node(unschedulable=True))
-
-    assert waits.kind is EndKind.WITHDRAWN
-    assert waits.message == ("node node-1 is cordoned (`kubectl drain` or `kubectl cordon`), so no pod is placed there")
-
-
-def test_an_eviction_from_a_cordoned_node_is_a_drain_with_the_api_server_s_words() -> None:
-    status = {"phase": "Failed", "reason": "Evicted", "message": "eviction by the API"}
-    end = pod_end({"status": status}, "base", WORDS, node=two_cpu_node(unschedulable=True))
-
-    assert end.kind is EndKind.WITHDRAWN
-    assert end.message.endswith("the node could not keep the pod: eviction by the API")

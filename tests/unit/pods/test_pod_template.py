@@ -17,7 +17,7 @@ from kubernetes.client import ApiClient
 from bench_image.contract.pod_io import TEMPLATE_ENV
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_spec
-from trainbench.pods.manifests import Owner, PodSettings, installation_labels, manifest, manifests, node_of, owner_of
+from trainbench.pods.manifests import Owner, PodSettings, manifest, manifests, node_of
 from trainbench.pods.pod_template import PodTemplateError, digest, read_template
 
 Template = Callable[[dict[str, Any] | str], PodSettings]
@@ -148,15 +148,6 @@ def test_the_merge_is_the_provider_s_own_where_it_keeps_one_of_two(template: Tem
     assert manifest(make_spec(), settings) == ApiClient().sanitize_for_serialization(
         PodGenerator.reconcile_pods(*models)
     )
-
-
-def test_pods_are_found_again_whatever_the_template_says(template: Template) -> None:
-    """Housekeeping and `release` know pods by these."""
-    settings = template({"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "x"}}})
-    owner = Owner(dag_id="node_consistency", dag_run_id="manual__1")
-    for pod in manifests(GANG, settings, owner):
-        assert installation_labels(settings).items() <= pod["metadata"]["labels"].items()
-        assert owner_of(pod) == owner
 
 
 # ---------------------------------------------------------------- what it must not say

@@ -7,7 +7,6 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from tests.builders import make_spec
 from trainbench.pods.manifests import PodSettings, manifest, manifests
@@ -52,12 +51,6 @@ def test_infiniband_has_both_interfaces_and_both_adapters() -> None:
     assert base["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"], "drop": ["ALL"]}
 
 
-def test_kueue_s_pods_carry_their_queue_and_a_gang_its_group() -> None:
-    labels = pod_of("kueue")["metadata"]["labels"]
-    assert labels["kueue.x-k8s.io/queue-name"] == "benchmarks"
-    assert labels["kueue.x-k8s.io/pod-group-name"] == labels["trainbench.io/gang"]
-
-
 def test_openshift_s_pods_fix_no_user_and_keep_the_rest_of_their_security() -> None:
     pod = pod_of("openshift")
     contexts = [pod["spec"]["securityContext"], pod["spec"]["containers"][0]["securityContext"]]
@@ -75,13 +68,3 @@ def test_amd_s_pods_belong_to_the_devices_groups() -> None:
         "subPath": "gfx942",
         "readOnly": True,
     }
-
-
-def test_a_misspelt_field_in_any_example_is_refused_with_its_path(tmp_path: Path) -> None:
-    for path in EXAMPLES:
-        template = yaml.safe_load(path.read_text())
-        template["spec"]["containers"][0]["volumeMount"] = []
-        copy = tmp_path / path.name
-        copy.write_text(yaml.safe_dump(template))
-        with pytest.raises(ValueError, match=r"spec.containers\[0\].volumeMount: unknown field, did you mean volumeM"):
-            manifest(make_spec(), PodSettings(pod_template=copy))
