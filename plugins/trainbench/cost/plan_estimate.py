@@ -148,7 +148,7 @@ def _kind(
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
     fit = memory_fit(spec, gpu) if is_cuda else None
     known_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else None
-    work = f"{spec.work.model} {spec.work.recipe} {spec.placement.strategy}"
+    work = f"{spec.work.name} {spec.placement.strategy}"
     return RunKind(
         work=plan.labels.get(spec.identity.group_id) or work,
         gpu=gpu,
