@@ -6,7 +6,6 @@ The shipped ones are in `log_profiles.toml`; a user's file has the same form.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tomllib
@@ -25,7 +24,7 @@ AUTO_PROFILE = "auto"
 PLACEHOLDERS = ("gpus", "node", "nodes", "node_rank")
 _PLACEHOLDER = re.compile(r"(?<![${])\{([A-Za-z_]\w*)\}(?!\})")  # not ${a shell's} and not {{braces}}
 IMAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,199}$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,199}=[^\x00]*$"
 
 
 def _expression(text: str) -> str:
@@ -133,16 +132,6 @@ def _command(text: str | None) -> str | None:
     return shlex.join(words)
 
 
-def _object(value: object) -> object:
-    """The value as an object: the command line and Airflow's API may pass text, the form nothing for none."""
-    if not isinstance(value, str):
-        return value or {}
-    try:
-        return json.loads(value or "{}")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not a JSON object ({error})") from None
-
-
 class OwnJob(Part):
     """The job's own settings: what it does, by which it is compared, and how its log is read."""
 
@@ -150,19 +139,17 @@ class OwnJob(Part):
         None,
         "Own job",
         "Command",
-        "Empty: our own training loop. Else your training command, such as `torchrun --nproc-per-node {gpus} train.py`; "
+        "Empty: our own loop. Else your training command, such as `torchrun --nproc-per-node {gpus} train.py`; "
         "`{gpus}` becomes the node's number of GPUs, `{node}` its name. Its speed is read from its log.",
         form_name="command",
     )
-    environment: Annotated[
-        dict[Annotated[str, StringConstraints(pattern=_VARIABLE)], Annotated[str, Field(max_length=10_000)]],
-        Field(max_length=100),
-    ] = setting(
-        {},
+    environment: tuple[Annotated[str, StringConstraints(pattern=_VARIABLE, max_length=10_000)], ...] = setting(
+        (),
         "Own job",
         "Environment",
-        "Variables for your command, as a JSON object. Every result shows them: no passwords. Runs with other ones are "
-        "not compared.",
+        "Variables for your command, NAME=VALUE, one per line. Every result shows them: no passwords. Runs with other "
+        "ones are not compared.",
+        max_length=100,
         form_name="job_environment",
     )
     version: str | None = setting(
@@ -227,7 +214,11 @@ class OwnJob(Part):
         form_name="job_warmup_steps",
     )
 
-    _environment = field_validator("environment", mode="before")(_object)
+    @field_validator("environment")
+    @classmethod
+    def _one_order(cls, variables: tuple[str, ...]) -> tuple[str, ...]:
+        """Their order changes nothing about the work, so it must not change the fingerprint."""
+        return tuple(sorted(set(variables)))
 
     def canonical(self) -> dict[str, Any]:
         """What is computed: not from where it was started, nor how its log is read."""

@@ -120,7 +120,9 @@ def _child(spec: RunSpec, job: OwnJob, environ: Mapping[str, str]) -> Child:
     }
     if environ.get(HOST_PYTHONPATH_ENV):
         own["PYTHONPATH"] = environ[HOST_PYTHONPATH_ENV]
-    own = {"PYTHONUNBUFFERED": "1"} | own | job.environment  # else a script's lines arrive in heaps
+    own = (
+        {"PYTHONUNBUFFERED": "1"} | own | dict(each.split("=", 1) for each in job.environment)
+    )  # else a script's lines arrive in heaps
     if spec.work.device is Device.CUDA and VISIBLE in own:
         own[VISIBLE] = ",".join(own[VISIBLE].split(",")[: spec.placement.gpus_per_node])
     placement = spec.placement

@@ -162,6 +162,9 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, st
 
 def _outcome(result: RunResult) -> str:
     if result.status is not Status.OK or result.performance.samples_per_second is None:
-        return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
+        message = result.error.message if result.error else ""
+        own = result.spec.work.own_job  # its message ends with the last lines of its log
+        return f"{result.status.value}: {message if own else message.partition(chr(10))[0]}"
     seconds = (result.finished_at - result.started_at).total_seconds()
-    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s"
+    read = f" ({result.chosen.why})" if result.spec.work.own_job and result.chosen else ""
+    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s{read}"

@@ -117,7 +117,7 @@ def _plain_name(group: WorkGroup) -> str:
         work.name,
         work.size,
         f"accumulation {steps}" if steps > 1 else "",
-        work.preset.value,
+        "" if work.own_job else work.preset.value,
         group.hardware,
     )
     return ", ".join(filter(None, parts))

@@ -506,7 +506,7 @@ BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "world_sizes": {"items": {"type": TEXT_OR_NUMBER, "minimum": 1, "pattern": "^[1-9][0-9]{0,4}$"}},
     "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},
     "models": {"items": {"type": "string", "enum": [*MODELS, *SAME_SHAPE]}, "examples": list(MODELS)},
-    **dict.fromkeys(("purchase_usd", "job_environment"), {"type": ["object", "null"]}),
+    "purchase_usd": {"type": ["object", "null"]},
     "strategies": {
         "items": {"type": "string", "enum": (ours := [each for each in Strategy if each is not Strategy.OWN])},
         "examples": ours,

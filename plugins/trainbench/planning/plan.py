@@ -242,12 +242,18 @@ def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
                 for recipe in recipes_of(model, params.recipes):
                     of_work = params.changed(model=model, dimensions=None, recipe=recipe)
                     yield from (_survey_work(of_work, model, recipe, cell) for cell in cells)
-        case _ if params.work.own_job.command:
-            name = params.work.own_job.name
-            yield Work(name, params, Strategy.OWN, None, {"label": name})
         case _:
-            for strategy in dict.fromkeys(params.strategies):
-                yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
+            yield from _node_works(params)
+
+
+def _node_works(params: BenchmarkParams) -> Iterator[Work]:
+    """Each strategy; of a command of the user's own, which shares its work as it likes, the command."""
+    if params.work.own_job.command:
+        name = params.work.own_job.name
+        yield Work(name, params, Strategy.OWN, None, {"label": name})
+        return
+    for strategy in dict.fromkeys(params.strategies):
+        yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
 
 
 def _survey_work(params: BenchmarkParams, model: str, recipe: Recipe, cell: ScalingCell) -> Work:

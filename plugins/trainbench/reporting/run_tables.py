@@ -196,7 +196,7 @@ def chosen(campaign: Campaign) -> Table:
     nodes = grouped(
         (
             (
-                f"{names[run.spec.identity.group_id]}, {run.spec.work.preset}",
+                names[run.spec.identity.group_id] + ("" if run.spec.work.own_job else f", {run.spec.work.preset}"),
                 str(run.chosen.micro_batch_size),
                 run.chosen.checkpointing,
                 run.chosen.why,
