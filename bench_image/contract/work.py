@@ -305,7 +305,8 @@ class Work(WorkSettings, Part):
         """
         fields = dict.fromkeys(("dimensions", "lora", "quantisation")) | super().canonical()
         if self.own_job:
-            return {name: fields[name] for name in ("device", "micro_batch_size")} | self.own_job.canonical()
+            own = {name: fields[name] for name in ("device", "micro_batch_size")}
+            return own | {"own_job": self.own_job.canonical()}
         if self.dimensions is None:
             return fields
         known = next((name for name, shape in MODELS.items() if shape == self.dimensions), None)
