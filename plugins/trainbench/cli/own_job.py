@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,12 @@ def job_values(
 
 
 def version_of(command: Sequence[str], folder: Path) -> str | None:
-    """A checksum of the files that the command names, modules by `-m` among them; None for none."""
-    names = []
-    for before, word in zip(("", *command), command, strict=False):
+    """A checksum of the files that the command names, modules by `-m` among them; None for none. The program itself
+    counts where it lies in this folder.
+    """
+    names: list[str] = []
+    is_ours = (folder / command[0]).resolve().is_relative_to(folder.resolve())
+    for before, word in pairwise(("", *command) if is_ours else command):
         module = word.replace(".", "/")
         names += [f"{module}.py", f"{module}/__main__.py"] if before == "-m" else [word, word.partition("=")[2]]
     files = {}

@@ -106,7 +106,7 @@ def run_pods(
                 console.print(plain(f"{run.name}: {_outcome(result)}"))
                 if run.spec.work.own_job and result.error:  # its message ends with the last lines of its log
                     for line in result.error.message.splitlines()[1:]:
-                        console.print(plain(f"  | {line}"), soft_wrap=True)
+                        console.print(plain(f"| {line}"), soft_wrap=True)
     return tuple(results[run.name] for run in runs)
 
 

@@ -84,7 +84,8 @@ BAD = {
     "too few steps": (["echo", STEP.format(1)], Status.ERROR, "no_step", "trainbench 1), at least 2 must follow"),
     "exits 3": (["sh", "-c", "echo why >&2; exit 3"], Status.ERROR, "exit_code", "exit code 3; last lines:\nwhy"),
     "out of memory": (
-        ["sh", "-c", "echo torch.OutOfMemoryError: CUDA out of memory; exit 1"], Status.OOM, "OutOfMemoryError", "exit code 1",
+        ["sh", "-c", "echo torch.OutOfMemoryError: CUDA out of memory; exit 1"],
+        Status.OOM, "OutOfMemoryError", "exit code 1",
     ),
     "killed": (["sh", "-c", "kill -9 $$"], Status.ERROR, "SIGKILL", "killed by SIGKILL; most likely the kernel's"),
     "garbage": (python(GARBAGE), Status.ERROR, "no_step", "no line of a step"),
@@ -93,10 +94,12 @@ BAD = {
         python("for n in range(1_000_000): print('a line')"), Status.ERROR, "no_step", "last lines:\na line",
     ),
     "impossible times": (
-        python("for n in range(9): print('trainbench: step=%d seconds=9999' % n)"), Status.ERROR, "broken_figures", "last lines",
+        python("for n in range(9): print('trainbench: step=%d seconds=9999' % n)"),
+        Status.ERROR, "broken_figures", "last lines",
     ),
     "no loss": (
-        python("for n in range(9): print('trainbench: step=%d seconds=0.001 loss=nan' % n)"), Status.INVALID_LOSS, "invalid_loss", "NaN",
+        python("for n in range(9): print('trainbench: step=%d seconds=0.001 loss=nan' % n)"),
+        Status.INVALID_LOSS, "invalid_loss", "NaN",
     ),
     "no folder": (["true"], Status.ERROR, "ContractError", "job_folder /no/folder is no folder here"),
 }  # fmt: skip
