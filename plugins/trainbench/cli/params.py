@@ -48,14 +48,16 @@ def params(
 def _table(section: str, fields: Mapping[str, Mapping[str, Any]]) -> Table:
     from trainbench.core.tables import make_table, text
 
-    rows = [(name, field) for name, field in fields.items() if field["section"] == section]
-    columns = (
-        text("parameter", lambda row: row[0]),
-        text("default", lambda row: value_text(row[1]["default"]).replace("`", "")),
-        text("allowed", lambda row: allowed(row[1])),
-        text("meaning", lambda row: row[1]["description_md"].replace("`", "").replace("**", "")),
+    return make_table(
+        [(name, field) for name, field in fields.items() if field["section"] == section],
+        (
+            text("parameter", lambda row: row[0]),
+            text("default", lambda row: value_text(row[1]["default"]).replace("`", "")),
+            text("allowed", lambda row: allowed(row[1])),
+            text("meaning", lambda row: row[1]["description_md"].replace("`", "").replace("**", "")),
+        ),
+        title=section,
     )
-    return make_table(rows, columns, title=section)
 
 
 def value_text(value: Any) -> str:
