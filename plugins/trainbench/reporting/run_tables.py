@@ -156,6 +156,7 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
             name: value
             for part in (spec.work, spec.placement, spec.measurement)
             for name, value in part.model_dump(mode="json").items()
+            if (name, value) != ("own_job", None)
         }
         for group_id, spec in specs.items()
     }
