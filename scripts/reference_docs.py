@@ -5,7 +5,6 @@ PYTHONPATH=.:plugins python scripts/reference_docs.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ import typer
 from pydantic.fields import FieldInfo
 
 from trainbench.cli.app import app
+from trainbench.cli.params import allowed, value_text
 from trainbench.params.campaign_kind import SUITES
 from trainbench.params.campaign_params import SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings.environment import PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-MANY = 1_000_000_000  # a bound that nobody reaches is not shown
 WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."
 SETTINGS = f"""\
 # Settings
@@ -94,29 +93,16 @@ def _parameter(name: str, forms: Mapping[Any, Any], letters: Mapping[Any, str]) 
     field = forms[kinds[0]][name]
     yield f"`{name}`"
     own = {letters[kind]: forms[kind][name]["default"] for kind in kinds[1:]}
-    changed = (f"{letter} {_value(value)}" for letter, value in own.items() if value != field["default"])
-    yield ", ".join(filter(None, (_value(field["default"]), *changed)))
+    changed = (f"{letter} {value_text(value)}" for letter, value in own.items() if value != field["default"])
+    yield ", ".join(filter(None, (value_text(field["default"]), *changed)))
     yield " ".join(filter(None, (field["description_md"], _allowed(field))))
     yield "" if len(kinds) == len(letters) else "".join(letters[kind] for kind in kinds)
 
 
-def _value(value: Any) -> str:
-    if value in (None, "", [], {}):
-        return ""
-    if isinstance(value, list):
-        return "all" if len(value) > 5 else f"`{','.join(_value(each).strip('`') for each in value)}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{json.dumps(value)}`".replace('"', "")
-
-
 def _allowed(field: Mapping[str, Any]) -> str:
-    choices = [
-        str(choice) for choice in field.get("enum") or field.get("items", {}).get("enum", ()) if choice is not None
-    ]
-    if choices:
-        return "" if all(f"`{choice}`" in field["description_md"] for choice in choices) else f"*{', '.join(choices)}*"
-    least = f"{field['minimum']:,}" if "minimum" in field else "above 0" if "exclusiveMinimum" in field else None
-    most = field.get("maximum", MANY)
-    return f"*{least} to {most:,.10g}*" if least and most < MANY else ""
+    text = allowed(field)
+    is_told = all(f"`{choice}`" in field["description_md"] for choice in text.split(", "))
+    return "" if not text or is_told else f"*{text}*"
 
 
 def commands_page() -> str:

@@ -63,7 +63,8 @@ def flow(num_nodes: int, folder: Path) -> dict[str, Any]:
             GpuNode(name=name, **{k: v for k, v in gpus.items() if k in GpuNode.model_fields}) for name in names
         )
     )
-    form = {"strategies": [strategy.value for strategy in Strategy], "gpus_per_node": GPUS_PER_NODE, "rounds": 1,
+    form = {"strategies": [strategy.value for strategy in Strategy if strategy is not Strategy.OWN],
+             "gpus_per_node": GPUS_PER_NODE, "rounds": 1,
              "recipe": "lora", "optimizer": "adamw_torch"}  # fmt: skip
     params = clock("params", lambda: parse_params(form, {}))
     plan = clock("plan", lambda: make_plan(params, fleet, "scale"))

@@ -27,7 +27,8 @@ NODE, SECOND_POD = "h200-4", "h200-4-second-pod"
 ALL, HALF = 4, 2
 # ddp is captured as a CUDA graph after 11 steps (contract/preset_switches.py).
 COMMON: dict[str, Any] = {
-    "nodes": [NODE], "strategies": [strategy.value for strategy in Strategy if strategy is not Strategy.INDEPENDENT],
+    "nodes": [NODE],
+    "strategies": [each.value for each in Strategy if each not in (Strategy.INDEPENDENT, Strategy.OWN)],
     "gpus_per_node": ALL, "preset": "tuned", "seq_length": 2048, "optimizer": "adamw_torch",
     "gradient_checkpointing": False, "warmup_steps": 14, "measured_steps": 5, "max_measured_steps": 5, "repeats": 2,
     "timeout_s": 120.0, "force": True,

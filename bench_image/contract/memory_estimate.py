@@ -187,7 +187,7 @@ def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
     whole, shard = trainable * width, trainable * width // spec.placement.world_size
     buckets = 2 * min(trainable, ZERO_BUCKET) * width  # one is filled while the other is reduced
     match spec.placement.strategy:
-        case Strategy.SINGLE | Strategy.INDEPENDENT:
+        case Strategy.SINGLE | Strategy.INDEPENDENT | Strategy.OWN:
             return (whole if accumulates else 0), whole
         case Strategy.DDP:  # while gradients accumulate, they exist beside their buckets
             waiting = whole * (2 if accumulates else 1)

@@ -16,6 +16,7 @@ class Strategy(StrEnum):
 
     independent: each GPU of one node does the work of `single`, at the same time as its neighbours and without
     communication, so that every GPU is measured under the heat, power draw and host load of a node at work.
+    own: a command of the user's own, which shares its work as it likes.
     """
 
     SINGLE = "single"
@@ -24,6 +25,7 @@ class Strategy(StrEnum):
     FSDP = "fsdp"
     ZERO2 = "zero2"
     ZERO3 = "zero3"
+    OWN = "own"
 
 
 class Precision(StrEnum):
@@ -54,7 +56,7 @@ class Optimizer(StrEnum):
     PAGED_ADAMW_8BIT = "paged_adamw_8bit"
 
 
-SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT)  # a rank needs no other
+SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT, Strategy.OWN)  # a rank of ours needs no other
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
 WIDE = (Precision.FP32, Precision.TF32)  # tensors have 4 bytes a number
 FLOAT8_MULTIPLE = 16  # all dimensions of an 8-bit product are multiples of it

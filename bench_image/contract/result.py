@@ -194,7 +194,7 @@ def failed_result(
         chosen=None,
         context=None,
         startup=Startup(**dict.fromkeys(Startup.model_fields)),
-        performance=Performance.unmeasured(Clock.of(spec.work.device)),
+        performance=Performance.unmeasured(Clock.WALL if spec.work.own_job else Clock.of(spec.work.device)),
         memory=Memory(**dict.fromkeys(Memory.model_fields)),
         telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
         probes=Probes(**dict.fromkeys(Probes.model_fields)),

@@ -90,7 +90,9 @@ class Context(Slotted):
 class Startup(Frozen):
     """Seconds before and around the measured windows; reported beside throughput, never inside it."""
 
-    launch_s: Seconds | None = Field(description="process start to the rank's first line of Python")
+    launch_s: Seconds | None = Field(
+        description="process start to the rank's first line of Python; own job: first step"
+    )
     import_s: Seconds | None
     build_s: Seconds | None
     probe_s: Seconds | None
@@ -181,9 +183,11 @@ class Performance(Slotted):
 
 
 class Memory(Frozen):
-    """`peak_during_training` is GB (1e9 bytes), maximum over ranks. `kind` says what was measured."""
+    """`peak_during_training` is GB (1e9 bytes), maximum over ranks. `kind` says what was measured; gpu_used: all memory
+    in use on a GPU by NVML, of a job of the user's own.
+    """
 
-    kind: Literal["cuda_allocated", "process_rss"] | None
+    kind: Literal["cuda_allocated", "process_rss", "gpu_used"] | None
     peak_during_training: Gigabytes | None
     peak_allocated_bytes: Bytes | None
     peak_reserved_bytes: Bytes | None

@@ -156,6 +156,8 @@ class RunSpec(Frozen):
         node, peers, nodes = self.identity.node, self.identity.peers, self.placement.nodes
         if peers and (len({node, *peers}) != nodes or len(peers) != nodes - 1):
             raise ValueError(f"{nodes} nodes, but node {node} has the peers {', '.join(peers)}")
+        if (self.work.own_job is not None) != (self.placement.strategy is Strategy.OWN):
+            raise ValueError("a command of the user's own goes with strategy 'own', and with no other")
         if reason := self.work.unsupported(self.placement.strategy):
             raise ValueError(reason)
         return self
@@ -175,6 +177,8 @@ class RunSpec(Frozen):
     @property
     def samples_per_step(self) -> int:
         """Samples of all ranks in one optimizer step (the global batch). Raises ContractError while it is 'auto'."""
+        if self.work.own_job:
+            return self.work.samples_per_micro_step
         return self.placement.world_size * self.work.samples_per_micro_step * self.work.gradient_accumulation_steps
 
     def changed(self, **changes: Mapping[str, Any]) -> RunSpec:

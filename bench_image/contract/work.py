@@ -30,6 +30,7 @@ from bench_image.contract.options import (
     Strategy,
     unsupported_reason,
 )
+from bench_image.contract.own_job import OwnJob
 from bench_image.contract.result_bounds import MAX_COUNT
 from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
@@ -209,6 +210,8 @@ class WorkSettings(Frozen):
 
     def unsupported(self, strategy: Strategy) -> str | None:
         """Why this job cannot run by `strategy`, with its remedy; None if it can."""
+        if strategy is Strategy.OWN:
+            return None
         if self.compile and self.device is Device.CPU:
             return "compile 'on' on the CPU, where layers are not compiled: choose off, or leave it empty"
         if self.attention and (reason := self._no_such_attention(self.attention)):
@@ -242,6 +245,11 @@ class Work(WorkSettings, Part):
     lora: Lora | None = None
     quantisation: Quantisation | None = None
     data: Literal["memory"] | DiskData = "memory"
+    own_job: OwnJob | None = Field(
+        None,
+        description="a command of the user's own in place of our loop; of the fields above it has `device` and "
+        "`micro_batch_size`, the samples of one step over all GPUs",
+    )
 
     @field_validator("compile")
     @classmethod
@@ -267,6 +275,19 @@ class Work(WorkSettings, Part):
         return self
 
     @property
+    def name(self) -> str:
+        """What is trained: "mistral-7b qlora"; of a job of the user's own its script."""
+        return self.model if self.own_job else f"{self.model} {self.recipe}"
+
+    @property
+    def size(self) -> str:
+        """What a step takes: "batch 8 x 512 tokens"."""
+        return self.size_with(self.micro_batch_size)
+
+    def size_with(self, batch: object) -> str:
+        return f"{batch} samples a step" if self.own_job else f"batch {batch} x {self.seq_length} tokens"
+
+    @property
     def needs_hub(self) -> bool:
         """Whether the weights are downloaded: they are neither random nor a path."""
         return self.weights != RANDOM and not self.weights.startswith(("/", "."))
@@ -283,6 +304,9 @@ class Work(WorkSettings, Part):
         dimensions under two names. A recipe without LoRA or 4-bit weights is hashed as such.
         """
         fields = dict.fromkeys(("dimensions", "lora", "quantisation")) | super().canonical()
+        if self.own_job:
+            own = {name: fields[name] for name in ("device", "micro_batch_size")}
+            return own | {"own_job": self.own_job.canonical()}
         if self.dimensions is None:
             return fields
         known = next((name for name, shape in MODELS.items() if shape == self.dimensions), None)

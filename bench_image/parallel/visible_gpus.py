@@ -13,6 +13,7 @@ from typing import Any
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
+from bench_image.telemetry.unmeasured_gpus import TorchGpu
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPU_UUID_ENV = "TRAINBENCH_GPU_UUID"
@@ -34,6 +35,33 @@ def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = Non
         for variables, name in zip(own, names + [NONE] * (count - len(names)), strict=False):
             variables |= {VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {})
     return own
+
+
+def visible_gpus(environ: Mapping[str, str], nvml: Any = None) -> tuple[TorchGpu, ...]:
+    """The GPUs that a process with this environment sees, in its order; none without NVML."""
+
+    def described() -> tuple[TorchGpu, ...]:
+        handles = [lib.nvmlDeviceGetHandleByIndex(index) for index in range(lib.nvmlDeviceGetCount())]
+        uuids = [str(lib.nvmlDeviceGetUUID(gpu)) for gpu in handles]
+        names = environ[VISIBLE].split(",") if VISIBLE in environ else uuids
+        chosen = []
+        for name in (name.strip() for name in names):
+            known = uuids[int(name)] if name.isdecimal() and int(name) < len(uuids) else name
+            whole = next((uuid for uuid in uuids if known and uuid.startswith(known)), None)
+            if whole is None and not known.startswith("MIG-"):
+                break  # CUDA reads up to its first invalid entry
+            gpu = lib.nvmlDeviceGetHandleByUUID(whole or known)
+            chosen.append(
+                TorchGpu(whole or known, str(lib.nvmlDeviceGetName(gpu)), int(lib.nvmlDeviceGetMemoryInfo(gpu).total))
+            )
+        return tuple(chosen)
+
+    try:
+        lib = nvml_api.connect(nvml)
+        found: tuple[TorchGpu, ...] = nvml_api.query(described)
+    except nvml_api.NvmlError:
+        return ()
+    return found
 
 
 def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:

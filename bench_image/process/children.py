@@ -24,10 +24,14 @@ Process = subprocess.Popen[bytes]
 
 
 class Child(NamedTuple):
-    """A process to start: its arguments and its environment."""
+    """A process to start: its arguments, its environment, and where it is another one than ours its folder and the
+    descriptor that takes its output.
+    """
 
     arguments: Sequence[str]
     environ: Mapping[str, str]
+    folder: str | None = None
+    output: int | None = None
 
 
 def run_all(
@@ -51,7 +55,12 @@ def run_all(
         for number, child in enumerate(children):
             # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
             running[number] = subprocess.Popen(
-                child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True
+                child.arguments,
+                env=child.environ,
+                cwd=child.folder,
+                stdout=sys.stderr if child.output is None else child.output,
+                stderr=child.output,
+                start_new_session=True,
             )
         while running and not stops and time.monotonic() < deadline:
             for number, code in [(number, code) for number, one in running.items() if (code := one.poll()) is not None]:

@@ -31,6 +31,7 @@ from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from bench_image.process.merge import merge
+from bench_image.process.own_job import run_own_job
 from bench_image.process.parent_death import PARENT_ENV, process_start
 from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports, remove_earlier_run
 from bench_image.telemetry.gpu_watch import GpuWatch, Said
@@ -53,6 +54,8 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
     started_at = datetime.fromtimestamp(started, UTC)
     output.mkdir(parents=True, exist_ok=True)
     remove_earlier_run(output, (RESULT_FILE, RANK_EXITS_FILE))
+    if spec.work.own_job:
+        return run_own_job(spec, environ)
     try:
         children = children_of(spec, output, environ, started)
     except ContractError as error:

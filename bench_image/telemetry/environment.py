@@ -10,13 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench_image.contract.pod_io import NO_TEMPLATE, POD_ENV, TEMPLATE_ENV
+from bench_image.contract.pod_io import IMAGE_ENV, NO_TEMPLATE, POD_ENV, TEMPLATE_ENV
 from bench_image.contract.result_sections import Context, Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 from bench_image.telemetry.unmeasured_gpus import TorchGpu, described, unmeasurable_reason
 
-IMAGE_ENV = "TRAINBENCH_IMAGE"
 LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "triton")
 CUDA_LIBRARIES = ("nvidia-cuda-runtime", "nvidia-nccl")  # followed by the CUDA version: -cu12, -cu13
 

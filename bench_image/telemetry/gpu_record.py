@@ -39,9 +39,16 @@ class GpuRecord:
         self._values: dict[str, list[Any]] = defaultdict(list)
         self._reasons: dict[str, str] = {}
         self._energy_before_mj: int | None = None
+        self._before: tuple[int, dict[str, int]] = (0, {})  # numbers of samples and values before this window
 
     def open_window(self) -> None:
+        self._before = self._num_samples, {name: len(values) for name, values in self._values.items()}
         self._energy_before_mj = self._read("energy_mj", _energy_mj)
+
+    def forget_window(self) -> None:
+        self._num_samples, before = self._before
+        for name, values in self._values.items():
+            del values[before.get(name, 0) :]
 
     def sample(self) -> None:
         self._num_samples += 1

@@ -164,6 +164,15 @@ def _used_gb(nvml: Any, gpu: Any) -> float:
     return float(used) / 1e9
 
 
+def used_bytes(uuid: str, nvml: Any = None) -> int | None:
+    """Memory in use on a GPU now; None where NVML does not tell."""
+    try:
+        nvml = nvml_api.connect(nvml)
+        return int(1e9 * nvml_api.query(lambda: _used_gb(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))))
+    except nvml_api.NvmlError:
+        return None
+
+
 def _num_processes(nvml: Any, gpu: Any) -> int:
     names = []
     for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):

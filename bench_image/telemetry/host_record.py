@@ -39,9 +39,14 @@ class HostRecord:
         self._before: CpuTimes | None = None
         self._windows: list[CpuTimes] = []
         self._memory_pct: list[float] = []
+        self._num_before = 0  # values before this window
 
     def open_window(self) -> None:
         self._before = _cpu_times_or_none()
+        self._num_before = len(self._memory_pct)
+
+    def forget_window(self) -> None:
+        del self._memory_pct[self._num_before :]
 
     def sample(self) -> None:
         with contextlib.suppress(OSError, psutil.Error):

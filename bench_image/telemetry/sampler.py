@@ -71,6 +71,14 @@ class Sampler:
             for record in self._records:
                 record.close_window()
 
+    def forget(self) -> None:
+        """Ends the window, if one is open, and forgets what it saw."""
+        with self._lock:
+            if self._open.is_set():
+                self._open.clear()
+                for record in self._records:
+                    record.forget_window()
+
     def glance(self) -> dict[str, float]:
         """The lowest utilisation and highest temperature of the GPUs now, for the log; empty where unreadable."""
         with self._lock:

@@ -18,7 +18,7 @@ PATH = re.compile(rf"`((?:{'|'.join(SOURCES)})[\w./-]*)`")
 
 TEST = re.compile(r"^ *def (test_\w+)", re.MULTILINE)
 NAME = re.compile(r"(?<![*\w])(?:\w+\.py|test_\w+)\b")
-FOREIGN = {"benchmark.py"}  # what users call their own program
+FOREIGN = {"benchmark.py", "train.py"}  # what users call their own program
 
 
 def name_of(page: Path) -> str:

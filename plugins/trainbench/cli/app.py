@@ -13,7 +13,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import base, baseline, cluster, exchange, levels, money, planned
+from trainbench.cli import base, baseline, cluster, exchange, levels, money, own_job, params, planned
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
@@ -52,8 +52,9 @@ app = base.App(
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
-for part in (cluster, exchange, money):
+for part in (params, cluster, exchange, money):
     app.add_typer(part.app)
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
@@ -145,13 +146,35 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
+    model: Annotated[str | None, typer.Option(help="Short for --set model=NAME.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="A variable for COMMAND, shown in results; may be repeated."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="How COMMAND's log is read: a log profile's name. Default: auto, tries all.")
+    ] = None,
     store_url: StoreUrl = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="A training command of your own, which {gpus}, {node}, {nodes} and {node_rank} may stand in.",
+        ),
+    ] = None,
 ) -> ExitCode:
-    """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
+    """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report.
+
+    After `--` a training command of your own, whose speed is read from its log.
+    """
     settings = base.read_settings()
+    job = own_job.job_values(command, environment, profile, settings.log_profiles)
+    short = {"model": model, "quick": quick or None}
     # Milliseconds: of two runs in one second the second would replace the first in store and history.
     campaign_id = planned.campaign_name(suite, datetime.now(UTC))
-    made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id)
+    device = own_job.device_of(job, device)
+    made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id, None, job, short)
     store = base.open_store(store_url)
 
     # Before the imports of what judges and records, which take longer than all before.
@@ -252,6 +275,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
         from trainbench.reporting.terminal import verdict_table
 
         base.console().print(verdict_table(campaign))
+        typer.echo(f"campaign: {campaign.campaign_id}")
         for address in files.values():
             typer.echo(address)
     return exit_code(campaign, broken)

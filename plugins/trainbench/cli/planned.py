@@ -4,7 +4,7 @@ kept of a campaign that is stopped. It imports nothing large, because `trainbenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -43,8 +43,12 @@ def make_plan(
     set_: Sequence[str] | None,
     campaign_id: str,
     gpus: LocalGpus | None = None,
+    job: Mapping[str, Any] | None = None,
+    short: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The plan on this machine's GPUs, or on `gpus`. Raises ParamsError and PlanError."""
+    """The plan on this machine's GPUs, or on `gpus`. `job`: parameters of a command of the user's own, which --set may
+    replace; `short`: those with an option of their own. Raises ParamsError and PlanError.
+    """
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
     from trainbench.params.campaign_params import refuse_other_names
     from trainbench.params.refusals import ParamsError
@@ -54,10 +58,15 @@ def make_plan(
         raise ParamsError(f"--suite is '{suite}'{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
     set_values = changes(set_)
-    for option, is_twice in (("nodes", nodes is not None), ("device", device is not None)):
+    given = {name: value for name, value in (short or {}).items() if value is not None}
+    for option, is_twice in (
+        ("nodes", nodes is not None),
+        ("device", device is not None),
+        *dict.fromkeys(given, True).items(),
+    ):
         if is_twice and option in set_values:
             raise ParamsError(f"--{option} and --set {option}=... give two values: leave one of them out")
-    values: dict[str, Any] = {"device": device or Device.CPU} | set_values
+    values: dict[str, Any] = {"device": device or Device.CPU} | dict(job or {}) | given | set_values
     refuse_other_names(values, SUITES[suite])
     if nodes is not None:
         values["nodes"] = names(nodes)

@@ -104,6 +104,9 @@ def run_pods(
                 left = [name for name in group if name not in results]
                 kept.num_kept, kept.running = kept.num_kept + 1, listing(left) if left else None
                 console.print(plain(f"{run.name}: {_outcome(result)}"))
+                if run.spec.work.own_job and result.error:  # its message ends with the last lines of its log
+                    for line in result.error.message.splitlines()[1:]:
+                        console.print(plain(f"| {line}"), soft_wrap=True)
     return tuple(results[run.name] for run in runs)
 
 
@@ -164,4 +167,5 @@ def _outcome(result: RunResult) -> str:
     if result.status is not Status.OK or result.performance.samples_per_second is None:
         return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
     seconds = (result.finished_at - result.started_at).total_seconds()
-    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s"
+    read = f" ({result.chosen.why})" if result.spec.work.own_job and result.chosen else ""
+    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s{read}"

@@ -233,6 +233,8 @@ def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> Benc
         "strategies": _distinct(result.spec.placement.strategy for result in results),
         "rounds": min(max(result.spec.identity.round for result in results), MAX_ROUNDS),
     }
+    if spec.work.own_job:
+        del values["model"], values["strategies"]
     if spec.work.lora:
         is_attention = spec.work.lora.targets == lora_targets(spec.work.shape, "attention")
         values["lora_targets"] = "attention" if is_attention else "all"

@@ -36,7 +36,8 @@ def local_fleet(settings: Settings, params: BenchmarkParams, gpus: LocalGpus | N
         gpus = None
     elif gpus is None:
         gpus = visible_gpus()
-    usual = (machine_name(),) if params.work.device is Device.CUDA else TRIAL_NODES
+    is_alone = params.work.device is Device.CUDA or params.work.own_job.command
+    usual = (machine_name(),) if is_alone else TRIAL_NODES
     names = params.nodes or settings.local_nodes or usual
     if gpus is None:
         return Fleet(nodes=tuple(GpuNode(name=name) for name in names))

@@ -114,10 +114,10 @@ def _plain_name(group: WorkGroup) -> str:
     work = group.spec.work
     steps = work.gradient_accumulation_steps
     parts = (
-        f"{work.model} {work.recipe}",
-        f"batch {work.micro_batch_size} x {work.seq_length} tokens",
+        work.name,
+        work.size,
         f"accumulation {steps}" if steps > 1 else "",
-        work.preset.value,
+        "" if work.own_job else work.preset.value,
         group.hardware,
     )
     return ", ".join(filter(None, parts))

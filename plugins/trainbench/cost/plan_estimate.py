@@ -114,7 +114,7 @@ def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
 
     A window takes at least `measured_steps` and at most `max_measured_steps`, and ends after `max_window_s`.
     """
-    if spec.work.device is Device.CPU or gpu_name is None:
+    if spec.work.device is Device.CPU or gpu_name is None or spec.work.own_job:
         return None
     if spec.work.micro_batch_size == AUTO:
         spec = spec.changed(work={"micro_batch_size": ASSUMED_MICRO_BATCH})
@@ -146,9 +146,9 @@ def _kind(
     total = one.times(len(specs)) if one else None
     hours = total.times(spec.placement.world_size / 3600) if total and is_cuda else None
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
-    fit = memory_fit(spec, gpu) if is_cuda else None
+    fit = memory_fit(spec, gpu) if is_cuda and not spec.work.own_job else None
     known_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else None
-    work = f"{spec.work.model} {spec.work.recipe} {spec.placement.strategy}"
+    work = f"{spec.work.name} {spec.placement.strategy}"
     return RunKind(
         work=plan.labels.get(spec.identity.group_id) or work,
         gpu=gpu,

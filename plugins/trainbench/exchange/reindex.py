@@ -29,7 +29,7 @@ def imported_campaign(results: Sequence[RunResult]) -> Campaign:
     return Campaign(
         campaign_id=spec.identity.campaign_id,
         suite=IMPORTED_SUITE,
-        title=f"{spec.work.model} {spec.work.recipe}, imported",
+        title=f"{spec.work.name}, imported",
         started_at=min(result.started_at for result in results),
         finished_at=max(result.finished_at for result in results),
         params={},

@@ -182,7 +182,7 @@ def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequen
         preset=ran.work.preset.value,
         strategy=ran.placement.strategy.value,
         gpus=ran.placement.world_size,
-        shape=f"batch {ran.work.micro_batch_size} x {ran.work.seq_length} tokens",
+        shape=ran.work.size,
         program=program,
         samples_per_second=float(f"{math.exp(statistics.median(medians)):.5g}"),
         spread_pct=round(spread_pct, 2),

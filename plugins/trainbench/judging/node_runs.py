@@ -122,7 +122,7 @@ def run_figure(result: RunResult, metric: Metric) -> float | None:
         return result.performance.samples_per_second
     if metric is Metric.MEMORY_GB:
         # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
-        gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
+        gb = result.memory.peak_during_training if result.memory.kind != "process_rss" else None
         return gb if gb is not None and gb > 0 else None  # 0 is no measurement: every model takes memory
     celsius = TEMPERATURE_MEAN_C.value(result)
     return celsius if celsius is not None and celsius > 0 else None  # a sensor that reads 0 reads nothing

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
 from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.own_job import OwnJob
 from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
 from bench_image.contract.work import DataFolder, Device, Lora, Quantisation, SeqLength, Shards, WorkSettings
@@ -33,7 +34,9 @@ _HARDWARE = frozenset({CampaignKind.HARDWARE})
 SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
     "Configurations": _CONFIGURATIONS,
     "Survey": _HARDWARE,
-    **dict.fromkeys(("Nodes", "Work", "Measurement"), EVERY),
+    "Nodes": EVERY,
+    "Own job": _NODES,
+    **dict.fromkeys(("Work", "Measurement"), EVERY),
     "Limits": _NODES,
     "Cost": EVERY,
     "Report": _HARDWARE,
@@ -79,6 +82,7 @@ class WorkParams(WorkSettings):
         "Empty: the data is in memory. Else shard files are written to and read from this folder, as the pod sees it.",
     )
     data: Shards = Shards()
+    own_job: OwnJob = OwnJob()
 
     _dimensions = field_validator("dimensions", mode="before")(json_object)
 
@@ -385,8 +389,17 @@ class BenchmarkParams(ComparisonParams):
             raise ValueError("a node is named twice: name each once")
         return nodes
 
+    @field_validator("strategies")
+    @classmethod
+    def _of_our_loop(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+        if Strategy.OWN in strategies:
+            raise ValueError("'own' is the strategy of a command of yours: give the parameter command instead")
+        return strategies
+
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkParams:
+        if self.drill_node and self.work.own_job.command:
+            raise ValueError("drill_node with a command of yours, which nobody but you can slow down: drop one")
         if self.drill_node and self.nodes and self.drill_node not in self.nodes:
             raise ValueError(f"drill_node '{self.drill_node}' is not among the nodes {', '.join(self.nodes)}")
         if self.drill_node and self.noise_floor:
@@ -494,4 +507,8 @@ BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},
     "models": {"items": {"type": "string", "enum": [*MODELS, *SAME_SHAPE]}, "examples": list(MODELS)},
     "purchase_usd": {"type": ["object", "null"]},
+    "strategies": {
+        "items": {"type": "string", "enum": (ours := [each for each in Strategy if each is not Strategy.OWN])},
+        "examples": ours,
+    },
 }

@@ -75,15 +75,15 @@ class Plan(Frozen):
             list(dict.fromkeys(values))
             for values in (
                 (spec.work.model for spec in specs),
-                (spec.work.recipe.value for spec in specs),
-                (f"batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens" for spec in specs),
+                (spec.work.recipe.value for spec in specs if not spec.work.own_job),
+                (spec.work.size for spec in specs),
                 (spec.placement.strategy.value for spec in specs),
             )
         )
-        work = f"{listing(models)} {listing(recipes)}"
+        work = " ".join(map(listing, filter(None, (models, recipes))))
         if len(shapes) == 1:
             work += f", {shapes[0]}"
-        if strategies != [Strategy.SINGLE]:
+        if strategies not in ([Strategy.SINGLE], [Strategy.OWN]):
             work += f", {listing(strategies)}"
         noise = "noise floor: " if self.campaign_kind is CampaignKind.NOISE else ""
         gpus = self.gpus_per_node
@@ -117,7 +117,7 @@ def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
         ScalingCell(strategy=strategy, world_size=size)
         for size in sorted(set(world_sizes))
         for strategy in Strategy
-        if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
+        if strategy not in (Strategy.INDEPENDENT, Strategy.OWN) and (strategy is Strategy.SINGLE) == (size == 1)
     )
 
 
@@ -243,8 +243,17 @@ def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
                     of_work = params.changed(model=model, dimensions=None, recipe=recipe)
                     yield from (_survey_work(of_work, model, recipe, cell) for cell in cells)
         case _:
-            for strategy in dict.fromkeys(params.strategies):
-                yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
+            yield from _node_works(params)
+
+
+def _node_works(params: BenchmarkParams) -> Iterator[Work]:
+    """Each strategy; of a command of the user's own, which shares its work as it likes, the command."""
+    if params.work.own_job.command:
+        name = params.work.own_job.name
+        yield Work(name, params, Strategy.OWN, None, {"label": name})
+        return
+    for strategy in dict.fromkeys(params.strategies):
+        yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
 
 
 def _survey_work(params: BenchmarkParams, model: str, recipe: Recipe, cell: ScalingCell) -> Work:
@@ -382,7 +391,7 @@ def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
             f"needs {count(gpus, 'GPU')} of one node, a node of this kind has {node.num_gpus}: choose fewer in "
             "world_sizes or gpus_per_node, or name nodes with more in nodes"
         )
-    if force or spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
+    if force or spec.work.own_job or spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
         return None
     # Where the program may choose, count the choice with the smallest need.
     need_bytes = memory_need_bytes(spec, node.gpu_memory_bytes).total

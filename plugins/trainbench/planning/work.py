@@ -10,7 +10,7 @@ from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
 from bench_image.contract.spec import WHOLE_GPU, Drill, Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import PRESET_SETTINGS, Device, DiskData, Work, WorkSettings
+from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, DiskData, Work, WorkSettings
 from trainbench.params.campaign_params import BenchmarkParams
 
 QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)
@@ -38,7 +38,8 @@ def spec_of(
     digest = fingerprint(work, placement, measurement)
     size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
     shape = f"b{work.micro_batch_size}-s{work.seq_length}"
-    group_id = identifier(f"{work.model}-{work.recipe}-{placement.strategy}{size}-{shape}-{digest}", 150)
+    what = work.model if work.own_job else f"{work.model}-{work.recipe}-{placement.strategy}"
+    group_id = identifier(f"{what}{size}{'' if work.own_job else f'-{shape}'}-{digest}", 150)
     return RunSpec(
         identity=Identity(
             campaign_id=campaign_id,
@@ -58,6 +59,8 @@ def spec_of(
 
 def impossible_reason(strategy: Strategy, params: BenchmarkParams) -> str | None:
     """Why this strategy cannot run anywhere with these params."""
+    if strategy is Strategy.OWN:
+        return None
     job, seq_length = params.work, _seq_length(params, strategy)
     if seq_length > job.shape.max_positions:
         return (
@@ -77,6 +80,15 @@ def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
 def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
     """The work of this strategy's ranks: empty settings come from the preset; parts that the recipe lacks are None."""
     job = params.work
+    if strategy is Strategy.OWN:
+        return Work(
+            device=job.device,
+            model=job.own_job.name,
+            recipe=Recipe.FULL,
+            micro_batch_size=job.own_job.samples_per_step or AUTO,
+            gradient_checkpointing=False,
+            own_job=job.own_job,
+        )
     settings = {name: getattr(job, name) for name in WorkSettings.model_fields}
     decided = {name: own for name, own in PRESET_SETTINGS[job.preset].items() if settings[name] is None}
     lora = job.lora.model_copy(update={"targets": lora_targets(job.shape, job.lora_targets)})

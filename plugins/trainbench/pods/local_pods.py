@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import Strategy
+from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, IMAGE_ENV, OUTPUT_DIR_ENV
 from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
-from trainbench.pods.manifests import CONTAINER
+from trainbench.pods.manifests import CONTAINER, STRATEGY
 from trainbench.pods.pod_log import LogTail
 
+PREFIX = "TRAINBENCH_"
 FOLDER_PREFIX = "trainbench-pod-"
 POD_FILE, PROGRESS_FILE = "pod.json", "progress"
 PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
@@ -70,6 +73,7 @@ class LocalPod:
         self._metadata = manifest["metadata"]
         self._container = next(c for c in self._spec["containers"] if c["name"] == CONTAINER)
         self._image = image
+        self._has_own_job = self._metadata["labels"].get(STRATEGY) == Strategy.OWN
         self._process: subprocess.Popen[str] | None = None
         self._ended_by: str | None = None
 
@@ -151,6 +155,8 @@ class LocalPod:
 
     def kill(self, why: str) -> None:
         """Ends the pod at once, without a result."""
+        if self._has_own_job:
+            self.stop(why)  # our program ends the command's processes, of which torchrun's are in groups of their own
         self._ended_by = self._ended_by or why
         self._kill(signal.SIGKILL)
 
@@ -164,6 +170,8 @@ class LocalPod:
         mounts = {mount["mountPath"]: root / mount["mountPath"][1:] for mount in self._container["volumeMounts"]}
         for folder in mounts.values():
             folder.mkdir(parents=True, exist_ok=True)
+        if self._has_own_job:  # the command runs as in the shell: only what our program needs comes from the manifest
+            return {**os.environ, **self._of_program(root)}
         passed = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         passed |= self._turns.environment if self._turns else {}
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
@@ -174,6 +182,13 @@ class LocalPod:
         if "subdomain" in self._spec:
             passed["MASTER_ADDR"] = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
         return passed
+
+    def _of_program(self, root: Path) -> dict[str, str]:
+        """The manifest's variables for our program beside a command of the user's own, and where it lies."""
+        own = {each["name"]: self._value(each) for each in self._container["env"] if each["name"].startswith(PREFIX)}
+        del own[IMAGE_ENV]  # here is no image
+        host = {HOST_PYTHONPATH_ENV: os.environ.get("PYTHONPATH", ""), "PYTHONPATH": self._image.pythonpath}
+        return own | host | {OUTPUT_DIR_ENV: str(root / "results")}
 
     def _value(self, variable: Mapping[str, Any]) -> str:
         if "value" in variable:

@@ -52,7 +52,7 @@ def slots(specs: Sequence[RunSpec]) -> tuple[Slot, ...]:
 
 def _shared_by(spec: RunSpec) -> tuple[str, int] | None:
     """What the runs of a group have in common: work and round. None for a run that shares the machine with none."""
-    alone = spec.work.device is not Device.CPU or spec.placement.world_size > 1
+    alone = spec.work.device is not Device.CPU or spec.placement.world_size > 1 or spec.work.own_job
     return None if alone else (spec.identity.group_id, spec.identity.round)
 
 

@@ -17,11 +17,21 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import NO_TEMPLATE, OUTPUT_DIR_ENV, POD_ENV, SPEC_ENV, TEMPLATE_ENV
+from bench_image.contract.own_job import IMAGE_NAME, parse_profiles
+from bench_image.contract.pod_io import (
+    IMAGE_ENV,
+    NO_TEMPLATE,
+    OUTPUT_DIR_ENV,
+    POD_ENV,
+    PROFILES_ENV,
+    SPEC_ENV,
+    TEMPLATE_ENV,
+)
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
 from trainbench.core.formats import count, listing
+from trainbench.core.user_error import UserError
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
@@ -39,6 +49,7 @@ WORK = "trainbench.io/work"
 CAMPAIGN = "trainbench.io/campaign"
 GANG = "trainbench.io/gang"  # all pods of one run
 NODE = "trainbench.io/node"
+STRATEGY = "trainbench.io/strategy"
 INSTANCE = "app.kubernetes.io/instance"
 RENDEZVOUS = "trainbench.io/rendezvous"
 DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
@@ -71,7 +82,7 @@ REQUIREMENT = (
     rf"|{LABEL_KEY} +(in|notin) *\( *{LABEL_VALUE}( *, *{LABEL_VALUE})* *\)) *"
 )
 LabelSelector = Annotated[str, StringConstraints(max_length=1000, pattern=rf"^{REQUIREMENT}(,{REQUIREMENT})*$")]
-ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=IMAGE_NAME)]
 
 
 def _check_source(source: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +149,12 @@ class PodSettings(Frozen):
         "networks, queues ([pod-template.md](pod-template.md))",
     )
 
+    log_profiles: Path | None = Field(
+        None,
+        description="TOML file with log profiles of your own, by which the speed of your own jobs is read "
+        "([own-job.md](own-job.md)); they come beside the shipped ones",
+    )
+
     @field_validator("volumes")
     @classmethod
     def _check_mount_paths(cls, volumes: tuple[PodVolume, ...]) -> tuple[PodVolume, ...]:
@@ -149,6 +166,10 @@ class PodSettings(Frozen):
             if path in paths[:index]:
                 raise ValueError(f"{index}.mount_path: {path} is the path of another volume too")
         return volumes
+
+
+class LogProfilesError(UserError, ValueError):
+    """The installation's file of log profiles cannot be read, or is wrong."""
 
 
 class Owner(Frozen):
@@ -183,7 +204,7 @@ def manifest(
         CAMPAIGN: spec.identity.campaign_id,
         GANG: gang_id(spec),
         NODE: node,
-        "trainbench.io/strategy": spec.placement.strategy.value,
+        STRATEGY: spec.placement.strategy.value,
         "trainbench.io/round": str(spec.identity.round),
     }
     on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
@@ -294,7 +315,7 @@ def host_name(spec: RunSpec, node_rank: int) -> str:
 
 
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
-    limits = {}
+    limits, image = {}, (spec.work.own_job and spec.work.own_job.image) or settings.image
     if spec.work.device is Device.CUDA:
         limits[spec.placement.gpu_resource] = str(spec.placement.gpus_per_node)
     if settings.memory_gib:
@@ -303,7 +324,11 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
     if spec.placement.nodes > 1:  # they meet at node rank 0, by its name in the cluster's DNS
         meeting_address = f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
         env |= {RANK_ENV: str(node_rank), "MASTER_ADDR": meeting_address, "MASTER_PORT": str(PORT)}
-    env["HF_HUB_OFFLINE"] = "0" if spec.work.needs_hub else "1"  # the image's own is 1
+    job = spec.work.own_job
+    if job and settings.log_profiles:
+        env[PROFILES_ENV] = read_profiles(settings.log_profiles)
+    if not job:
+        env["HF_HUB_OFFLINE"] = "0" if spec.work.needs_hub else "1"  # the image's own is 1
     if settings.compile_cache:  # a folder for each image
         folder = f"{KERNELS}/{hashlib.sha256(settings.image.encode()).hexdigest()[:12]}"
         env |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
@@ -312,12 +337,12 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
         env[TEMPLATE_ENV] = template
     return {
         "name": CONTAINER,
-        "image": settings.image,
+        "image": image,
         "command": ["python", "-m", "bench_image"],
         "env": [
             {"name": SPEC_ENV, "value": spec.model_dump_json()},
             {"name": OUTPUT_DIR_ENV, "value": RESULTS},
-            {"name": "TRAINBENCH_IMAGE", "value": settings.image},
+            {"name": IMAGE_ENV, "value": image},
             {"name": POD_ENV, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             *({"name": name, "value": value} for name, value in env.items()),
         ],
@@ -334,6 +359,16 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             *([{"name": "kernels", "mountPath": KERNELS}] if settings.compile_cache else ()),
         ],
     }
+
+
+def read_profiles(path: Path) -> str:
+    """The text of the installation's log profiles. Raises LogProfilesError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        parse_profiles(text, str(path))
+    except (OSError, ValueError) as error:
+        raise LogProfilesError(f"TRAINBENCH_LOG_PROFILES: {error}") from None
+    return text
 
 
 def label_value(text: str) -> str:

@@ -41,6 +41,7 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.FSDP: ("s", "--", PALETTE["p2"], False),
     Strategy.ZERO2: ("^", "-.", WARN, True),
     Strategy.ZERO3: ("D", ":", GOOD, False),
+    Strategy.OWN: ("X", "-", INK, True),
 }
 # Strategy -> number of GPUs -> median of the runs, and half the width of its bar: the noise.
 Points = dict[str, dict[int, tuple[float, float]]]
@@ -156,7 +157,7 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     has_noise = any(half for facet in shown for by_size in facet.points.values() for _, half in by_size.values())
     about = f"median of the runs{', bars: noise' if has_noise else ''}{left_out}"
     figure.suptitle(f"{title} ({about})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
-    add_legend(figure, (*STYLES, IDEAL), ncols=5, handlelength=3.5)
+    add_legend(figure, (*(name for name in STYLES if name != Strategy.OWN), IDEAL), ncols=5, handlelength=3.5)
     return figure
 
 

@@ -149,6 +149,7 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
             name: value
             for part in (spec.work, spec.placement, spec.measurement)
             for name, value in part.model_dump(mode="json").items()
+            if (name, value) != ("own_job", None)
         }
         for group_id, spec in specs.items()
     }
@@ -189,7 +190,7 @@ def chosen(campaign: Campaign) -> Table:
     nodes = grouped(
         (
             (
-                f"{names[run.spec.identity.group_id]}, {run.spec.work.preset}",
+                names[run.spec.identity.group_id] + ("" if run.spec.work.own_job else f", {run.spec.work.preset}"),
                 str(run.chosen.micro_batch_size),
                 run.chosen.checkpointing,
                 run.chosen.why,

@@ -33,8 +33,8 @@ def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> 
         f" on {count(spec.placement.world_size, spec.work.device.rank_noun)}" if spec.placement.world_size > 1 else ""
     )
     label = campaign.labels.get(spec.identity.group_id, "")
-    job = f"{spec.work.model} {spec.work.recipe}, {spec.placement.strategy}{gpus}"
-    work = f"{job}, batch {batch} x {spec.work.seq_length} tokens"
+    by = "" if spec.work.own_job else f", {spec.placement.strategy}"
+    work = f"{spec.work.name}{by}{gpus}, {spec.work.size_with(batch)}"
     named = f"{label}: {work}" if label and not work.startswith(label) else work
     on_cpu = BY_CPU_TIME if result.performance.clock is Clock.PROCESS_CPU else "CPU"
     return f"{named}, {on_cpu if spec.work.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"

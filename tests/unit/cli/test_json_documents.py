@@ -155,6 +155,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         "nodes free": ["--all", "--dry-run"],
         "table": ["runs"],
         "gpus": ["A100 80GB"],
+        "params": [],
         "collect": [],
         "result": ["pod.log"],
         "housekeeping": [],

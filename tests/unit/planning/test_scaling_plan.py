@@ -19,7 +19,7 @@ from trainbench.planning.plan import (
     scaling_cells,
 )
 
-ALL = [strategy.value for strategy in Strategy]
+ALL = [strategy.value for strategy in Strategy if strategy is not Strategy.OWN]
 WORK = {"model": "tier-a", "recipe": "full", "preset": "tuned", "seq_length": 2048, "micro_batch_size": 1}
 
 

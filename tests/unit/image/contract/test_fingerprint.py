@@ -23,7 +23,9 @@ def test_the_fingerprint_is_12_hex_digits_of_the_work() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the value that no field takes
-@pytest.mark.parametrize(("part", "field"), [(part, field) for part in PARTS for field in PARTS[part].model_fields])
+@pytest.mark.parametrize(
+    ("part", "field"), [(part, field) for part in PARTS for field in PARTS[part].model_fields if field != "own_job"]
+)
 def test_every_field_of_work_placement_and_measurement_enters_the_fingerprint(part: str, field: str) -> None:
     """A new field enters by itself: comparing unequal work must be impossible by accident."""
     spec = make_spec()

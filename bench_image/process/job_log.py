@@ -1,0 +1,265 @@
+"""Reads steps and their speed from the log of a training command, line by line, with bounded memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bench_image.contract.own_job import SIZES, LogProfile, OwnJob
+
+MAX_LINE = 8_000  # characters; the rest of a longer line is left out
+MAX_MEASURED = 20_000  # lines of steps that count; later ones are not kept
+TAIL_LINES, TAIL_CHARS = 15, 200
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Entry(NamedTuple):
+    """A measured line: the steps that its time stands for, those since the line before and their seconds, and its own
+    figures.
+    """
+
+    steps: int
+    passed: int
+    arrived_after_s: float | None
+    figures: dict[str, float]
+
+
+class Speed(NamedTuple):
+    """What a profile read. `seconds`: of one step, as each entry tells it; `steps`: for how many it stands;
+    `passed`: all steps of the measured time. `first_at`, `warm_at`, `last_at`: epoch seconds of the first line of a
+    step, of the end of warm-up and of the last line.
+    """
+
+    profile: LogProfile
+    seconds: tuple[float, ...]
+    steps: tuple[int, ...]
+    passed: int
+    source: str
+    samples_per_step: int | None
+    tokens_per_second: float | None
+    losses: tuple[float | None, ...]
+    first_at: float
+    warm_at: float
+    last_at: float
+    num_figures: int
+
+
+class LogReader:
+    """Reads by one profile. `job` overrides what a log says of samples, tokens and warm-up."""
+
+    def __init__(self, profile: LogProfile, job: OwnJob, num_gpus: int) -> None:
+        self.profile = profile
+        self._expressions = {name: re.compile(text) for name, text in profile.expressions.items()}
+        self._num_gpus = num_gpus
+        self._warmup = profile.warmup_steps if job.warmup_steps is None else job.warmup_steps
+        given = {"samples_per_step": job.samples_per_step, "tokens_per_sample": job.tokens_per_sample}
+        self._given = {name: float(value) for name, value in given.items() if value}
+        self._sizes: dict[str, float] = {}
+        self._last: dict[float | None, tuple[float, float, int]] = {}  # total -> step, arrival, steps since the first
+        self._entries: dict[float | None, list[Entry]] = {}
+        self._times: dict[float | None, list[float]] = {}  # first line, first measured, last
+        self._losses: list[tuple[bool, float | None]] = []
+        self._seen: set[str] = set()
+        self.num_lines = 0  # that tell of a step
+
+    def add(self, line: str, at: float) -> bool:
+        """Take a line that arrived at epoch seconds `at`; whether it tells of a measured step."""
+        if not any(mark in line for mark in self.profile.marks):
+            return False
+        found = {
+            name: number for name, text in self._expressions.items() if (number := _number(text, line)) is not None
+        }
+        self._seen |= found.keys()
+        for name in SIZES:
+            if found.get(name, 0) >= 1:
+                self._sizes[name] = found[name]
+        is_measured = self._step(found, at) if "step" in found else self._summary(found)
+        if "loss" in found and len(self._losses) < MAX_MEASURED:
+            loss = found["loss"]
+            self._losses.append((is_measured or self._is_warm, loss if math.isfinite(loss) else None))
+        return is_measured
+
+    @property
+    def _is_warm(self) -> bool:
+        return any(self._entries.values())
+
+    def _step(self, found: dict[str, float], at: float) -> bool:
+        total, step = found.get("total"), found["step"]
+        before = self._last.get(total)
+        if before and step == before[0]:  # another rank's line, or the bar drawn again
+            return False
+        self.num_lines += 1
+        follows = before is not None and step > before[0]
+        passed = int(step - before[0]) if before and follows else 1
+        done = before[2] if before else 0
+        self._last[total] = (step, at, done + passed if before else 0)
+        times = self._times.setdefault(total, [at, 0.0, at])
+        times[2] = at
+        entries = self._entries.setdefault(total, [])
+        if before is None or done < self._warmup or len(entries) >= MAX_MEASURED:
+            return False
+        times[1] = times[1] or before[1]
+        arrived_after_s = at - before[1] if follows else None
+        entries.append(Entry(passed if self.profile.covers == "steps" else 1, passed, arrived_after_s, found))
+        return True
+
+    def _summary(self, found: dict[str, float]) -> bool:
+        """Samples per step from the two rates of a summary, where they are exact enough."""
+        samples, steps = found.get("samples_per_second"), found.get("steps_per_second")
+        if samples and steps and abs(samples / steps - round(samples / steps)) < 0.02 * samples / steps:
+            self._sizes.setdefault("samples_per_step", max(1, round(samples / steps)))
+        return False
+
+    def speed(self) -> Speed | None:
+        """What was read; None for fewer than two measured lines."""
+        total = max(self._entries, key=lambda key: len(self._entries[key]), default=None)
+        entries = self._entries.get(total, [])
+        sizes = self._sizes | self._given
+        if "tokens_per_sample" in sizes and "samples_per_step" in sizes:
+            sizes["tokens_per_step"] = sizes["tokens_per_sample"] * sizes["samples_per_step"]
+        for source in SOURCES:
+            seconds_of = [_seconds(source, entry, sizes, self._num_gpus) for entry in entries]
+            timed = [(entry, seconds) for entry, seconds in zip(entries, seconds_of, strict=True) if seconds]
+            if len(timed) >= 2 and (len(timed) == len(entries) or source == ARRIVAL):
+                break
+        else:
+            return None
+        if source == ARRIVAL:
+            timed = [(entry._replace(steps=entry.passed), seconds) for entry, seconds in timed]
+        first_at, warm_at, last_at = self._times[total]
+        samples_per_step = sizes.get("samples_per_step")
+        return Speed(
+            profile=self.profile,
+            seconds=tuple(seconds for _, seconds in timed),
+            steps=tuple(entry.steps for entry, _ in timed),
+            passed=sum(entry.passed for entry in entries),
+            source=source,
+            samples_per_step=round(samples_per_step) if samples_per_step else None,
+            tokens_per_second=self._tokens_per_second(timed, sizes),
+            losses=tuple(loss for is_warm, loss in self._losses if is_warm),
+            first_at=first_at,
+            warm_at=warm_at,
+            last_at=last_at,
+            num_figures=len(self._seen),
+        )
+
+    def _tokens_per_second(self, timed: Sequence[tuple[Entry, float]], sizes: dict[str, float]) -> float | None:
+        """Over all GPUs: by the tokens of a step, else the log's own rates, weighted by their time."""
+        total_s = math.fsum(entry.steps * seconds for entry, seconds in timed)
+        if "tokens_per_step" in sizes:
+            return sizes["tokens_per_step"] * sum(entry.steps for entry, _ in timed) / total_s
+        rates = [(_tokens_rate(entry, self._num_gpus), entry.steps * seconds) for entry, seconds in timed]
+        if any(rate is None for rate, _ in rates):
+            return None
+        return math.fsum((rate or 0.0) * seconds for rate, seconds in rates) / total_s
+
+
+# From where the time of a step is taken, the most direct first.
+SOURCES = (
+    "the log's time per step",
+    "the log's steps per second",
+    "the log's tokens per second",
+    "the log's samples per second",
+    "the log's samples per second, each sample a step",
+    ARRIVAL := "the arrival of its lines",
+)
+
+
+def _seconds(source: str, entry: Entry, sizes: dict[str, float], num_gpus: int) -> float | None:
+    """Seconds of one step by this source; None where it does not tell."""
+    own, tokens = entry.figures, _tokens_rate(entry, num_gpus)
+    value: float | None = None
+    match SOURCES.index(source):
+        case 0:
+            value = own.get("seconds") or own.get("milliseconds", 0.0) / 1000
+        case 1:
+            value = _share(1.0, own.get("steps_per_second"))
+        case 2:
+            value = _share(sizes.get("tokens_per_step"), tokens)
+        case 3:
+            value = _share(sizes.get("samples_per_step"), own.get("samples_per_second"))
+        case 4:
+            value = _share(1.0, own.get("samples_per_second"))
+        case 5:
+            value = _share(entry.arrived_after_s, entry.passed)
+    return value if value and math.isfinite(value) and value > 0 else None
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part and whole else None
+
+
+def _tokens_rate(entry: Entry, num_gpus: int) -> float | None:
+    per_gpu = entry.figures.get("tokens_per_second_per_gpu")
+    return entry.figures.get("tokens_per_second") or (per_gpu * num_gpus if per_gpu else None)
+
+
+def _number(expression: re.Pattern[str], line: str) -> float | None:
+    found = expression.search(line)
+    try:
+        return float(found[1].replace(",", "")) if found and found[1] else None
+    except ValueError:
+        return None
+
+
+class JobLog:
+    """The whole log: its lines, its last ones, and what each profile reads."""
+
+    def __init__(self, profiles: Sequence[LogProfile], job: OwnJob, num_gpus: int) -> None:
+        self.readers = tuple(LogReader(profile, job, num_gpus) for profile in profiles)
+        self._marks = re.compile("|".join(re.escape(mark) for profile in profiles for mark in profile.marks))
+        self._open = b""  # a line without its end
+        self._is_cut = False
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    @property
+    def tail(self) -> str:
+        """The last lines, shortened."""
+        return "\n".join(self._tail)
+
+    def lines(self, chunk: bytes) -> Iterator[str]:
+        """The lines that end within this part of the log. A progress bar's are ended by a carriage return."""
+        *whole, left = re.split(rb"[\r\n]", chunk)
+        for part in whole:
+            yield from self._line(part)
+        if self._is_cut or len(left) + len(self._open) > MAX_LINE:
+            self._is_cut = True
+        self._open = (self._open + left)[: MAX_LINE + 1]
+
+    def last_line(self) -> Iterator[str]:
+        """What stands after the last end of a line."""
+        yield from self._line(b"")
+
+    def _line(self, end: bytes) -> Iterator[str]:
+        raw, is_cut = self._open + end, self._is_cut or len(self._open) + len(end) > MAX_LINE
+        self._open, self._is_cut = b"", False
+        line = _COLOUR.sub("", raw[:MAX_LINE].decode(errors="replace")).rstrip()
+        if line:
+            self._tail.append(line if len(line) <= TAIL_CHARS else f"{line[:TAIL_CHARS]} ...")
+            yield f"{line} ... (a longer line)" if is_cut else line
+
+    def add(self, line: str, at: float) -> bool:
+        """Take a line that arrived at epoch seconds `at`; whether it tells of a measured step."""
+        if not self._marks.search(line):
+            return False
+        return any([reader.add(line, at) for reader in self.readers])  # each of them reads it
+
+    def speed(self) -> Speed | None:
+        """That of the profile that reads most lines, then most figures."""
+        speeds = [speed for reader in self.readers if (speed := reader.speed())]
+        return max(speeds, key=lambda speed: (len(speed.seconds), speed.num_figures), default=None)
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no speed, and what to do."""
+        read = [f"{reader.profile.name} {reader.num_lines}" for reader in self.readers if reader.num_lines]
+        if read:
+            return (
+                f"too few steps (lines of steps by profile: {', '.join(read)}), at least 2 must follow the warm-up "
+                "steps: let the command train longer, or set job_warmup_steps=0"
+            )
+        names = ", ".join(reader.profile.name for reader in self.readers)
+        return f"no line of a step for {names}: write the line of docs/own-job.md, or a profile of your own"

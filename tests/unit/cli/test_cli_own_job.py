@@ -1,0 +1,117 @@
+"""`trainbench run -- COMMAND` as a user types it: the pod, our program beside the command, and the command are real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench_image.contract.result import Status
+from tests.builders.commands import ROOT, document, trainbench, whole_document
+from trainbench.cli.app import ExitCode
+from trainbench.results.artefacts import open_store
+
+STEP = "trainbench: step=%d seconds=0.01 samples=8 loss=1.5"
+TRAIN = f"for n in range(60): print('{STEP}' % n)"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's script; this Python has what our program needs beside a command on a CPU."""
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", sys.executable)
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (home / "train.py").write_text(TRAIN)
+    return home
+
+
+def test_a_command_goes_from_its_log_to_the_verdict_and_has_a_past_of_its_own(own_folder: Path) -> None:
+    """8 samples in 0.01 s are 800 samples/s. The same files are judged by their past, changed ones have none."""
+    command = ("--env", "A=1", "--", sys.executable, "train.py", "--gpus={gpus}")
+    first, second = (trainbench("run", "--json", *command) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (ExitCode.NOT_JUDGED, ExitCode.OK), second.stderr
+    (node,) = document(second)["nodes"]
+    assert (node["state"], [each["against"] for each in node["comparisons"]]) == ("well", ["past"])
+    (result,) = open_store().read_campaign(document(second)["campaign_id"]).results
+    assert result.performance.samples_per_second == pytest.approx(800)
+    job = result.spec.work.own_job
+    assert job is not None
+    assert (job.environment, str(job.version)[12:], job.folder) == (("A=1",), " of train.py", str(own_folder))
+    assert "800 samples/s" in second.stderr
+    assert "log profile: trainbench" in second.stderr
+    again = trainbench("check", document(second)["campaign_id"], "--json")
+    assert document(again)["nodes"] == [node]
+    (own_folder / "train.py").write_text(f"{TRAIN}  # changed")
+    changed = trainbench("run", "--json", *command)
+    assert document(changed)["nodes"][0]["why"] == "nothing_to_compare"
+
+
+def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None:
+    result = trainbench("run", "--", "sh", "-c", "echo one; echo two; exit 3")
+    assert result.exit_code == ExitCode.RED
+    assert "error: the command ended with exit code 3; last lines:\n| one\n| two\n" in result.stderr
+    (campaign_id,) = open_store().campaign_ids()
+    assert f"campaign: {campaign_id}\n" in result.stdout
+    (failed,) = open_store().read_campaign(campaign_id).results
+    assert failed.status is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--", "train", "{gpu}"), "{gpu} is not a placeholder: choose {gpus}, {node}, {nodes}, {node_rank}"),
+        (("--profile", "nemo2", "--", "train"), "log profile 'nemo2' is not known: choose auto, trainbench, "),
+        (("--profile", "nemo"), "--profile belongs to a command of yours: write it after '--'"),
+        (("--env", "A", "--", "train"), "--env 'A' has no '=': write --env NAME=VALUE"),
+        (("--set", "strategies=own"), "'own' is the strategy of a command of yours"),
+        (("--set", "drill_node=node-1", "--", "train"), "drill_node with a command of yours"),
+        (
+            ("--suite", "strategy_scaling", "--", "train"),
+            "command, job_environment, job_version, job_folder and log_profile are not",
+        ),
+        (("--model", "tiny", "--set", "model=gpt2"), "--model and --set model=... give two values"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(arguments: tuple[str, ...], sentence: str) -> None:
+    result = trainbench("run", "--json", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert sentence in whole_document(result)["error"]["message"]
+
+
+def test_a_wrong_file_of_log_profiles_is_named(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_LOG_PROFILES", str(own_folder / "mine.toml"))
+    assert "mine.toml cannot be read" in trainbench("run", "--", "true").stderr
+    (own_folder / "mine.toml").write_text("[[profile]]\nname = 'mine'")
+    assert "mine.toml: profile 'mine': source: Field required" in trainbench("run", "--", "true").stderr
+
+
+def test_ctrl_c_ends_the_command_with_all_that_it_started(own_folder: Path) -> None:
+    """What it started is in a session of its own, as torchrun's processes are."""
+    pid_file = own_folder / "pid"
+    command = ["sh", "-c", f"setsid sleep 3600 & echo $! > {pid_file}; wait"]
+    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", "run", "--", *command]
+    with subprocess.Popen(program, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+        deadline = time.monotonic() + 120
+        while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    pid = int(pid_file.read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_params_lists_what_a_suite_can_be_told() -> None:
+    listed = trainbench("params", "config_diagnosis")
+    assert listed.exit_code == ExitCode.OK
+    assert "variants" in listed.stdout
+    assert "drill_node" not in listed.stdout
+    fields = document(trainbench("params", "--json", "--cpu"))["parameters"]
+    assert (fields["model"]["default"], fields["rounds"]["maximum"]) == ("tiny", 20)
+    assert "did you mean 'node_consistency'?" in trainbench("params", "node_consistenc").stderr
+    assert "--quick" in trainbench("run", "-h").stdout
