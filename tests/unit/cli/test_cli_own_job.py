@@ -95,7 +95,8 @@ def test_ctrl_c_ends_the_command_with_all_that_it_started(own_folder: Path) -> N
     """What it started is in a session of its own, as torchrun's processes are."""
     pid_file = own_folder / "pid"
     command = ["sh", "-c", f"setsid sleep 3600 & echo $! > {pid_file}; wait"]
-    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", "run", "--", *command]
+    terminal = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # ignored in a background job
+    program = [sys.executable, "-c", f"{terminal}\nfrom trainbench.cli.app import app\napp()", "run", "--", *command]
     with subprocess.Popen(program, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
         deadline = time.monotonic() + 120
         while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < deadline:
