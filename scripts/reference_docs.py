@@ -36,8 +36,8 @@ PARAMETERS = f"""\
 What a run can be told: by the fields of the trigger form, by `--set NAME=VALUE` of `trainbench plan`, `run` and
 `check`, and by the `conf` of Airflow's [API and command line](airflow-api.md). A name or value that is not allowed is
 refused, with the allowed ones. Defaults are those of the GPU night; another suite's default stands behind its letter: N
-`node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`. A parameter without a letter in the
-last column belongs to all four. `trainbench run --device cpu` takes smaller values of its own.
+`node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`, I `interconnect`. A parameter
+without a letter in the last column belongs to all five. `trainbench run --device cpu` takes smaller values of its own.
 {WRITTEN_BY}
 """
 COMMANDS = f"""\
@@ -77,7 +77,7 @@ def _default(field: FieldInfo) -> str:
 
 def parameters_page() -> str:
     forms = {kind: form(PLANNERS[kind].starts_with(locally=False)) for kind in SUITES.values()}
-    letters = dict(zip(SUITES.values(), "NSCH", strict=True))
+    letters = dict(zip(SUITES.values(), "NSCHI", strict=True))
     sections = {
         section: [name for name, field in form().items() if field["section"] == section] for section in SECTIONS
     }

@@ -29,6 +29,7 @@ from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
+from trainbench.judging.interconnect import link_findings
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
@@ -136,6 +137,7 @@ def explain(night: Night) -> Night:
     sources: Sequence[Source] = (
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
+        ("searching for bad links", lambda: link_findings(plan, measured.results)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
         ("reading levels", lambda: unread_levels(measured.levels, plan.campaign_id)),
         ("recognising renamed nodes", lambda: machines.rename_findings(renamed, began)),

@@ -13,6 +13,7 @@ from tests.builders.results import (
     make_cpu_result,
     make_failed,
     make_independent,
+    make_links,
     make_result,
     spoilt,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "make_cpu_result",
     "make_failed",
     "make_independent",
+    "make_links",
     "make_result",
     "make_spec",
     "spec_from",

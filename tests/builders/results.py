@@ -17,6 +17,7 @@ from typing import Any
 from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import data_sheet
+from bench_image.contract.links import Collective, LinkFigure, Links
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
@@ -70,6 +71,18 @@ HEALTHY_H200: dict[str, float] = {
     "d2h_gb_per_s": 55.2, "memory_gb_per_s": 4070.0, "peer_gb_per_s": 385.0, "matmul_bf16_tflops": 780.0,
     "matmul_fp8_tflops": 1490.0,
 }  # fmt: skip
+
+
+def make_links(bus_gb_per_s: float) -> Links:
+    """Two sizes of each collective, of which the larger has this rate; calls of the smaller take 20 us."""
+    return Links(
+        backend="nccl",
+        figures=tuple(
+            LinkFigure(collective=collective, num_bytes=num_bytes, latency_s=latency_s, bus_gb_per_s=rate)
+            for collective in Collective
+            for num_bytes, latency_s, rate in ((8192, 2e-5, bus_gb_per_s / 50), (2**30, 2e-2, bus_gb_per_s))
+        ),
+    )
 
 
 def make_probes(gpu_name: str, rates: Mapping[str, float | None]) -> Probes:

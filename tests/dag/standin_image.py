@@ -3,7 +3,8 @@
 The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1 only; `truncated`, `nan`, `foreign`,
 `old-schema`, `oversized`, `silent` and `oom` break the result in that way; `crashed` and `killed` (as by SIGKILL) end
 without one; the clock of `clock-ahead` and `clock-behind` is wrong; `tight` is out of memory without checkpointing; a
-drill does not slow `deaf`. Everything else is healthy. STANDIN_S is how long it takes; with STANDIN_UNTIL it then runs
+drill does not slow `deaf`. The links of a gang with `lame` have a third of the others' rate. Everything else
+is healthy. STANDIN_S is how long it takes; with STANDIN_UNTIL it then runs
 on until that file is there. With STANDIN_CLOCK=real a result says when it was made, and with STANDIN_REPAIRED=1 `slow`
 is healthy.
 """
@@ -25,7 +26,7 @@ from bench_image.contract.result import Phase, Status
 from bench_image.contract.result import failed_result as fail
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
-from tests.builders import STARTED_AT, make_result
+from tests.builders import STARTED_AT, make_links, make_result
 
 CLOCKS = {"clock-ahead": timedelta(days=1), "clock-behind": timedelta(days=-365)}
 BREAKS = {
@@ -69,7 +70,12 @@ def _healthy(spec: RunSpec, kind: str) -> str:
     if os.environ.get("STANDIN_CLOCK") == "real":  # results say by their node's clock when they were made
         now = datetime.now(UTC) + CLOCKS.get(kind, timedelta())
         times = {"started_at": now - (result.finished_at - result.started_at), "finished_at": now}
-    return result.model_copy(update={"spec": spec} | times).model_dump_json()
+    links = (
+        make_links(12.0 if any("lame" in name for name in (spec.identity.node, *spec.identity.peers)) else 36.0)
+        if spec.link_sweep
+        else None
+    )
+    return result.model_copy(update={"spec": spec, "links": links} | times).model_dump_json()
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:

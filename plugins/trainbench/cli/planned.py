@@ -167,7 +167,10 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
         shown.print(plain(unknown))
     for skipped in plan.skipped:
         shown.print(plain(f"skipped {skipped.what}: {skipped.reason}"))
-    shown.print(*map(plain, (*estimate.notes, headline(estimate))), sep="\n")
+    lines = (*estimate.notes, headline(estimate))
+    if plan.promise:  # these are the runs of the first round
+        lines = (plan.promise,)
+    shown.print(*map(plain, lines), sep="\n")
 
 
 def headline(estimate: PlanEstimate) -> str:

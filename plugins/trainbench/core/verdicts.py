@@ -263,7 +263,8 @@ PART_FAILED = "part_failed"
 OTHER_WORK = "computes_something_else"
 NO_FIGURE = "no_figure"
 DRILL_UNDETECTED = "drill_undetected"
-ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, DRILL_UNDETECTED})
+BAD_LINK = "bad_link"
+ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, DRILL_UNDETECTED, BAD_LINK})
 # Of the marks that keep other work away from red nodes.
 MARKED, FREED, NOT_MARKED = "node_marked", "node_freed", "node_not_marked"
 OF_MARKS = frozenset({MARKED, FREED, NOT_MARKED})

@@ -16,6 +16,7 @@ from trainbench.orchestration.dag_ids import our_dag
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import applies_to, form
 from trainbench.params.form_fields import shown_fields
+from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings.environment import Launcher, Settings, read_settings
@@ -85,6 +86,30 @@ def build_scaling_dag(suite: Suite) -> DAG:
             last = _gang(cell, settings, after=last, before=published)
         last >> published
         _alert_and_gate(published, settings)
+    return dag
+
+
+def build_interconnect_dag(suite: Suite) -> DAG:
+    """The DAG of a search for bad links: round after round of gangs side by side, as many rounds as a search may take;
+    those that are not needed are skipped; then report, alert, gate.
+    """
+    settings = read_settings()
+    with _dag(suite, settings) as dag:
+        planned: Any = plan_tasks.plan_interconnect().as_setup()
+        plan_tasks.check_ready() >> planned
+        published = dag_tasks.publish_interconnect()
+        released: Any = dag_tasks.release_campaign()
+        before: list[Any] = [planned]
+        for number in range(1, MOST_ROUNDS + 1):
+            name = dag_tasks.round_group(number)
+            with TaskGroup(name, tooltip=f"Round {number}"):
+                due: Any = dag_tasks.next_gangs.override(task_id=dag_tasks.NEXT)(number)
+                ranks = pod_tasks.gangs(dag_tasks.RANK, settings, f"{name}.{dag_tasks.NEXT}").expand_kwargs(due)
+            before >> due
+            before = [due, ranks]
+        before >> _at_the_end(released, setups=planned)
+        [*before, released] >> published  # it may have found results that tasks could not read
+        released >> _alert_and_gate(published, settings)
     return dag
 
 

@@ -11,7 +11,7 @@ from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import listing
+from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import Finding, Level, by_level
 from trainbench.orchestration.plan_tasks import (
     OUTAGE_RETRIES,
@@ -26,6 +26,7 @@ from trainbench.orchestration.plan_tasks import (
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
+from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
 from trainbench.settings.environment import Launcher, Settings, read_settings
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
+NEXT = "next"  # task that chooses the gangs of a round
 RELEASE, GATE = "release", "gate"
 # Retries outlast half an hour without an API server: what the pods still hold is stored, and no GPU stays taken.
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 30, timedelta(minutes=1)
@@ -61,6 +63,53 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
         title = cell.titled(plan.params.work.device.rank_noun)
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == title), "not chosen"))
     return manifests(spec, settings, owner())
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, **OUTAGE_RETRIES)
+@reason_kept()
+def next_gangs(round_: int) -> list[dict[str, int]]:
+    """Push the gangs of this round of a search for bad links, and return the runs and ranks of their pods. Skips where
+    the search is over.
+    """
+    from trainbench.judging.interconnect import played
+
+    plan = stored_plan()
+    search, due, _ = played(plan, _gangs_of_rounds(plan, round_ - 1))
+    if not due:
+        raise AirflowSkipException(search.stopped or "the search is over")
+    log(f"round {round_}: {count(len(due), 'group')} side by side")
+    hand_out(get_current_context()["ti"], due)
+    return [{"run": run, "rank": rank} for run, spec in enumerate(due) for rank in range(spec.placement.nodes)]
+
+
+@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
+@reason_kept()
+def publish_interconnect() -> dict[str, str]:
+    """Name the bad nodes and links, write the reports, record the history. Returns the reports' addresses."""
+    from trainbench import pipeline
+
+    plan = stored_plan()
+    results = _gangs_of_rounds(plan, MOST_ROUNDS)
+    ran = plan.model_copy(update={"specs": tuple(result.spec for result in results)})
+    return _published(pipeline.judge(_measured(ran, results)))
+
+
+def _gangs_of_rounds(plan: Plan, last: int) -> tuple[RunResult, ...]:
+    """The results of the gangs of all rounds up to `last`, the pods of each joined."""
+    from trainbench.pods.gangs import combine_ranks
+
+    ti, results = get_current_context()["ti"], list[RunResult]()
+    for round_ in range(1, last + 1):
+        specs = handed_out(ti, f"{round_group(round_)}.{NEXT}")
+        if not specs:
+            break
+        pods = iter(_collected(f"{round_group(round_)}.{RANK}", [s for s in specs for _ in range(s.placement.nodes)]))
+        results += [combine_ranks(spec, [next(pods) for _ in range(spec.placement.nodes)]) for spec in specs]
+    return tuple(results)
+
+
+def round_group(number: int) -> str:
+    return f"round_{number}"
 
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)

@@ -35,4 +35,5 @@ def discover_fleet(settings: Settings) -> Fleet:
     """The cluster's nodes with their GPUs."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
-    return fleet_of(open_cluster(settings).nodes(), settings.quarantine, settings.gpu_resources)
+    nodes = open_cluster(settings).nodes()
+    return fleet_of(nodes, settings.quarantine, settings.gpu_resources, settings.topology_label)

@@ -75,6 +75,12 @@ def plan_scaling() -> None:
     _planned(CampaignKind.STRATEGIES)
 
 
+@task(task_id=TASK)
+def plan_interconnect() -> None:
+    """Make and store the plan of a search for bad links, and say what it takes at most."""
+    log(str(_planned(CampaignKind.INTERCONNECT).promise))
+
+
 def stored_plan() -> Plan:
     """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have
     left runs that never started, and they must not be judged.

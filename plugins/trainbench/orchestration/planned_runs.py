@@ -58,7 +58,11 @@ def handed_out(ti: Any, planned_by: str) -> tuple[RunSpec, ...] | None:
 
 def own_run(ti: Any, planned_by: str) -> PlannedRun | None:
     """The run of this mapped task; None: the plan has fewer runs than the blocks have places."""
-    index = ti.map_index
+    return run_at(ti, planned_by, ti.map_index)
+
+
+def run_at(ti: Any, planned_by: str, index: int) -> PlannedRun | None:
+    """The run of this number; None: the task pushed fewer."""
     chunk = ti.xcom_pull(task_ids=planned_by, key=chunk_key(index))
     if chunk is None or index % CHUNK >= len(chunk):
         return None

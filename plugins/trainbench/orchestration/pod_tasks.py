@@ -14,8 +14,9 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, get_current_context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from bench_image.contract.spec import RunSpec
 from trainbench.orchestration.plan_tasks import owner
-from trainbench.orchestration.planned_runs import PlannedRun, own_run
+from trainbench.orchestration.planned_runs import PlannedRun, own_run, run_at
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
 from trainbench.pods.manifests import TITLE, manifest, pod_title
@@ -45,6 +46,11 @@ def gang(task_id: str, settings: Settings) -> Any:
     a task that Airflow lost reattaches to its pod.
     """
     return _mapped(ManifestOperator, task_id, settings, RANK_LABEL, GANG_RETRY_DELAY)
+
+
+def gangs(task_id: str, settings: Settings, planned_by: str) -> Any:
+    """The mapped task of the pods of several gangs side by side, to be expanded over the runs and their ranks."""
+    return _mapped(RankOperator, task_id, settings, LABEL, GANG_RETRY_DELAY, planned_by=planned_by)
 
 
 def _mapped(operator: Any, task_id: str, settings: Settings, label: str, retry_delay: timedelta, **more: Any) -> Any:
@@ -142,3 +148,26 @@ class RunOperator(ManifestOperator):
         if self.planned is None:
             raise AirflowSkipException("the plan has no run for this task: the last of several blocks is not full")
         super().pre_execute(context)
+
+
+class RankOperator(ManifestOperator):
+    """Runs one pod of a planned gang."""
+
+    def __init__(self, *, run: int, rank: int, planned_by: str, **kwargs: Any) -> None:
+        """`run` numbers the gangs of a round, `rank` the nodes of a gang."""
+        super().__init__(**kwargs)
+        self.run_number, self.rank, self.planned_by = run, rank, planned_by
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        planned = run_at(get_current_context()["ti"], self.planned_by, self.run_number)
+        assert planned is not None, "the task is expanded over the runs that were pushed"
+        return planned.spec
+
+    @property
+    def title(self) -> str:
+        return pod_title(self.spec, self.rank)
+
+    @cached_property
+    def pod(self) -> dict[str, Any]:
+        return manifest(self.spec, read_settings(), owner(), self.rank)

@@ -13,6 +13,7 @@ class CampaignKind(StrEnum):
     STRATEGIES = "strategies"  # Which strategy is fastest, on how many GPUs?
     CONFIGURATIONS = "configurations"  # Which configuration is better than the baseline?
     HARDWARE = "hardware"  # Which GPU for which model and recipe?
+    INTERCONNECT = "interconnect"  # Which node or link slows gangs?
     NOISE = "noise"  # How much do equal runs differ here?
 
 
@@ -22,4 +23,5 @@ SUITES: Mapping[str, CampaignKind] = {
     "strategy_scaling": CampaignKind.STRATEGIES,
     "config_diagnosis": CampaignKind.CONFIGURATIONS,
     "hardware_survey": CampaignKind.HARDWARE,
+    "interconnect": CampaignKind.INTERCONNECT,
 }

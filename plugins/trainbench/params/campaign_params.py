@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from bench_image.contract.links import SMALLEST_BYTES
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.own_job import OwnJob
@@ -30,10 +31,12 @@ _NODES = frozenset({CampaignKind.NODES, CampaignKind.NOISE})
 _GANGS = frozenset({CampaignKind.STRATEGIES})
 _CONFIGURATIONS = frozenset({CampaignKind.CONFIGURATIONS})
 _HARDWARE = frozenset({CampaignKind.HARDWARE})
+_LINKS = frozenset({CampaignKind.INTERCONNECT})
 # In the order in which the form shows them, with the kinds of campaign whose forms and reports have them.
 SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
     "Configurations": _CONFIGURATIONS,
     "Survey": _HARDWARE,
+    "Links": _LINKS,
     "Nodes": EVERY,
     "Own job": _NODES,
     **dict.fromkeys(("Work", "Measurement"), EVERY),
@@ -44,10 +47,10 @@ SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
 }
 # Parameters that belong to other kinds than their section.
 ONLY: Mapping[str, frozenset[CampaignKind]] = {
-    "strategies": EVERY - _CONFIGURATIONS,
-    "gpus_per_node": _NODES | _GANGS,
+    "strategies": EVERY - _CONFIGURATIONS - _LINKS,
+    "gpus_per_node": _NODES | _GANGS | _LINKS,
     "world_sizes": _GANGS | _HARDWARE,
-    "rounds": EVERY - _GANGS,
+    "rounds": EVERY - _GANGS - _LINKS,
     **dict.fromkeys(("model", "dimensions", "weights", "recipe"), EVERY - _HARDWARE),
     **dict.fromkeys(("noise_floor", "multi_gpu_seq_length"), _NODES),
     "min_gpu_use_pct": EVERY,
@@ -202,7 +205,37 @@ class ComparisonParams(FormParams):
         return names
 
 
-class BenchmarkParams(ComparisonParams):
+class LinkParams(ComparisonParams):
+    """The parameters that only `interconnect` has, in the form's order."""
+
+    link_top_bytes: int = setting(
+        2**30, "Links", "Largest message (bytes)", "Each collective runs from 8 KiB to this size, doubling.",
+        ge=SMALLEST_BYTES, le=2**34,
+    )  # fmt: skip
+    link_slower_pct: float = setting(
+        8.0,
+        "Links",
+        "Slower than other groups (%)",
+        "A group whose bus bandwidth, latency or training is worse by more than this, and more than groups "
+        "scatter, is slow.",
+        gt=0,
+        lt=100,
+    )
+    link_gb_per_s: float | None = setting(
+        None,
+        "Links",
+        "Promised bus bandwidth (GB/s)",
+        "What an all-reduce between nodes should reach by the links' data sheets, or what your fleet reached. "
+        "Empty: groups are compared with each other only.",
+        gt=0,
+        le=1e6,
+    )
+    link_share_pct: float = setting(
+        92.0, "Links", "Least share of it (%)", "A group below this share of the promise is slow.", gt=0, le=100
+    )
+
+
+class BenchmarkParams(LinkParams):
     """The parameters of a campaign. Forms and files hold the fields of its parts side by side; see `form_fields`."""
 
     nodes: tuple[NodeName, ...] | None = setting(

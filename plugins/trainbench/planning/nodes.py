@@ -33,6 +33,7 @@ class GpuNode(Frozen):
     num_gpus_lost: int = 0  # capacity minus allocatable: unhealthy by its device plugin
     gpu_product: str | None = None
     gpu_memory_bytes: int | None = None  # of one GPU
+    topology: str | None = None  # the value of the installation's topology label
     troubles: tuple[str, ...] = ()  # faults of a ready node, from its conditions
 
     @property
@@ -62,6 +63,7 @@ def fleet_of(
     nodes: Iterable[Mapping[str, Any]],
     quarantine: Collection[str] = (),
     gpu_resources: Sequence[str] = (WHOLE_GPU,),
+    topology_label: str | None = None,
 ) -> Fleet:
     """The cluster's GPU nodes: ready and schedulable ones with allocatable GPUs, and the others with the reason.
 
@@ -72,6 +74,8 @@ def fleet_of(
         gpu_node = _gpu_node(node, gpu_resources)
         if gpu_node is None:
             continue
+        if topology_label and (place := (node["metadata"].get("labels") or {}).get(topology_label)):
+            gpu_node = gpu_node.model_copy(update={"topology": str(place)})
         reason, expected = _obstacle(node, gpu_node, quarantine, gpu_resources)
         if reason:
             about = {name: getattr(gpu_node, name) for name in ("name", "gpu_product", "gpu_resource")}

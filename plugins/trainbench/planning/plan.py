@@ -21,6 +21,7 @@ from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.params.variants import BASELINE, DISK, VARIANTS
+from trainbench.planning.interconnect import Interconnect
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes, nodes_with_commonest_gpu
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import identifier, impossible_reason, run_id, spec_of
@@ -48,6 +49,7 @@ class Plan(Frozen):
     labels: Mapping[str, str] = {}  # group id -> its work's name in the form
     known: tuple[GpuNode, ...] = ()
     absent: tuple[AbsentNode, ...] = ()
+    promise: str | None = None  # of a search whose later runs follow from the first: what it takes at most
     has_reruns: bool = True  # False: for result files, judged without re-runs
 
     @property
@@ -85,10 +87,11 @@ class Plan(Frozen):
             work += f", {shapes[0]}"
         if strategies not in ([Strategy.SINGLE], [Strategy.OWN]):
             work += f", {listing(strategies)}"
-        noise = "noise floor: " if self.campaign_kind is CampaignKind.NOISE else ""
+        about = {CampaignKind.NOISE: "noise floor: ", CampaignKind.INTERCONNECT: "interconnect: "}
+        prefix = about.get(self.campaign_kind, "")
         gpus = self.gpus_per_node
         of_each = f", {listing(map(str, gpus))} {'GPU' if gpus == (1,) else 'GPUs'} of each" if gpus else ""
-        return f"{noise}{work}, on {count(len(self.nodes), 'node')}{of_each}"
+        return f"{prefix}{work}, on {count(len(self.nodes), 'node')}{of_each}"
 
 
 class ScalingCell(Frozen):
@@ -165,10 +168,15 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
     nodes, works = _nodes(params, fleet, kind), _works(params, kind)
     labels: dict[str, str] = {}  # group id -> label
     skipped: list[Skipped] = []
+    promise = None
     if kind is CampaignKind.STRATEGIES:
         specs = _gangs(works, nodes, params, campaign_id, skipped)
         used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
         nodes = tuple(node for node in nodes if node.name in used)
+    elif kind is CampaignKind.INTERCONNECT:
+        links = Interconnect(params, nodes, campaign_id)
+        promise, specs = links.promise, [*links.specs(links.search().due(), round_=1)]
+        skipped += _of_other_gpus(fleet, nodes, params)
     else:
         drafts = [draft for work in works for draft in _on_nodes(work, nodes, labels, skipped)]
         if kind is CampaignKind.CONFIGURATIONS:  # in turn on a node, before the next node
@@ -182,7 +190,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
         reasons = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
         none = "no strategy fits a number of GPUs: single needs 1, the others 2"
         raise PlanError(f"nothing can run: {reasons or none}")
-    sees_all = kind in (CampaignKind.NODES, CampaignKind.HARDWARE) and not params.nodes
+    sees_all = kind in (CampaignKind.NODES, CampaignKind.HARDWARE, CampaignKind.INTERCONNECT) and not params.nodes
     if kind is CampaignKind.HARDWARE and sees_all:
         skipped += _without_nodes(fleet, nodes)
     return Plan(
@@ -193,6 +201,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
         skipped=tuple(skipped),
         campaign_kind=CampaignKind.NOISE if params.noise_floor and kind is CampaignKind.NODES else kind,
         labels=labels,
+        promise=promise,
         known=nodes,
         absent=fleet.absent if sees_all else (),
     )
@@ -211,7 +220,11 @@ def _nodes(params: BenchmarkParams, fleet: Fleet, kind: CampaignKind) -> tuple[G
             kinds = grouped((kind_of(node.gpu_product, params.work.device), node) for node in nodes)
             most = None if params.nodes else params.nodes_per_gpu_type
             return tuple(node for of_kind in kinds.values() for node in of_kind[:most])
-        case CampaignKind.CONFIGURATIONS | CampaignKind.STRATEGIES:
+        case CampaignKind.INTERCONNECT if len(nodes) < 2:
+            raise PlanError(
+                f"only {listing(names)} can run: a link needs two nodes; name more in the parameter 'nodes'"
+            )
+        case CampaignKind.CONFIGURATIONS | CampaignKind.STRATEGIES | CampaignKind.INTERCONNECT:
             if not params.nodes:
                 nodes = nodes[:1] if kind is CampaignKind.CONFIGURATIONS else nodes_with_commonest_gpu(nodes)
             resources = sorted({node.gpu_resource for node in nodes})
@@ -426,6 +439,15 @@ def _without_nodes(fleet: Fleet, nodes: Sequence[GpuNode]) -> Iterator[Skipped]:
             )
 
 
+def _of_other_gpus(fleet: Fleet, nodes: Sequence[GpuNode], params: BenchmarkParams) -> Iterator[Skipped]:
+    """The nodes that are left out of gangs because most have another GPU."""
+    left = [node for node in fleet.nodes if not params.nodes and node not in nodes]
+    for product, of_kind in grouped((node.gpu_product, node) for node in left).items():
+        names = tuple(node.name for node in of_kind)
+        reason = f"a gang has GPUs of one kind, and most nodes have {nodes[0].gpu_product}: name these in 'nodes'"
+        yield Skipped(what=f"links of {listing(names)}", reason=reason, nodes=names, gpu_product=product)
+
+
 def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
     """The nodes that `params` name, else those of the fleet. Raises PlanError for none."""
     if params.nodes:
@@ -477,7 +499,8 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
     mapped task; each gang, a task group, has a mapped task of its own.
     """
     runs = 0 if plan.judges_nodes else sum(spec.placement.nodes == 1 for spec in plan.specs)
-    largest = max(runs, *(spec.placement.nodes for spec in plan.specs))
+    pods = [spec.placement.nodes for spec in plan.specs]  # of a search the gangs of a round are one mapped task
+    largest = max(runs, sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods))
     if largest <= limit:
         return
     what = (

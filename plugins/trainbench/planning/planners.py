@@ -86,6 +86,33 @@ LOCAL_SURVEY: Mapping[str, Any] = {
 }
 
 
+# A short training after the sweep: enough steps for the CUDA graph.
+INTERCONNECT: Mapping[str, Any] = {
+    "model": "tier-a",
+    "recipe": "full",
+    "preset": "tuned",
+    "strategies": ["ddp"],
+    "micro_batch_size": 1,
+    "seq_length": 2048,
+    "optimizer": "adamw_torch",
+    "gradient_checkpointing": False,
+    "warmup_steps": 14,
+    "measured_steps": 10,
+    "max_measured_steps": 20,
+    "repeats": 1,
+    "timeout_s": 600.0,
+}
+# Processes of one machine take each other's time: only a group that fails, or nearly stands still, is bad.
+LOCAL_INTERCONNECT: Mapping[str, Any] = {
+    "gpus_per_node": 1,
+    "link_top_bytes": 2**20,
+    "link_slower_pct": 90.0,
+    "measured_steps": 3,
+    "max_measured_steps": 3,
+    "repeats": 1,
+}
+
+
 class Planner(NamedTuple):
     """A kind of campaign with its form's defaults. `local_defaults` override them in a trial without a GPU."""
 
@@ -110,5 +137,6 @@ _ALL = (
     Planner(CampaignKind.STRATEGIES, STRATEGIES, LOCAL_STRATEGIES),
     Planner(CampaignKind.CONFIGURATIONS, CONFIGURATIONS, LOCAL_CONFIGURATIONS),
     Planner(CampaignKind.HARDWARE, SURVEY, LOCAL_SURVEY),
+    Planner(CampaignKind.INTERCONNECT, INTERCONNECT, LOCAL_INTERCONNECT),
 )
 PLANNERS: Mapping[CampaignKind, Planner] = {planner.kind: planner for planner in _ALL}

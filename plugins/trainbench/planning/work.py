@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
+from bench_image.contract.links import LinkSweep
 from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
 from bench_image.contract.spec import WHOLE_GPU, Drill, Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, DiskData, Work, WorkSettings
@@ -24,6 +25,7 @@ def spec_of(
     campaign_id: str,
     round_: int = 1,
     gpu_resource: str = WHOLE_GPU,
+    link_sweep: LinkSweep | None = None,
 ) -> RunSpec:
     """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError."""
     work = _work(params, strategy)
@@ -35,7 +37,7 @@ def spec_of(
     )
     measurement = QUICK if params.quick else params.measurement
     # A readable group id of the work. Independent GPUs do the same work whatever their number.
-    digest = fingerprint(work, placement, measurement)
+    digest = fingerprint(work, placement, measurement, *filter(None, [link_sweep]))
     size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
     shape = f"b{work.micro_batch_size}-s{work.seq_length}"
     what = work.model if work.own_job else f"{work.model}-{work.recipe}-{placement.strategy}"
@@ -52,6 +54,7 @@ def spec_of(
         work=work,
         placement=placement,
         measurement=measurement,
+        link_sweep=link_sweep,
         timeout_s=params.timeout_s,
         drill=Drill(slowdown_pct=params.drill_slowdown_pct) if params.drill_node in nodes else None,
     )

@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.grouping import grouped
 from trainbench.core.states import NodeState, state_of
-from trainbench.core.verdicts import ALARMS, Finding, GroupVerdict, NodeVerdict, State, Why
+from trainbench.core.verdicts import ALARMS, Finding, GroupVerdict, Level, NodeVerdict, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.skipped import Skipped
@@ -102,6 +102,8 @@ class Campaign(Frozen):
         """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, and
         runs without a free node.
         """
+        if self.campaign_kind is CampaignKind.INTERCONNECT:
+            return ()  # a gang that failed is evidence: the search says whose fault it is
         judged = {group.group_id for group in self.groups}
         return tuple(
             result
@@ -115,9 +117,10 @@ class Campaign(Frozen):
     @property
     def alarms(self) -> tuple[Finding, ...]:
         """Findings that turn the run red, besides red nodes: a part of the judgement failed, runs computed other work,
-        no run gave a figure, or a drill was not detected.
+        no run gave a figure, a link is bad, or a drill was not detected.
         """
-        return tuple(finding for finding in self.findings if finding.category in ALARMS)
+        known = (finding for finding in self.findings if finding.category in ALARMS)
+        return tuple(finding for finding in known if finding.level is Level.ERROR)
 
     @property
     def is_imported(self) -> bool:

@@ -165,6 +165,11 @@ class Settings(PodSettings, BaseSettings):
     world_sizes: tuple[int, ...] = Field(
         WORLD_SIZES, description="numbers of GPUs that the forms of `strategy_scaling` and `hardware_survey` offer"
     )
+    topology_label: str | None = Field(
+        None,
+        description="label of the nodes that names their NVLink domain, rack or leaf switch: `interconnect` tests the "
+        "nodes of one value together; else about the square root of all nodes",
+    )
     dag_prefix: str = Field(
         "",
         description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "

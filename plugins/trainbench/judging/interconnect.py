@@ -1,0 +1,222 @@
+"""An interconnect search, played again from its results: what each group made, what runs next, who is to blame.
+
+A group is slow beside the other groups of its round, by more than the limit and more than they scatter, or below the
+promised share of its links' rate. Like rates are compared: a bus bandwidth holds for any number of ranks (nccl-tests,
+PERFORMANCE.md), a latency and a training only for equally many.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bench_image.contract.links import Collective
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import RunSpec
+from trainbench.core.formats import count, figure, listing, share
+from trainbench.core.verdicts import BAD_LINK, Finding, Level
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.planning.interconnect import Interconnect
+from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
+from trainbench.planning.plan import Plan
+from trainbench.pods.gangs import failed_rank, nodes_of
+from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
+
+# The node is at fault or taken, not its links: it is left out, and the others run again.
+LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
+CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
+LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
+TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"
+
+
+class Played(NamedTuple):
+    """`due`: the runs of the next round; empty: the search is over."""
+
+    search: LinkSearch
+    due: tuple[RunSpec, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+def played(plan: Plan, results: Sequence[RunResult]) -> Played:
+    """The search up to the first round of which a result is missing."""
+    by_run = {result.spec.identity.run_id: result for result in results}
+    links = Interconnect(plan.params, plan.known, plan.campaign_id)
+    search, outcomes, well = links.search(), list[Outcome](), list[RunResult]()
+    for round_ in range(1, MOST_ROUNDS + 1):
+        tests = search.due()
+        specs = links.specs(tests, round_)
+        made = [by_run.get(spec.identity.run_id) for spec in specs]
+        runs = [result for result in made if result]
+        if not tests or len(runs) < len(made):
+            return Played(search, specs, tuple(outcomes))
+        told = [outcome_of(test, run, runs, well, plan.params) for test, run in zip(tests, runs, strict=True)]
+        well += [run for run, outcome in zip(runs, told, strict=True) if outcome.state is GroupState.PASSED]
+        outcomes += told
+        search.learn(told)
+    return Played(search, (), tuple(outcomes))
+
+
+def outcome_of(
+    test: GroupTest, run: RunResult, of_round: Sequence[RunResult], well: Sequence[RunResult], params: BenchmarkParams
+) -> Outcome:
+    """What a group made. `of_round`: all groups of its round; `well`: those of earlier rounds that passed."""
+    if run.error and (run.error.kind in LEFT_OUT or run.error.kind in INFRASTRUCTURE):
+        rank = failed_rank(run)
+        node = nodes_of(run.spec)[rank or 0]
+        absent = {node: run.error.message} if run.error.kind in LEFT_OUT else {}
+        return Outcome(test=test, state=GroupState.NOT_RUN, evidence=run.error.message, absent=absent)
+    if run.error or run.links is None:
+        message = run.error.message if run.error else "it has no figures of its links"
+        return Outcome(test=test, state=GroupState.FAILED, evidence=message[:500])
+    rates = rates_of(run)
+    if unknown := [name for name, rate in rates.items() if rate is None]:
+        return Outcome(test=test, state=GroupState.FAILED, evidence=f"it has no figure of {listing(unknown)}")
+    slow = list(_slow(run, [other for other in of_round if other is not run], well, params))
+    reached = f"all-reduce {figure(rates[Collective.ALL_REDUCE], 3)} GB/s"
+    state = GroupState.SLOW if slow else GroupState.PASSED
+    return Outcome(test=test, state=state, evidence="; ".join(slow) or reached)
+
+
+def rates_of(run: RunResult) -> dict[str, float | None]:
+    """Name -> rate, more is better; None: unknown. Bandwidths are those of the best size."""
+    if run.links is None:
+        return {}
+    latency_s, rate = run.links.latency_s(Collective.ALL_REDUCE), run.performance.samples_per_second
+    peaks: dict[str, float | None] = {each: run.links.peak_gb_per_s(each) for each in Collective}
+    return peaks | {
+        LATENCY: 1 / latency_s if latency_s else None,
+        TRAINING: rate / run.spec.placement.world_size if rate else None,
+    }
+
+
+def _slow(
+    run: RunResult, others: Sequence[RunResult], well: Sequence[RunResult], params: BenchmarkParams
+) -> Iterator[str]:
+    """A clause for each rate of the group that is beyond a limit."""
+    for name, rate in rates_of(run).items():
+        assert rate is not None, "the caller fails a group with an unknown rate"
+        known = _like(run, others, name)
+        known = known if len(known) > 1 else known + _like(run, well, name)
+        if known:
+            median = statistics.median(known)
+            scatter_pct = 100 * CHANCE * statistics.median(abs(each - median) for each in known) / median
+            least = max(params.link_slower_pct, LATENCY_PCT if name == LATENCY else 0.0)
+            behind_pct, limit_pct = 100 * (1 - rate / median), max(least, scatter_pct)
+            if behind_pct > limit_pct:
+                yield (
+                    f"{name} {figure(rate, 3)}, {share(behind_pct, 0)} below the median of "
+                    f"{count(len(known), 'other group')} ({figure(median, 3)}), limit {share(limit_pct, 0)}"
+                )
+        promised = params.link_gb_per_s if name == Collective.ALL_REDUCE and _has_inner(run) else None
+        if promised and rate < promised * params.link_share_pct / 100:
+            yield (
+                f"{name} {figure(rate, 3)} GB/s is {share(100 * rate / promised, 0)} of the promised "
+                f"{figure(promised, 3)}, limit {share(params.link_share_pct, 0)}"
+            )
+
+
+def _like(run: RunResult, others: Sequence[RunResult], name: str) -> list[float]:
+    """The rates of groups that may be compared with this one."""
+    by_size = name in (LATENCY, TRAINING)
+    alike = [
+        rates_of(other).get(name)
+        for other in others
+        if other.status is Status.OK
+        and _has_inner(other) is _has_inner(run)
+        and (not by_size or other.spec.placement.world_size == run.spec.placement.world_size)
+    ]
+    return [rate for rate in alike if rate]
+
+
+def _has_inner(run: RunResult) -> bool:
+    return run.spec.link_sweep is None or run.spec.link_sweep.inner_link
+
+
+def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """Who is to blame, with evidence and next step; the nodes that were left out; why a search found nobody."""
+    if plan.campaign_kind is not CampaignKind.INTERCONNECT:
+        return ()
+    search, due, _ = played(plan, results)
+    findings = [_finding(culprit) for culprit in search.culprits]
+    if search.stopped:
+        findings.append(_of_all(plan, search.stopped))
+    if due:
+        left = listing(node for spec in due for node in nodes_of(spec))
+        findings.append(_of_all(plan, f"the search is not over: {count(len(due), 'group')} did not run ({left})"))
+    findings += [
+        Finding(
+            level=Level.WARNING,
+            category="left_out_of_gangs",
+            nodes=(node,),
+            measured="no gang",
+            expected="a gang",
+            summary=f"was left out of the search: {why}",
+            resolution="run `interconnect` again for it, with one healthy node, when it is free",
+        )
+        for node, why in search.absent.items()
+    ]
+    return tuple(findings)
+
+
+def _of_all(plan: Plan, text: str) -> Finding:
+    return Finding(
+        level=Level.ERROR,
+        category=BAD_LINK,
+        item=plan.campaign_id,
+        measured=text,
+        expected="groups that pass",
+        summary=text,
+        resolution="look at what all nodes share: network of the Pod template, NCCL_SOCKET_IFNAME and NCCL_IB_HCA, "
+        "image and driver, the switches, the limits of this run; then run it again",
+    )
+
+
+_LINK = {
+    "inner": "only with the inner link (NVLink): look at `nvidia-smi nvlink -e` and the node's Xids",
+    "network": "only without the inner link: look at its network adapters, cables and ports",
+    "any": "with every link that was tried: look at its network adapters, cables and ports, then at its GPUs",
+}
+
+
+def _finding(culprit: Culprit) -> Finding:
+    bad = [outcome for outcome in culprit.evidence if outcome.is_bad]
+    good = [outcome for outcome in culprit.evidence if outcome.state is GroupState.PASSED]
+    told = [f"{listing(o.test.nodes, 4)}: {o.state}, {o.evidence}" for o in (*bad, *good)]
+    level, item, nodes = Level.ERROR, None, culprit.nodes
+    next_step = f"it shows {_LINK[culprit.link]}"
+    match culprit.kind:
+        case "node":
+            summary = "makes gangs slow or fail beside different nodes that are well"
+            if culprit.groups:
+                summary += f", only outside of {culprit.groups[0]}: its own way out of it is bad"
+        case "pair":
+            summary = "are slow or fail together; each passes beside others: the way between them is bad"
+        case "group":
+            item, nodes = culprit.groups[0], ()
+            summary = "its nodes are slow or fail with those of other groups, and pass among themselves"
+            next_step = "look at the uplink of its switch"
+        case "groups":
+            item = " and ".join(culprit.groups)
+            summary = "the way between these groups is bad; each reaches others"
+            next_step = "look at the switches and cables between them"
+        case "once":
+            level, summary = Level.WARNING, "failed together, and passed in parts and again: it did not show twice"
+            next_step = "run `interconnect` again for these nodes"
+        case "open":
+            summary = (
+                "fail or are slow together, and which of them is bad is not settled: no other node was free and well"
+            )
+            next_step = "run `interconnect` again with these nodes and one more that is well"
+    return Finding(
+        level=level,
+        category=BAD_LINK,
+        nodes=nodes,
+        item=item,
+        measured="; ".join(told)[:2000] or "no figure",
+        expected="what other groups make",
+        summary=summary,
+        cause=f"Evidence: {'; '.join(told)[:2000]}." if told else None,
+        resolution=next_step,
+    )
