@@ -178,6 +178,10 @@ def run(
     campaign_id = planned.campaign_name(suite, datetime.now(UTC))
     device = own_job.device_of(job, device)
     made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id, None, job, short)
+    if made.promise:
+        raise UserError(
+            f"{suite} needs several nodes: start its DAG; `trainbench plan --suite {suite}` says what it takes"
+        )
     store = base.open_store(store_url)
 
     # Before the imports of what judges and records, which take longer than all before.

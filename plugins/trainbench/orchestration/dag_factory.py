@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, TaskGroup
+from airflow.sdk import DAG, Param, TaskGroup, TriggerRule
 from airflow.sdk.definitions.param import ParamsDict
 
 from bench_image.contract.frozen import Frozen
@@ -103,7 +103,10 @@ def build_interconnect_dag(suite: Suite) -> DAG:
         for number in range(1, MOST_ROUNDS + 1):
             name = dag_tasks.round_group(number)
             with TaskGroup(name, tooltip=f"Round {number}"):
-                due: Any = dag_tasks.next_gangs.override(task_id=dag_tasks.NEXT)(number)
+                chosen = dag_tasks.next_gangs.override(task_id=dag_tasks.NEXT)
+                if number == 1:  # Airflow takes no other rule behind a setup
+                    chosen = chosen.override(trigger_rule=TriggerRule.ALL_SUCCESS)
+                due: Any = chosen(number)
                 ranks = pod_tasks.gangs(dag_tasks.RANK, settings, f"{name}.{dag_tasks.NEXT}").expand_kwargs(due)
             before >> due
             before = [due, ranks]

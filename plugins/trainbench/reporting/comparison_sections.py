@@ -28,7 +28,14 @@ from trainbench.core.formats import NA, count, figure, listing, plural, share
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue import run_figures, table_figures
-from trainbench.reporting import configuration_tables, recommendations, survey_tables, verdict_text, work_names
+from trainbench.reporting import (
+    configuration_tables,
+    link_tables,
+    recommendations,
+    survey_tables,
+    verdict_text,
+    work_names,
+)
 from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
@@ -289,6 +296,7 @@ def _notes(
 # Anchor, name in the page's navigation, title, and the tables of a campaign.
 _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
     ("gpus", "GPUs", "Each GPU by itself", verdict_text.gpu_tables),
+    ("links", "Links", "Links between the nodes", link_tables.tables),
     ("configurations", "Configurations", "Configurations, against the baseline", configuration_tables.configurations),
     ("hardware", "Hardware", "Kinds of GPU, side by side", survey_tables.speed),
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),

@@ -161,3 +161,12 @@ def test_a_wrong_gpu_or_suite_is_refused_with_what_is_close(arguments: list[str]
     refused = trainbench("plan", *arguments)
     assert refused.exit_code == ExitCode.USAGE
     assert sentence in refused.stderr
+
+
+def test_a_search_for_bad_links_says_what_it_takes_and_does_not_run_on_one_machine() -> None:
+    asked = ("--suite", "interconnect", "--nodes", "a,b,c,d")
+    told = " ".join(trainbench("plan", *asked).stdout.split())
+    assert "2 groups: 3 runs in 2 rounds where all are well; at most 13 runs in 5 rounds and 25 min" in told
+    refused = trainbench("run", *asked)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "interconnect needs several nodes: start its DAG" in refused.stderr

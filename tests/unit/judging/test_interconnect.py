@@ -127,8 +127,8 @@ def test_a_search_that_was_cut_off_says_so() -> None:
 
 def test_the_plan_says_what_it_takes_before_it_starts() -> None:
     assert plan_of(16).promise == (
-        "4 groups: 9 runs in 3 rounds where all are well; at most 53 runs in 8 rounds and 80 min, by timeout_s 600, "
-        "beside the waiting for busy nodes"
+        "4 groups: 9 runs in 3 rounds where all are well; at most 53 runs in 8 rounds and 1 h 20 min, by timeout_s "
+        "600, beside the waiting for busy nodes"
     )
     assert [len(spec.identity.peers) for spec in plan_of(16).specs] == [3, 3, 3, 3]
     with pytest.raises(PlanError, match="only node-1 can run: a link needs two nodes"):

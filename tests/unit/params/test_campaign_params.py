@@ -225,13 +225,13 @@ def test_a_gpu_chosen_in_a_trial_s_form_is_held_to_the_gpu_s_limit() -> None:
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("nodes", "nodes strategies configurations hardware noise"),
+        ("nodes", "nodes strategies configurations hardware interconnect noise"),
         ("variants", "configurations"),
         ("models", "hardware"),
         ("drill_node", "nodes noise"),
-        ("min_gpu_use_pct", "nodes strategies configurations hardware noise"),
+        ("min_gpu_use_pct", "nodes strategies configurations hardware interconnect noise"),
         ("rounds", "nodes configurations hardware noise"),
-        ("reference", "nodes strategies configurations hardware noise"),  # of 0.1.0
+        ("reference", "nodes strategies configurations hardware interconnect noise"),  # of 0.1.0
     ],
 )
 def test_a_parameter_belongs_to_the_kinds_of_its_section_or_to_its_own(name: str, kinds: str) -> None:

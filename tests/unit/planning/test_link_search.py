@@ -158,9 +158,9 @@ def test_two_nodes_alone_cannot_be_told_apart() -> None:
 
 
 def test_the_bound_is_what_the_worst_case_takes() -> None:
-    """16 nodes in 4 groups. A pair takes at most 2 runs for its halves and 1 for each of them; a group of 4 has 2 halves
-    and two pairs: 2 + 2 x 4 = 10. All but one group may fail, and the four that stand for the groups, with 4 runs more
-    that tell group from node. Rounds of a group of 4: its halves, 1 + 1 across them, 1 to confirm.
+    """16 nodes in 4 groups. A pair takes at most 2 runs for its halves and 1 for each of them; a group of 4 has 2
+    halves and two pairs: 2 + 2 x 4 = 10. All but one group may fail, and the four that stand for the groups, with 4
+    runs more that tell group from node. Rounds of a group of 4: its halves, 1 + 1 across them, 1 to confirm.
     """
     bound = bound_of(groups_of(fleet(16)), has_inner_link=True)
     assert bound == Bound(runs=8 + 3 * 10 + 1 + 10 + 4, rounds=2 + 1 + 4 + 1, healthy_runs=9, healthy_rounds=3)
