@@ -65,7 +65,7 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     return manifests(spec, settings, owner())
 
 
-@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, **OUTAGE_RETRIES)
+@task(task_id=NEXT, **OUTLASTS_OUTAGE)
 @reason_kept()
 def next_gangs(round_: int) -> list[dict[str, int]]:
     """Push the gangs of this round of a search for bad links, and return the runs and ranks of their pods. Skips where
@@ -73,12 +73,14 @@ def next_gangs(round_: int) -> list[dict[str, int]]:
     """
     from trainbench.judging.interconnect import played
 
-    plan = stored_plan()
-    search, due, _ = played(plan, _gangs_of_rounds(plan, round_ - 1))
+    ti, plan = get_current_context()["ti"], stored_plan()
+    if round_ > 1 and not handed_out(ti, f"{round_group(round_ - 1)}.{NEXT}"):
+        raise AirflowSkipException("the search was over before")
+    search, due, _ = played(plan, _gangs_of_rounds(round_ - 1))
     if not due:
         raise AirflowSkipException(search.stopped or "the search is over")
     log(f"round {round_}: {count(len(due), 'group')} side by side")
-    hand_out(get_current_context()["ti"], due)
+    hand_out(ti, due)
     return [{"run": run, "rank": rank} for run, spec in enumerate(due) for rank in range(spec.placement.nodes)]
 
 
@@ -89,22 +91,27 @@ def publish_interconnect() -> dict[str, str]:
     from trainbench import pipeline
 
     plan = stored_plan()
-    results = _gangs_of_rounds(plan, MOST_ROUNDS)
+    results = _gangs_of_rounds(MOST_ROUNDS)
     ran = plan.model_copy(update={"specs": tuple(result.spec for result in results)})
     return _published(pipeline.judge(_measured(ran, results)))
 
 
-def _gangs_of_rounds(plan: Plan, last: int) -> tuple[RunResult, ...]:
+def _gangs_of_rounds(last: int) -> tuple[RunResult, ...]:
     """The results of the gangs of all rounds up to `last`, the pods of each joined."""
     from trainbench.pods.gangs import combine_ranks
 
-    ti, results = get_current_context()["ti"], list[RunResult]()
+    ti = get_current_context()["ti"]
+    results: list[RunResult] = []
     for round_ in range(1, last + 1):
         specs = handed_out(ti, f"{round_group(round_)}.{NEXT}")
         if not specs:
             break
-        pods = iter(_collected(f"{round_group(round_)}.{RANK}", [s for s in specs for _ in range(s.placement.nodes)]))
-        results += [combine_ranks(spec, [next(pods) for _ in range(spec.placement.nodes)]) for spec in specs]
+        first = 0
+        for spec in specs:
+            num_pods = spec.placement.nodes
+            pods = _collected(f"{round_group(round_)}.{RANK}", (spec,) * num_pods, first)
+            results.append(combine_ranks(spec, pods))
+            first += num_pods
     return tuple(results)
 
 
@@ -351,9 +358,10 @@ def _base_url() -> str | None:
     return conf.get("api", "base_url", fallback=None) or None
 
 
-def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
-    """One result for each pod, from the store. XComs of mapped tasks are read by index, so that none is dropped: the
-    addresses of what the last try stored, and the ends of failed pods, see `arrivals.stored_payloads`.
+def _collected(task_id: str, specs: Sequence[RunSpec], first: int = 0) -> tuple[RunResult, ...]:
+    """One result for each pod, from the store; of a gang its ranks. `first`: map index of the first pod. XComs of
+    mapped tasks are read by index, so that none is dropped: the addresses of what the last try stored, and the ends of
+    failed pods, see `arrivals.stored_payloads`.
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
@@ -363,12 +371,12 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     ti = get_current_context()["ti"]
     if not specs:
         return ()
-    indexes = list(range(len(specs)))
+    indexes = list(range(first, first + len(specs)))
     pulled = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
     has_address = [address_in(value) is not None for value in pulled]
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
-    bad = [index for index in indexes if states[index] != "success"]
+    bad = [index for index, state in zip(indexes, states, strict=True) if state != "success"]
     end_of = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(end_of[index]) if end_of.get(index) else None for index in indexes]
     payloads = stored_payloads(open_store(read_settings().store), specs, has_address, ends)
