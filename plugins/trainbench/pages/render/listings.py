@@ -78,7 +78,8 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
     spec = result.spec.model_dump(mode="json", exclude_none=True)
-    setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
+    system = {"operating system": result.context.os} if result.context and result.context.os else {}
+    setup = {"node": result.spec.identity.node, **system, **versions(setup_of(result.context))}
     return (
         *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
         *(
