@@ -210,9 +210,7 @@ def estimate(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(
-            help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits."
-        ),
+        typer.Option(help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits."),
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,

@@ -59,7 +59,13 @@ def test_the_reference_s_facts() -> None:
 
 
 def test_a_short_name_means_the_one_gpu_that_has_it_and_else_the_sxm_module() -> None:
-    names = {"h200": "h200", "H100 PCIe": "H100 PCIe", "4090": "RTX 4090", "H100": "H100 HBM3", "a100 40gb": "a100 40gb"}
+    names = {
+        "h200": "h200",
+        "H100 PCIe": "H100 PCIe",
+        "4090": "RTX 4090",
+        "H100": "H100 HBM3",
+        "a100 40gb": "a100 40gb",
+    }
     assert {name: meant_gpu(name) for name in names} == names
     assert (reading("H100", "H100 HBM3"), reading("h200", "H200")) == ("GPU 'H100' is read as H100 HBM3.", None)
     with pytest.raises(QuantityError, match="GPU 'A100' stands for several: choose A100 40GB and A100 80GB"):

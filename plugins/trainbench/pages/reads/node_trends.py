@@ -82,7 +82,9 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
 def _well_since(connection: Connection, scope: Scope, node: str) -> datetime | None:
     """The first verdict after the last one that did not find it well; drills say nothing of a node."""
     of_node = (node_verdicts.c.node == node, node_verdicts.c.is_drill.is_(False), scope.works_of_any_time)
-    unwell = select(func.max(works.c.at)).select_from(joined()).where(*of_node, node_verdicts.c.node_state != State.WELL)
+    unwell = (
+        select(func.max(works.c.at)).select_from(joined()).where(*of_node, node_verdicts.c.node_state != State.WELL)
+    )
     last = connection.execute(unwell).scalar()
     first = select(func.min(works.c.at)).select_from(joined()).where(*of_node)
     since: datetime | None = connection.execute(first if last is None else first.where(works.c.at > last)).scalar()
