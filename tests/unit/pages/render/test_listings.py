@@ -7,7 +7,9 @@ from trainbench.pages.reads.rows import StrategyRow
 from trainbench.pages.render.listings import answer, strategies_table
 
 
-def row(strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None, noise_pct: float | None = None) -> StrategyRow:
+def row(
+    strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None, noise_pct: float | None = None
+) -> StrategyRow:
     unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
     figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
     return StrategyRow(
