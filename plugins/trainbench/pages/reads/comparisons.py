@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from bench_image.contract.result import Status
 from trainbench.comparison.entries import half_range_pct
@@ -78,11 +78,12 @@ def costs(connection: Connection, scope: Scope) -> Costs:
 
 
 def _unpriced(connection: Connection, which: ColumnElement[bool]) -> tuple[Unpriced, ...]:
-    """The runs without a known cost by kind of GPU, failed ones first."""
+    """The runs without a known cost: the failed ones, then the others by kind of GPU."""
     of_works = runs.c.work_id.in_(select(works.c.id).where(which, works.c.num_unpriced > 0))
-    is_failed = runs.c.status != Status.OK
-    query = select(is_failed, runs.c.gpu_name, func.count()).where(of_works, runs.c.run_usd.is_(None))
-    rows = connection.execute(query.group_by(is_failed, runs.c.gpu_name).order_by(is_failed.desc(), runs.c.gpu_name))
+    is_ok = runs.c.status == Status.OK
+    kind = case((is_ok, 0), else_=1), case((is_ok, runs.c.gpu_name), else_=None)
+    query = select(*kind, func.count()).where(of_works, runs.c.run_usd.is_(None))
+    rows = connection.execute(query.group_by(*kind).order_by(kind[0].desc(), kind[1]))
     return tuple(Unpriced(bool(failed), gpu_name, number) for failed, gpu_name, number in rows)
 
 
