@@ -11,7 +11,7 @@ from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import listing
+from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import Finding, Level, by_level
 from trainbench.orchestration.plan_tasks import (
     OUTAGE_RETRIES,
@@ -91,6 +91,9 @@ def _release(label: str, value: str) -> None:
     log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
+CLEAR = "no run is repeated: no node is suspect"
+
+
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
 @reason_kept()
 def judge() -> list[int]:
@@ -103,6 +106,7 @@ def judge() -> list[int]:
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
     specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
     hand_out(get_current_context()["ti"], specs)
+    log(f"{count(len(specs), 're-run')} of {listing(dict.fromkeys(s.identity.node for s in specs))}" if specs else CLEAR)
     return places(len(specs), blocks)
 
 
@@ -163,6 +167,8 @@ def raise_alert() -> list[Any]:
     context["outlet_events"][BREACHES].extra = extra
     note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
     context["ti"].xcom_push(key=run_note.KEY, value={run_note.FIELD: note})
+    for text in [alert.text for alert in raised] or ["nothing to tell"]:
+        log(text)
     return [alert.model_dump(mode="json") for alert in raised]
 
 
@@ -217,6 +223,7 @@ def gate() -> None:
         )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+    log("the run is green: no node is red, and nothing failed")
 
 
 def _failure(failed: str, ti: Any) -> str:
@@ -265,6 +272,7 @@ def _published(judged: Judged) -> dict[str, str]:
     from trainbench import pipeline
     from trainbench.alerting import run_summary
     from trainbench.history.history import open_history
+    from trainbench.reporting.verdict_text import verdict
     from trainbench.results.artefacts import open_store
 
     context, settings = get_current_context(), read_settings()
@@ -272,6 +280,7 @@ def _published(judged: Judged) -> dict[str, str]:
     history = open_history(settings.history_url, store)
     campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
     addresses = pipeline.report(campaign, store)
+    log(verdict(campaign))
     history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra
