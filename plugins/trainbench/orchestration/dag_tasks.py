@@ -11,7 +11,7 @@ from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import count, listing
+from trainbench.core.formats import listing
 from trainbench.core.verdicts import Finding, Level, by_level
 from trainbench.orchestration.plan_tasks import (
     OUTAGE_RETRIES,
@@ -91,9 +91,6 @@ def _release(label: str, value: str) -> None:
     log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
-CLEAR = "no run is repeated: no node is suspect"
-
-
 @task(task_id=JUDGE, **OUTLASTS_OUTAGE)
 @reason_kept()
 def judge() -> list[int]:
@@ -106,7 +103,7 @@ def judge() -> list[int]:
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
     specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
     hand_out(get_current_context()["ti"], specs)
-    log(f"{count(len(specs), 're-run')} of {listing(dict.fromkeys(s.identity.node for s in specs))}" if specs else CLEAR)
+    log(f"measured again: {listing(dict.fromkeys(spec.identity.node for spec in specs))}")
     return places(len(specs), blocks)
 
 
