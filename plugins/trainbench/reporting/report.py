@@ -60,7 +60,8 @@ def report_sections(
         yield Section("Verdict", list(_verdict(campaign, pictures)), "verdict")
     yield from comparison_sections(campaign) if compared is None else compared
     if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
-        yield Section("Over the number of GPUs", curves, "plots", "Plots")
+        units = "processes" if all(run.spec.work.device is Device.CPU for run in campaign.results) else "GPUs"
+        yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
 
     rates, *others = (
