@@ -20,7 +20,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
     from trainbench.orchestration import dag_tasks
 
     def run(states: dict[str, str], raised: list[dict[str, Any]] | None) -> None:
-        ti = Mock(dag_id="nightly", run_id="r1")
+        ti = Mock(dag_id="nightly", run_id="r1", task_id="gate")
         ti.get_task_states.return_value = {"r1": states}
         ti.xcom_pull.side_effect = lambda task_ids, key="return_value": raised if task_ids == "alert" else None
         monkeypatch.setattr(dag_tasks, "get_current_context", lambda: {"ti": ti})

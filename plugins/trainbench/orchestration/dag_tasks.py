@@ -118,7 +118,7 @@ def publish_nodes() -> dict[str, str]:
     plan, ti = stored_plan(), get_current_context()["ti"]
     measured = _measured(plan, _collected("benchmark", plan.specs))
     # The re-runs that were started, whatever the history says meanwhile; where the task judge failed, those due.
-    specs = handed_out(ti, near(JUDGE))
+    specs = handed_out(ti, near(ti, JUDGE))
     judged = pipeline.judge(measured) if specs is None else pipeline.Judged(measured=measured, rerun_specs=specs)
     reruns = _collected("confirm", judged.rerun_specs)
     _, finished_at = _times((*measured.results, *reruns))
@@ -197,14 +197,15 @@ def gate() -> None:
     stops what follows a `NodeCheck`. As a teardown it also runs where somebody marked the run by hand and all other
     tasks are skipped.
     """
-    ti, group = get_current_context()["ti"], near("")
+    ti = get_current_context()["ti"]
+    group = near(ti, "")
     of_run: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states = {name.removeprefix(group): state for name, state in of_run.items() if name.startswith(group)}
     if group and states.get(READY) == "skipped":
         raise AirflowSkipException("the check was skipped, and so is what follows it")
     if group and states.get(READY) == "upstream_failed":
         raise AirflowFailException("no verdict: a task before this check failed, so that no node was checked")
-    raised = ti.xcom_pull(task_ids=near("alert"))
+    raised = ti.xcom_pull(task_ids=near(ti, "alert"))
     is_marked = states.get("alert") == "skipped" and all(states.get(name) != "failed" for name in VERDICT_TASKS)
     if raised is None and is_marked and not group:
         # Marking a run failed fails its running tasks; marking it successful fails none.
@@ -230,7 +231,7 @@ def gate() -> None:
 
 def _failure(failed: str, ti: Any) -> str:
     """A clause that names a failed task, and its reason where it left one."""
-    reason = ti.xcom_pull(task_ids=near(failed), key=REASON)
+    reason = ti.xcom_pull(task_ids=near(ti, failed), key=REASON)
     return f"the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 
@@ -266,7 +267,8 @@ def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
 
     context = get_current_context()
     run = context["dag_run"]
-    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=near(PLAN), key=PLANNED_AT))
+    ti = context["ti"]
+    planned_at = datetime.fromisoformat(ti.xcom_pull(task_ids=near(ti, PLAN), key=PLANNED_AT))
     return wall_clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
@@ -322,7 +324,8 @@ def _collected(name: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
 
     if not specs:
         return ()
-    ti, task_id = get_current_context()["ti"], near(name)
+    ti = get_current_context()["ti"]
+    task_id = near(ti, name)
     indexes = list(range(len(specs)))
     pulled = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
     has_address = [address_in(value) is not None for value in pulled]

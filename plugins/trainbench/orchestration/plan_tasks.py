@@ -69,7 +69,8 @@ def plan_pods(campaign_kind: str, given: Mapping[str, Any] | None = None) -> lis
 @task(task_id=DIVIDE)
 def divide_runs() -> list[int]:
     """The blocks of runs: one, unless the runs exceed the values that Airflow may map over."""
-    num_runs = get_current_context()["ti"].xcom_pull(task_ids=near(TASK), key=COUNT)
+    ti = get_current_context()["ti"]
+    num_runs = ti.xcom_pull(task_ids=near(ti, TASK), key=COUNT)
     return list(range(num_blocks(num_runs, max_map_length())))
 
 
@@ -79,9 +80,9 @@ def plan_scaling() -> None:
     _planned(CampaignKind.STRATEGIES, _asked(None))
 
 
-def near(name: str) -> str:
-    """The id of the task `name` of the same check: those of a `NodeCheck` have its group's id before their names."""
-    group, dot, _ = get_current_context()["ti"].task_id.rpartition(".")
+def near(ti: Any, name: str) -> str:
+    """The id of the task `name` beside this one: those of a `NodeCheck` have its group's id before their names."""
+    group, dot, _ = ti.task_id.rpartition(".")
     return f"{group}{dot}{name}"
 
 
@@ -89,7 +90,8 @@ def stored_plan(planned_by: str | None = None) -> Plan:
     """The plan of this check. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have left
     runs that never started, and they must not be judged. `planned_by`: the id of that task; None: the one beside this.
     """
-    ti, task_id = get_current_context()["ti"], planned_by or near(TASK)
+    ti = get_current_context()["ti"]
+    task_id = planned_by or near(ti, TASK)
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     text = ti.xcom_pull(task_ids=task_id, key=PLAN) if by_run.get(ti.run_id, {}).get(task_id) == "success" else None
     if text is None:
