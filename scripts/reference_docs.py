@@ -29,17 +29,17 @@ WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test
 SETTINGS = f"""\
 # Settings
 
-Settings of an installation. Give the same ones to Airflow's scheduler, triggerer, DAG processor, workers and API server.
-`trainbench` on the command line reads them too. Each has three places, of which the first counts:
+Settings of an installation. Give the same ones to Airflow's scheduler, triggerer, DAG processor, workers and API
+server. `trainbench` on the command line reads them too. Each has three places, of which the first counts:
 
 1. the environment variable of the table, such as `TRAINBENCH_STORE`;
 2. Airflow's own variable, `AIRFLOW__TRAINBENCH__STORE`; the two must not differ;
-3. the option `store` of the section `[trainbench]` in `airflow.cfg`. `airflow config list --section trainbench` lists all,
-   where trainbench is installed by pip.
+3. the option `store` of the section `[trainbench]` in `airflow.cfg`. `airflow config list --section trainbench` lists
+   all, where trainbench is installed by pip.
 
 An empty value counts as none. A wrong value, a misspelt variable and an option that is no setting are refused with a
-sentence that says where it stands and what is allowed. `history_url` and `notify` are sensitive: Airflow hides them, and
-takes `history_url_cmd` and `history_url_secret` for them.
+sentence that says where it stands and what is allowed. `history_url` and `notify` are sensitive: Airflow hides them,
+and takes `history_url_cmd` and `history_url_secret` for them.
 {WRITTEN_BY}
 
 """

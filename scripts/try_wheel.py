@@ -76,7 +76,7 @@ def _check_provider(environ: dict[str, str], home: Path) -> None:
     the section as Airflow does, a value that Airflow fetches included."""
     listed = {row["package_name"] for row in _json(environ, "providers", "list")}
     _expect("provider", listed & {"trainbench"}, {"trainbench"})
-    asked = ("config", "list", "--section", "trainbench", "--include-sources", "--hide-sensitive")
+    asked = ("config", "list", "--section", "trainbench", "--show-values", "--hide-sensitive")
     given = environ | {"AIRFLOW__TRAINBENCH__FRESH_H": "40", "AIRFLOW__TRAINBENCH__HISTORY_URL_CMD": "echo sqlite:///x"}
     shown = _airflow(given, *asked)
     for line in ("fresh_h = 40", "queue_timeout_s = 3600", "history_url = < hidden >"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainbench.orchestration.benchmark_operator import BenchmarkOperator, read_result
 from trainbench.orchestration.node_check import NodeCheck
+from trainbench.orchestration.nodes_well import NodesWellSensor
 
-__all__ = ["NodeCheck"]
+__all__ = ["BenchmarkOperator", "NodeCheck", "NodesWellSensor", "read_result"]

@@ -61,7 +61,7 @@ def plan_pods(campaign_kind: str, given: Mapping[str, Any] | None = None) -> lis
     """The places of one block of runs. Pushes the runs and the plan for later tasks under keys of their own. `given`:
     the check's parameters; None: those of the DAG's form.
     """
-    plan = _planned(CampaignKind(campaign_kind), _asked(given))
+    plan = make_stored_plan(CampaignKind(campaign_kind), _asked(given))
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
     return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
 
@@ -77,7 +77,7 @@ def divide_runs() -> list[int]:
 @task(task_id=TASK)
 def plan_scaling() -> None:
     """Make and store the plan of a scaling study for the tasks of its gangs."""
-    _planned(CampaignKind.STRATEGIES, _asked(None))
+    make_stored_plan(CampaignKind.STRATEGIES, _asked(None))
 
 
 def near(ti: Any, name: str) -> str:
@@ -122,15 +122,17 @@ def _asked(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return dict(get_current_context()["params"]) if given is None else given
 
 
-def _planned(campaign_kind: CampaignKind, asked: Mapping[str, Any]) -> Plan:
-    """Make the plan, check it, and store it last, so that only a plan that can run is stored."""
+def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name: str | None = None) -> Plan:
+    """Make the plan, check it, and store it last, so that only a plan that can run is stored. `name`: of the campaign;
+    None: the DAG run's.
+    """
     context, settings = get_current_context(), read_settings()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
         params = parse_params(asked)
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)
-        name = campaign_id(context["dag"].dag_id, context["run_id"])
+        name = name or campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)
         manifest(plan.specs[0], settings)  # an unusable template fails the plan instead of each pod
