@@ -90,13 +90,14 @@ def _default(field: FieldInfo) -> str:
 
 def provider_file() -> str:
     """The provider's metadata, by Airflow's schema `provider_info.schema.json`."""
+    types: Mapping[Any, str] = {bool: "boolean", int: "integer"}
     options: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         for option in [f"schedule_{dag}" for dag in DAGS] if name == "schedule" else [name]:
             options[option] = {
                 "description": re.sub(r" ?\(?\[[^]]*\]\([^)]*\)\)?", "", field.description or ""),
                 "version_added": None,
-                "type": {bool: "boolean", int: "integer"}.get(field.annotation, "string"),  # type: ignore[call-overload]
+                "type": types.get(field.annotation, "string"),
                 "example": None,
                 "default": _default(field).strip("`") or None,
                 "sensitive": name in SENSITIVE,

@@ -40,7 +40,7 @@ with DAG("training", schedule=[DRIVER], params={"nodes": NODES}):
     measured = BenchmarkOperator(task_id="measure", node="{{ params.nodes[0] }}")
 
     @task
-    def train(result: dict[str, Any]) -> None:
+    def train(result: Any) -> None:
         """Yours."""
 
     well >> measured >> train(measured.output)

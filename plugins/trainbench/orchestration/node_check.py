@@ -41,7 +41,8 @@ class NodeCheck(TaskGroup):
         in the DAG.
         """
         shown = {"tooltip": "Benchmarks and judges nodes", "doc_md": DOC, **group}
-        super().__init__(group_id, default_args={"retries": 0, **(default_args or {})}, **shown)
+        of_tasks: Any = {"retries": 0, **(default_args or {})}
+        super().__init__(group_id, default_args=of_tasks, **shown)
         if others := [task.task_id for task in self.dag.tasks if task.task_id.endswith(f".{dag_tasks.GATE}")]:
             raise ValueError(
                 f"the DAG '{self.dag.dag_id}' has a NodeCheck already, with the task {others[0]}: a DAG run has one "
@@ -59,8 +60,8 @@ def with_defaults(parameters: Mapping[str, Any], settings: Settings) -> Mapping[
     """
     refuse_other_names(parameters, CampaignKind.NODES)
     defaults = PLANNERS[CampaignKind.NODES].starts_with(locally=settings.launcher is Launcher.LOCAL)
-    is_known = lambda value: not isinstance(value, XComArg) and "{{" not in str(value)  # noqa: E731
-    parse_params({**defaults, **{name: value for name, value in parameters.items() if is_known(value)}})
+    later = {name for name, value in parameters.items() if isinstance(value, XComArg) or "{{" in str(value)}
+    parse_params({**defaults, **{name: value for name, value in parameters.items() if name not in later}})
     return {**defaults, **parameters}
 
 

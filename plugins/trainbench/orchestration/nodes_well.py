@@ -37,10 +37,10 @@ class NodesWellSensor(BaseSensorOperator):
         mode: str = "reschedule",
         **kwargs: Any,
     ) -> None:
-        """`nodes`: names, or one text with commas; a template or another task's output may give them. `max_age_h`: an older verdict counts as none. `timeout`: seconds to
-        wait for a better verdict.
+        """`nodes`: names, or one text with commas; a template or another task's output may give them. `max_age_h`: an
+        older verdict counts as none. `timeout`: seconds to wait for a better verdict.
         """
-        kwargs = {"retries": RETRIES, "retry_delay": RETRY_DELAY} | kwargs
+        kwargs = {"retries": RETRIES, "retry_delay": RETRY_DELAY, **kwargs}
         super().__init__(timeout=timeout, poke_interval=poke_interval, mode=mode, **kwargs)
         if isinstance(max_age_h, bool) or not 0 < max_age_h <= 8760:
             raise ValueError(f"max_age_h is {max_age_h}: give hours, more than 0 and at most 8760")
