@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from bench_image.contract.work import Device
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, Table, Tone

@@ -113,7 +113,7 @@ def test_epoch_and_costs_follow_from_the_rate() -> None:
     """5,420 / 1,024 = 5.293 samples/s: 50,000 of them in 9,446 s; $2.00 / (5.293 x 3,600) x 1e6 = $104.96."""
     (table,) = survey_tables.speed(SURVEY)
 
-    assert rows(table, "recipe", "GPU", "1 epoch", "per 1M samples")[2] == ("lora", A100, "2 h 37 min", "$104.96")
+    assert rows(table, "recipe", "hardware", "1 epoch", "per 1M samples")[2] == ("lora", A100, "2 h 37 min", "$104.96")
 
 
 def test_unequal_micro_batches_are_named() -> None:
@@ -128,7 +128,7 @@ def test_unequal_micro_batches_are_named() -> None:
 
 def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
     (table,) = survey_tables.speed(SURVEY)
-    remarks = {row[:2]: row[2] for row in rows(table, "recipe", "GPU", "remark")}
+    remarks = {row[:2]: row[2] for row in rows(table, "recipe", "hardware", "remark")}
 
     assert remarks["full", A10].startswith("needs about 54.2 GB")
     assert remarks["everything", "NVIDIA-H100-80GB-HBM3"] == "h100-1: cordoned"
@@ -199,7 +199,7 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
     """$15,000 over 36 months are $416.67 a month: at $2.00 per hour that is 208 h; at 365 h a month, 20.5 months."""
     table = money(SURVEY, "Rent or buy")
 
-    assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
+    assert rows(table, "hardware", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
     assert (
         table.rows[1].texts[-1].startswith("cannot be answered: it has no list price: give its price in purchase_usd")
     )
