@@ -199,7 +199,7 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
     """$15,000 over 36 months are $416.67 a month: at $2.00 per hour that is 208 h; at 365 h a month, 20.5 months."""
     table = money(SURVEY, "Rent or buy")
 
-    assert rows(table, "hardware", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
+    assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
     assert (
         table.rows[1].texts[-1].startswith("cannot be answered: it has no list price: give its price in purchase_usd")
     )
