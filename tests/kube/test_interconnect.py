@@ -65,7 +65,7 @@ def test_a_slow_node_is_named_although_a_node_turns_busy_and_a_pod_dies(
 
 
 def test_where_all_groups_fail_it_is_a_setting_and_nothing_is_halved(cluster: Any, runs: Runs, tmp_path: Path) -> None:
-    names = tuple(f"gpu-{number}-killed" for number in range(4))
+    names = tuple(f"{letter}-gpu-killed" for letter in "abcd")
     for name in names:
         cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
     state, campaign, skipped = searched(cluster, runs, tmp_path)
