@@ -127,7 +127,11 @@ def plan(
         raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
     name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-    made = planned.make_plan(suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed)
+    made = planned.make_plan(
+        suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed, starts_here=False
+    )
+    if with_manifests:
+        planned.refuse_gangs_beside_others(made)
     estimate = planned.estimate_of(made, settings)
     pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else None
     if not base.print_json({**dict(made), "estimate": estimate, "manifests": pods}):
