@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -29,24 +28,6 @@ os.environ.update(
         "TRAINBENCH_WORLD_SIZES": "1,2",
     }
 )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _schemas_checked_once() -> None:
-    """A third of a DAG run in this process went into holding the schemas of our 46 parameters, unchanged, against JSON
-    Schema's own, whenever Airflow reads one. Once for each schema is enough here; values are checked every time.
-    """
-    from jsonschema import Draft202012Validator
-
-    check, checked = Draft202012Validator.check_schema, set[str]()
-
-    def check_once(schema: Any, *args: Any, **named: Any) -> None:
-        key = json.dumps(schema, sort_keys=True, default=str)
-        if key not in checked:
-            check(schema, *args, **named)
-            checked.add(key)
-
-    Draft202012Validator.check_schema = staticmethod(check_once)  # type: ignore[method-assign,assignment]
 
 
 @pytest.fixture(scope="session")

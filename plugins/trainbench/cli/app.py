@@ -118,6 +118,7 @@ def plan(
     ] = False,
 ) -> ExitCode:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
+    from trainbench.cost.gpu_fit import reading
     from trainbench.pods.manifests import manifests
 
     settings = base.read_settings()
@@ -126,6 +127,8 @@ def plan(
     if gpu and device is Device.CPU:
         raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
+    if gpu and assumed and (choice := reading(gpu, assumed.product)):
+        base.print_lines(choice, stderr=True)
     name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
     made = planned.make_plan(
         suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed, starts_here=False

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
+from airflow.sdk.definitions.param import ParamsDict
 
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
@@ -113,14 +116,20 @@ def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any
     return released
 
 
-def _dag(suite: Suite, settings: Settings) -> DAG:
+@contextmanager
+def _dag(suite: Suite, settings: Settings) -> Iterator[DAG]:
+    """The DAG of a suite, whose tasks are made within the block.
+
+    The form is set after them: a task that is made in a DAG with params is stored with a copy of all of them, about
+    20 kB each time.
+    """
     defaults = PLANNERS[suite.campaign_kind].starts_with(locally=settings.launcher is Launcher.LOCAL)
     if suite.campaign_kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
         built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
         defaults["world_sizes"] = built or list(settings.world_sizes)
     fields = form(defaults, settings.world_sizes)
     own = {name: field for name, field in fields.items() if applies_to(name, suite.campaign_kind)}
-    return our_dag(
+    with our_dag(
         suite.dag_id,
         settings,
         suite.title,
@@ -128,5 +137,6 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         suite.schedule,
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
-        params={name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()},
-    )
+    ) as dag:
+        yield dag
+    dag.params = ParamsDict({name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()})
