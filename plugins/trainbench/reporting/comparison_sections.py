@@ -292,7 +292,7 @@ def _notes(
 _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
     ("gpus", "GPUs", "Each GPU by itself", verdict_text.gpu_tables),
     ("configurations", "Configurations", "Configurations, against the baseline", configuration_tables.configurations),
-    ("hardware", "Hardware", "Kinds of GPU, side by side", survey_tables.speed),
+    ("hardware", "Hardware", "Hardware, side by side", survey_tables.speed),
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),
     ("budgets", "Budgets", "What a budget buys, and whether to rent or to buy", survey_tables.money),
     ("strategies", "Strategies", "Strategies, on equal work", strategies),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from bench_image.contract.work import Device
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, Table, Tone
@@ -60,7 +61,8 @@ def report_sections(
         yield Section("Verdict", list(_verdict(campaign, pictures)), "verdict")
     yield from comparison_sections(campaign) if compared is None else compared
     if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
-        yield Section("Over the number of GPUs", curves, "plots", "Plots")
+        units = "processes" if all(run.spec.work.device is Device.CPU for run in campaign.results) else "GPUs"
+        yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
 
     rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))

@@ -109,7 +109,7 @@ def _speed(
         rows,
         (
             text("recipe", lambda row: row.cell.recipe),
-            text("GPU", lambda row: row.cell.gpu),
+            text("hardware", lambda row: row.cell.gpu),
             *(gangs if has_gangs else ()),
             text("micro-batch", lambda row: _micro_batches(row.cell) or NA, is_number=True),
             run_figures.TOKENS_PER_SECOND.own(row=own),
@@ -192,7 +192,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         (
             text("model", lambda pair: pair[0].model),
             text("recipe", lambda pair: pair[0].recipe),
-            text("GPU", lambda pair: pair[0].hardware),
+            text("hardware", lambda pair: pair[0].hardware),
             text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
             run_figures.PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
             table_figures.FORMULA_GB.column(lambda pair: survey.predicted_gb(pair[0].results[0].effective_spec)),

@@ -77,7 +77,7 @@ def test_relative_speed_is_against_as_many_gpus() -> None:
     """The A100 is 4 times as fast on one GPU, and 3 times on two."""
     others = [ran(1, 8.0, gpu=A100), ran(2, 11.4, gpu=A100)]
     (table,) = survey_tables.speed(survey(ran(1, 2.0), ran(2, 3.8), *others))
-    ratios = {row[:2]: row[2].split(" ")[0] for row in rows(table, "GPU", "GPUs", "relative speed")}
+    ratios = {row[:2]: row[2].split(" ")[0] for row in rows(table, "hardware", "GPUs", "relative speed")}
 
     assert ratios == {
         (A100, "1"): "1.00x", (A10, "1"): "0.250x",
@@ -120,7 +120,7 @@ def test_memory_is_saved_against_full_on_as_many_gpus() -> None:
 
     assert saved is not None
     assert (saved.pct, saved.by_formula) == (pytest.approx(50.0), False)
-    assert rows(survey_tables.memory(campaign)[0], "GPU")[1:] == [(f"2 x {A10}, ddp",)] * 2
+    assert rows(survey_tables.memory(campaign)[0], "hardware")[1:] == [(f"2 x {A10}, ddp",)] * 2
 
 
 def test_a_failed_and_a_skipped_number_of_gpus_is_a_row_with_its_reason() -> None:

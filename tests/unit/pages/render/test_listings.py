@@ -40,7 +40,7 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind."""
     rows = [row("ddp", 2, 100.0, None, 0.8), row("zero2", 2, 99.0, None, 0.8), row("fsdp", 2, 90.0, None, 0.8)]
     assert answer(rows) == (
-        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank against zero2 on 2 GPUs: within the noise."
+        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank: zero2 on 2 GPUs is within the noise of it."
     )
     table = strategies_table(rows)
     at = table.names.index("place")
