@@ -345,7 +345,7 @@ class _Comparer:
         base = self._base or self._runs_of(BASELINE)
         if runs and base:
             return changed_fields(base[0].effective_spec, (runs_with_throughput(runs) or runs)[0].effective_spec)
-        own: Mapping[str, Mapping[str, Any]] = self._params.get("own_variants") or {}
+        own: Any = self._params.get("own_variants") or {}
         declared = VARIANTS[name].changes if name in VARIANTS else own.get(name, {})
         return tuple(
             f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
