@@ -21,7 +21,7 @@ from trainbench.results.campaign import Campaign
 MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
-    "COST_REPORT.md": "prices, cost of each run and node check",
+    "COST_REPORT.md": "prices, cost of each run and node",
     "metrics.csv": "one row for each run",
     "report.json": "verdicts, findings, runs and tables for programs",
 }
@@ -65,9 +65,7 @@ def report_sections(
         yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
 
-    rates, *others = (
-        make(campaign) for make in (run_tables.performance, run_tables.scaling, run_tables.probes, run_tables.telemetry)
-    )
+    rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
     measured = rates if rates.rows else Text("No run measured a throughput.")
     not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[not campaign.judges_nodes :]))
     yield Section("Runs", [measured, *_filled(*others), not_drawn], "runs", is_evidence=True)
