@@ -23,3 +23,4 @@ SUITES: Mapping[str, CampaignKind] = {
     "config_diagnosis": CampaignKind.CONFIGURATIONS,
     "hardware_survey": CampaignKind.HARDWARE,
 }
+CAMPAIGN_SUFFIXES = (".yaml", ".yml")  # of campaign files

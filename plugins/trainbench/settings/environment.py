@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from importlib.util import find_spec
@@ -20,13 +20,14 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from bench_image.contract.spec import RESOURCE_NAME, NodeName
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import SUITES
+from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
 from trainbench.settings.channels import Channel, parse_channels
 
 PREFIX = "TRAINBENCH_"
+CAMPAIGNS_ENV = f"{PREFIX}CAMPAIGNS"
 JSON_EXAMPLES = {
     "volumes": '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]',
     "compile_cache": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
@@ -170,6 +171,11 @@ class Settings(PodSettings, BaseSettings):
         description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "
         "set it before the first run, because the history identifies campaigns by their DAG's id",
     )
+    campaigns: Path | None = Field(
+        None,
+        description="absolute path of a folder with campaign files; each becomes a DAG of its name "
+        "([campaign-files.md](campaign-files.md))",
+    )
     schedule: dict[str, str] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
@@ -241,6 +247,13 @@ class Settings(PodSettings, BaseSettings):
             raise ValueError("give at most 50 letters, digits, dots, dashes and underscores, such as trainbench_")
         return value
 
+    @field_validator("campaigns")
+    @classmethod
+    def _check_campaigns(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("give an absolute path: each part of Airflow has a working folder of its own")
+        return value
+
     @field_validator("notify", mode="before")
     @classmethod
     def _parse_channels(cls, value: Any) -> Any:
@@ -269,8 +282,9 @@ def default_store(environ: Mapping[str, str] = os.environ) -> Path:
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """An empty variable counts as one that is not set. Raises SettingsError, also for a name close to a setting's."""
+    dag_ids = (*DAGS, *(file.stem for file in campaign_files(environ.get(CAMPAIGNS_ENV))))
     for name in sorted(environ):
-        _refuse_misspelt(name)
+        _refuse_misspelt(name, dag_ids)
     source = EnvSettingsSource(Settings)
     source.env_vars = {name.lower(): value for name, value in environ.items() if value}
     try:
@@ -279,7 +293,15 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         raise SettingsError(_sentence(error.errors(include_url=False)[0], environ)) from None
 
 
-def _refuse_misspelt(name: str) -> None:
+def campaign_files(folder: Path | str | None) -> list[Path]:
+    """Those of the folder of TRAINBENCH_CAMPAIGNS, by name; none where it is not set or cannot be read."""
+    try:
+        return sorted(path for path in Path(folder).iterdir() if path.suffix in CAMPAIGN_SUFFIXES) if folder else []
+    except (OSError, ValueError):
+        return []
+
+
+def _refuse_misspelt(name: str, dag_ids: Collection[str]) -> None:
     if not name.upper().startswith(PREFIX) or name.upper() in OTHER_VARIABLES or OF_A_SERVICE.search(name):
         return
     given = name[len(PREFIX) :].lower()
@@ -287,7 +309,7 @@ def _refuse_misspelt(name: str) -> None:
         return
     if given.startswith("schedule_"):
         dag_id = given.removeprefix("schedule_")
-        hint = "" if dag_id in DAGS else did_you_mean(dag_id, DAGS)
+        hint = "" if dag_id in dag_ids else did_you_mean(dag_id, dag_ids)
     else:
         begins = [field for field in Settings.model_fields if given.startswith(f"{field}_")]
         hint = did_you_mean(given, Settings.model_fields) or (f" (did you mean '{begins[0]}'?)" if begins else "")
