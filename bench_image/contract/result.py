@@ -10,6 +10,7 @@ from pydantic import FailFast, Field, model_validator
 
 from bench_image.contract.consistency import contradictions, impossible, sum_of
 from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
+from bench_image.contract.links import Links
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
@@ -115,6 +116,7 @@ class RunResult(Frozen):
     telemetry: Telemetry
     probes: Probes
     communication: Communication
+    links: Links | None = Field(None, description="only where the spec asks for a sweep")
     parameters: ParameterCount
     cost: Cost
     ranks: Annotated[tuple[RankSummary, ...], FailFast()] = Field(max_length=MAX_RANKS)
@@ -131,6 +133,8 @@ class RunResult(Frozen):
             )
         if self.status is Status.OK and self.performance.samples_per_second is None:
             raise ValueError("status 'ok' needs performance.samples_per_second")
+        if self.status is Status.OK and self.spec.link_sweep and not self.links:
+            raise ValueError("status 'ok' needs links: the spec asks for a sweep of them")
         if self.finished_at < self.started_at:
             raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
         for path in unexplained_nulls({name: getattr(self, name) for name in SECTIONS}, self.missing):

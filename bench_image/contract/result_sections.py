@@ -81,6 +81,7 @@ class Context(Slotted):
     kernel: Text
     cpu: Text
     num_cpus: Count
+    os: Annotated[Text | None, Field(description="name of the system, in a container the image's")] = None
     pod_template: Annotated[
         Text,
         Field(description="digest of the installation's Pod template, without where a pod may run; none: without one"),
@@ -294,7 +295,7 @@ def share_field(rate: str) -> str:
 
 
 # What results of 0.1 lack. Reading one explains the nulls.
-SINCE_0_2 = frozenset(
+SINCE_0_2 = frozenset({"os"}) | frozenset(
     name for section in (Probes, GpuTelemetry) for name, field in fields_of(section).items() if not field.is_required()
 )
 NOT_IN_0_1 = "not measured by the version that wrote this result"

@@ -9,6 +9,7 @@ from pydantic import FailFast, Field, StringConstraints, model_validator
 
 from bench_image.contract.fingerprint import Part, fingerprint
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.links import LinkSweep
 from bench_image.contract.options import SINGLE_GPU, Strategy
 from bench_image.contract.setting import setting
 from bench_image.contract.work import Work
@@ -147,6 +148,7 @@ class RunSpec(Frozen):
     work: Work
     placement: Placement = Placement()
     measurement: Measurement = Measurement()
+    link_sweep: LinkSweep | None = Field(None, description="the links between the ranks, measured before training")
     timeout_s: TimeoutS = 1800.0
     telemetry_interval_s: float = Field(0.2, ge=0.02, le=60)
     drill: Drill | None = None
@@ -158,6 +160,8 @@ class RunSpec(Frozen):
             raise ValueError(f"{nodes} nodes, but node {node} has the peers {', '.join(peers)}")
         if (self.work.own_job is not None) != (self.placement.strategy is Strategy.OWN):
             raise ValueError("a command of the user's own goes with strategy 'own', and with no other")
+        if self.link_sweep and self.placement.strategy in (*SINGLE_GPU, Strategy.OWN):
+            raise ValueError(f"a sweep of links with strategy '{self.placement.strategy}': its ranks exchange nothing")
         if reason := self.work.unsupported(self.placement.strategy):
             raise ValueError(reason)
         return self
@@ -165,7 +169,8 @@ class RunSpec(Frozen):
     @property
     def fingerprint(self) -> str:
         """Equal for runs of equal work, placed and measured alike: these may be compared as they are."""
-        return fingerprint(self.work, self.placement, self.measurement)
+        sweep = (self.link_sweep,) if self.link_sweep else ()
+        return fingerprint(self.work, self.placement, self.measurement, *sweep)
 
     @property
     def of_one_rank(self) -> RunSpec:

@@ -120,6 +120,7 @@ def merge(
         telemetry=telemetry,
         probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
         communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
+        links=first.links if first else None,
         parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
         cost=Cost(**dict.fromkeys(fields_of(Cost))),
         ranks=tuple(_summary(report.rank, report.status or status, report) for report in reports),

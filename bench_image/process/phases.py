@@ -19,6 +19,7 @@ from bench_image.parallel.strategies import join_group
 from bench_image.parallel.turnstile import turnstile_of
 from bench_image.process.rank_report import Journal
 from bench_image.telemetry.environment import read_context
+from bench_image.telemetry.link_sweep import sweep_links
 from bench_image.telemetry.peak_memory import read_peak_memory, reset_peak_memory
 from bench_image.telemetry.probes import probe
 from bench_image.telemetry.sampler import Sampler
@@ -78,6 +79,8 @@ def _start_telemetry(
     dtypes = PRODUCTS if group.device.type == "cuda" else DTYPES  # the CPU emulates 8-bit products
     journal.report.probes, reasons = probe(group, gpu_name, dtypes[spec.work.precision])
     journal.add_missing("probes", reasons)
+    if spec.link_sweep:
+        journal.report.links = sweep_links(spec.link_sweep, group)
     if group.device.type == "cuda":
         torch.cuda.empty_cache()  # the probes' buffers would count as memory of the training
     return sampler

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.links import Links
 from bench_image.contract.parse import explain
 from bench_image.contract.result import Chosen, Phase, RunError, Status
 from bench_image.contract.result_sections import (
@@ -65,6 +66,7 @@ class RankReport(Frozen):
     parameters: ParameterCount | None
     probes: Probes | None
     communication: Communication | None
+    links: Links | None
     memory: Memory | None
     gpus: tuple[GpuTelemetry, ...]
     host: HostTelemetry | None

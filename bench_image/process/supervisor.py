@@ -40,6 +40,10 @@ ENDED_EARLY = "the rank ended before it read its GPUs"
 TERMINATION_LOG = Path("/dev/termination-log")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a request to a hub that is not needed would cost seconds
 GROWING = {ALLOCATOR_ENV: "expandable_segments:True"}
+# Without these ways NCCL uses host memory between the GPUs of a host, and the network between hosts: no direct access
+# between GPUs by NVLink or PCIe, none between hosts of one NVLink domain, no reduction in NVLink's switches
+# (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+INNER_LINK_OFF = {"NCCL_P2P_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
@@ -156,6 +160,8 @@ def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], st
         STARTED_ENV: repr(started),
         PARENT_ENV: str(os.getpid()),
     }
+    if spec.link_sweep and not spec.link_sweep.inner_link:
+        result |= INNER_LINK_OFF
     if spec.placement.strategy is Strategy.SINGLE:
         result |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     if spec.work.device is Device.CPU:

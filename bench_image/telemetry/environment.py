@@ -45,6 +45,7 @@ def read_context(
         kernel=platform.release(),
         cpu=cpu_model(),
         num_cpus=len(os.sched_getaffinity(0)),
+        os=system_name(missing),
         pod_template=os.environ.get(TEMPLATE_ENV) or NO_TEMPLATE,
     )
     return context, missing
@@ -68,6 +69,15 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
+
+
+def system_name(missing: dict[str, str]) -> str | None:
+    """ "Debian GNU/Linux 12 (bookworm)": of the container's image, where the run is in one."""
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        missing["os"] = "there is no /etc/os-release"
+        return None
 
 
 def _environment(field: str, variable: str, missing: dict[str, str]) -> str | None:

@@ -133,6 +133,7 @@ def make_result(
             cuda="13.0",
             libraries=LIBRARIES | (libraries or {}),
             pod_template=pod_template,
+            os="Ubuntu 24.04.3 LTS",
             gpus=tuple(_gpu(i, uuid, gpu_name, vbios, memory_total_gb) for i, uuid in enumerate(uuids)),
         ),
         "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=38.0),

@@ -126,6 +126,7 @@ def plan(
     ] = False,
 ) -> ExitCode:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
+    from trainbench.cost.gpu_fit import reading
     from trainbench.pods.manifests import manifests
     from trainbench.settings.campaign_file import read_campaign_file
 
@@ -135,6 +136,8 @@ def plan(
     if gpu and device is Device.CPU:
         raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
+    if gpu and assumed and (choice := reading(gpu, assumed.product)):
+        base.print_lines(choice, stderr=True)
     campaign = read_campaign_file(campaign_file) if campaign_file else None
     chosen = suite or (campaign.suite if campaign else FIRST_SUITE)
     name = "dry-run"

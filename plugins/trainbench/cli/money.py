@@ -31,11 +31,14 @@ def gpus(
     ] = None,
 ) -> ExitCode:
     """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
+    from bench_image.contract.gpu_specs import GPU_SPECS
     from trainbench.cost import gpu_fit
 
     tables, sentence = (gpu_fit.facts_table(), gpu_fit.fits_table()), None
     if gpu:
         known = gpu_fit.known_gpu(gpu)
+        if choice := gpu_fit.reading(gpu, known):
+            base.print_lines(f"{choice} The facts are those of: {GPU_SPECS[known].source}.", stderr=True)
         tables, sentence = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known)), gpu_fit.sentence(known)
     facts, fits = (
         [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows] for made in tables
@@ -207,9 +210,7 @@ def estimate(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(
-            help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
-        ),
+        typer.Option(help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits."),
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
@@ -234,6 +235,8 @@ def estimate(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Estimate time and cost of a training job, at every price that fits its GPU."""
+    from trainbench.core.number_checks import QuantityError
+    from trainbench.cost.gpu_fit import meant_gpu, reading
     from trainbench.cost.job_estimates import (
         EstimateRequest,
         by_formula,
@@ -242,9 +245,19 @@ def estimate(
         of_measured,
         pricing_of,
     )
-    from trainbench.prices.price_tables import load_prices
+    from trainbench.prices.price_tables import exact_prices, load_prices
     from trainbench.reporting.terminal import plain, rich_table
 
+    prices = load_prices(base.read_settings().prices)
+    if gpu and not sources:
+        try:
+            meant = meant_gpu(gpu)
+        except QuantityError:
+            if not exact_prices(gpu, prices):  # a price of one's own may name a GPU that nothing else is known of
+                raise
+        else:
+            base.print_lines(*filter(None, [reading(gpu, meant)]), stderr=True)
+            gpu = meant
     given = {"model": model, "recipe": recipe}
     request = EstimateRequest(
         num_samples=samples,
@@ -257,7 +270,7 @@ def estimate(
         mfu_pct=mfu,
         efficiency=efficiency,
     )
-    market = (load_prices(base.read_settings().prices), pricing_of(price, base.named_values(with_, "--with")), _today())
+    market = (prices, pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:
         estimates = of_measured(request, _measured_rows(sources, store_url), *market)
     else:

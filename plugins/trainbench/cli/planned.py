@@ -11,13 +11,10 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench_image.contract.gpu_specs import peak_tflops
-from bench_image.contract.options import Precision
 from bench_image.contract.work import Device
 from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
-from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES, CampaignKind
 
 if TYPE_CHECKING:
@@ -26,10 +23,6 @@ if TYPE_CHECKING:
     from trainbench.cost.plan_estimate import PlanEstimate, Range, RunKind
     from trainbench.planning.plan import Plan
     from trainbench.settings.environment import Settings
-
-
-class GpuNameError(UserError, ValueError):
-    """A name of a GPU whose memory is not known; the message suggests others."""
 
 
 def campaign_paths(incomplete: str) -> list[str]:
@@ -107,28 +100,17 @@ def make_plan(
 
 def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
     """The GPUs of a machine that is only planned for; as many as here, or one, where no number is given. Raises
-    GpuNameError.
+    QuantityError.
     """
     from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
-    from trainbench.cost.gpu_fit import names_for_plans
+    from trainbench.cost.gpu_fit import meant_gpu
     from trainbench.cost.job_estimates import gpu_memory_bytes
-    from trainbench.prices.price_tables import name_parts
 
     if num_gpus is None:
         here = visible_gpus()
         num_gpus = here.count if here else 1
-    memory = gpu_memory_bytes(name)
-    if memory is None or peak_tflops(name, Precision.FP16) is None:
-        known_names = names_for_plans()
-        longer = [each for each in known_names if name_parts(name) < name_parts(each)] if name_parts(name) else []
-        hint = (
-            f"stands for several: choose {listing(longer)}"
-            if longer
-            else f"is not known{did_you_mean(name, (*known_names, 'A100', 'H100'))}"
-        )
-        known = "" if longer else f": choose {', '.join(known_names)}"
-        raise GpuNameError(f"--gpu '{name}' {hint}{known}")
-    return LocalGpus(count=num_gpus, product=name, memory_bytes=memory)
+    meant = meant_gpu(name)
+    return LocalGpus(count=num_gpus, product=meant, memory_bytes=gpu_memory_bytes(meant))
 
 
 def changes(set_: Sequence[str] | None) -> dict[str, Any]:
@@ -179,7 +161,7 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
         "GPUs" if plan.gpus_per_node else "processes",
         "round",
         Column("run", overflow="fold"),
-        title=f"{len(plan.specs)} runs of {listing(dict.fromkeys(spec.work.model for spec in plan.specs))}",
+        title=f"{count(len(plan.specs), 'run')} of {listing(dict.fromkeys(spec.work.model for spec in plan.specs))}",
     )
     for number, spec in enumerate(plan.specs, start=1):
         drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""

@@ -196,7 +196,10 @@ def told(node: NodeState) -> Why:
 def _part(why: Why, members: Sequence[NodeState], total: int, *, is_first: bool, most: int) -> str:
     trait, number = TRAITS[why], len(members)
     verb = trait.one if number == 1 else trait.several
-    if number == total > 1:
+    if total == 1:
+        reason = f" ({members[0].reason})" if members[0].reason and why is not Why.WELL else ""
+        return f"{members[0].node} {verb}{reason}"
+    if number == total:
         head = f"None of {total:,} nodes {trait.none}" if trait.none else f"All {total:,} nodes {verb}"
     else:
         head = f"{number:,} of {count(total, 'node')} {verb}" if is_first else f"{number:,} {verb}"

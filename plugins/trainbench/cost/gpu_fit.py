@@ -10,6 +10,7 @@ from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.options import Precision, Recipe
 from trainbench.core import markdown
+from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
@@ -26,18 +27,37 @@ formula and its errors, [cost.md](../cost.md) the prices.
 """
 
 
+def meant_gpu(name: str) -> str:
+    """The GPU that a user's name means, as a name of which memory and peak are known: "A6000" is the RTX A6000, and
+    "H100" the H100 HBM3, since the SXM module stands for a GPU of several forms. Raises QuantityError.
+    """
+    if gpu_memory_bytes(name) and peak_tflops(name, Precision.FP16):
+        return name
+    words = name_parts(name)
+    meant = [known for known in GPU_SPECS if words == name_parts(known)]
+    meant = meant or [known for known in GPU_SPECS if words and words < name_parts(known)]
+    if len(meant) > 1:
+        raise QuantityError(f"GPU '{name}' stands for several: choose {listing(meant)}")
+    if not meant:
+        raise QuantityError(
+            f"GPU '{name}' is not known{did_you_mean(name, GPU_SPECS)}: choose one of {', '.join(GPU_SPECS)}"
+        )
+    return meant[0] if peak_tflops(meant[0], Precision.FP16) else GPU_SPECS[meant[0]].peak_name
+
+
 def known_gpu(name: str) -> str:
-    """The known GPU of that name: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises QuantityError."""
-    fitting = [known for known in GPU_SPECS if names_gpu(known, name)]
+    """The GPU of the data sheets that a user's name means: "NVIDIA A100-SXM4-80GB" is the A100 80GB. Raises
+    QuantityError.
+    """
+    fitting = [known for known in GPU_SPECS if names_gpu(known, meant_gpu(name))]
     if not fitting:
-        raise QuantityError(f"GPU '{name}' is not known: choose one of {', '.join(GPU_SPECS)}")
+        raise QuantityError(f"GPU '{name}' has no facts here: choose one of {', '.join(GPU_SPECS)}")
     return max(fitting, key=lambda known: len(name_parts(known)))
 
 
-def names_for_plans() -> tuple[str, ...]:
-    """Names of GPUs whose memory and peak are both known; "H100" alone is no such name, because its forms differ."""
-    names = dict.fromkeys((*GPU_SPECS, *PEAK_TFLOPS))
-    return tuple(name for name in names if gpu_memory_bytes(name) and peak_tflops(name, Precision.FP16))
+def reading(name: str, as_: str) -> str | None:
+    """The sentence on the choice; None where both are the same name."""
+    return None if name_parts(name) == name_parts(as_) else f"GPU '{name}' is read as {as_}."
 
 
 def fits(gpu: str, model: str, recipe: Recipe) -> bool:
@@ -52,7 +72,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
         [(name, GPU_SPECS[name]) for name in gpus],
         (
             text("GPU", lambda row: row[0]),
-            integer("memory GiB", lambda row: row[1].memory_gib),
+            number("memory GB", lambda row: row[1].memory_gib * 2**30 / 1e9, write=partial(figure, digits=3)),
             number("bandwidth GB/s", lambda row: row[1].bandwidth_gb_per_s),
             integer("TDP W", lambda row: row[1].tdp_w),
             number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
@@ -67,6 +87,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
         ),
         title="Facts",
         notes=(
+            "Memory in GB of 1e9 bytes, as everywhere; data sheets and names count in GiB: 80 GB on a card are 85.9.",
             "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
             "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
             "Bandwidth and TDP of A10 and L4 were compared with pages of third parties, not with the data sheets.",
@@ -86,7 +107,7 @@ def fits_table() -> Table:
     return make_table(
         list(GPU_SPECS),
         (
-            text("GPU", lambda gpu: f"{gpu}" if "GB" in gpu else f"{gpu}, {GPU_SPECS[gpu].memory_gib} GiB"),
+            text("GPU", str),
             *(text(model, partial(_recipes, model)) for model in SIZED),
         ),
         title="What fits one GPU",

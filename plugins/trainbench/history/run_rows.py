@@ -70,7 +70,7 @@ def _row(
         "preset": "own job" if spec.work.own_job else spec.work.preset.value,
         "world_size": spec.placement.world_size,
         "micro_batch_size": size if isinstance(size, int) else None,
-        "seq_length": 0 if spec.work.own_job else spec.work.seq_length,  # 0: not known of a command
+        "seq_length": None if spec.work.own_job else spec.work.seq_length,
         "fingerprint": result.effective_spec.fingerprint,
         "started_at": on_our_clock(result.started_at, began, ended),
         "finished_at": on_our_clock(result.finished_at, began, ended),

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.results.campaign import IMPORTED_SUITE
 
-REVISION = "0003_probes"  # of these tables: give another one when they change, and let `upgrade` read this one
+REVISION = "0004_own_jobs"  # of these tables: give another one when they change, and let `upgrade` read this one
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -82,8 +82,8 @@ runs = Table(
     *_texts("state", "why", nullable=True),  # of its node at this work; null: it judges no node
     *_times("started_at", "finished_at"),
     *_flags("is_drill", "is_baseline"),  # the last: it counts in the past of its node
-    *_counts("round", "world_size", "seq_length"),
-    Column("micro_batch_size", Integer),
+    *_counts("round", "world_size"),
+    *(Column(name, Integer) for name in ("micro_batch_size", "seq_length")),  # null: not known, as of one's own job
     Column("peers", String, nullable=False),  # the other nodes of a gang, comma-separated; "" for none
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version

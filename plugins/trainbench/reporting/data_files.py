@@ -108,7 +108,7 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
         "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
     }
     flat = setting | figures
-    return {
+    row = {
         **{name: flat[name] for name in FLAT_ROW},
         **{name: getattr(identity, name) for name in ("campaign_id", "run_id", "group_id", "node", "round")},
         "status": result.status,
@@ -140,6 +140,13 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
         "trainable_parameters": result.parameters.trainable,
         "total_parameters": result.parameters.total,
     }
+    return row | dict.fromkeys(OF_OUR_LOOP) if work.own_job else row
+
+
+OF_OUR_LOOP = (  # what no command of the user's own is asked for, though its spec has the defaults
+    "seq_len", "per_device_batch", "grad_accum", "recipe", "precision", "optimizer", "preset", "weights", "data",
+    "micro_batch_size_asked", "gradient_checkpointing_asked", "gradient_checkpointing_chosen",
+)  # fmt: skip
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:

@@ -237,6 +237,7 @@ def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
         "CUDA": context.cuda,
         "CPU": f"{context.cpu}, {context.num_cpus} cores",
         "kernel": context.kernel,
+        "operating system": context.os,
         "Python": context.python,
         **context.libraries,
         "image": context.image,

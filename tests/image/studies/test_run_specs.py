@@ -10,9 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+import gang_specs
 import run_specs
+from bench_image.contract.links import LinkSweep
 from bench_image.contract.options import Recipe, Strategy
-from bench_image.contract.parse import parse_result
+from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.result import Status
 from tests.builders.image_processes import environment, make_spec
 
@@ -69,3 +71,13 @@ def test_a_sweep_goes_on_where_it_stopped(
     monkeypatch.setattr(sys, "argv", command)
     assert run_specs.main() == 0
     assert begun == [str(path) for path in specs[1:]]
+
+
+def test_the_sweep_of_links_is_ready_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gang_specs.py", str(tmp_path), "--gpus", "4"])
+    gang_specs.main()
+    every_link, network = (parse_spec(path.read_bytes()) for path in sorted(tmp_path.iterdir()))
+
+    assert (every_link.placement.world_size, network.placement.world_size) == (4, 4)
+    assert every_link.link_sweep == LinkSweep(top_bytes=2**30)
+    assert network.link_sweep == LinkSweep(top_bytes=2**30, inner_link=False)

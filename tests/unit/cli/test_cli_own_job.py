@@ -11,10 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import select
 
 from bench_image.contract.result import Status
 from tests.builders.commands import ROOT, document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
+from trainbench.history.history import open_history
+from trainbench.history.tables import runs
+from trainbench.reporting.data_files import metric_rows
 from trainbench.results.artefacts import open_store
 
 STEP = "trainbench: step=%d seconds=0.01 samples=8 loss=1.5"
@@ -45,6 +49,10 @@ def test_a_command_goes_from_its_log_to_the_verdict_and_has_a_past_of_its_own(ow
     assert (job.environment, str(job.version)[12:], job.folder) == (("A=1",), " of train.py", str(own_folder))
     assert "800 samples/s" in second.stderr
     assert "log profile: trainbench" in second.stderr
+    (row,) = metric_rows(open_store().read_campaign(document(second)["campaign_id"]))
+    assert {row[name] for name in ("seq_len", "recipe", "precision", "optimizer", "weights", "data")} == {None}
+    with open_history(store=open_store()).engine.connect() as connection:
+        assert set(connection.execute(select(runs.c.seq_length)).scalars()) == {None}
     again = trainbench("check", document(second)["campaign_id"], "--json")
     assert document(again)["nodes"] == [node]
     (own_folder / "train.py").write_text(f"{TRAIN}  # changed")

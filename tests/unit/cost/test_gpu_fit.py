@@ -13,7 +13,7 @@ from bench_image.contract.options import Recipe
 from tests.conftest import Golden
 from trainbench.cli.app import app
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, sentence
+from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, meant_gpu, reading, sentence
 from trainbench.cost.job_estimates import gpu_memory_bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -56,6 +56,20 @@ def test_the_reference_s_facts() -> None:
         spec = GPU_SPECS[gpu]
         assert (spec.memory_gib, spec.tdp_w) == (memory, tdp)
         assert spec.bandwidth_gb_per_s == pytest.approx(bandwidth, rel=0.04)
+
+
+def test_a_short_name_means_the_one_gpu_that_has_it_and_else_the_sxm_module() -> None:
+    names = {
+        "h200": "h200",
+        "H100 PCIe": "H100 PCIe",
+        "4090": "RTX 4090",
+        "H100": "H100 HBM3",
+        "a100 40gb": "a100 40gb",
+    }
+    assert {name: meant_gpu(name) for name in names} == names
+    assert (reading("H100", "H100 HBM3"), reading("h200", "H200")) == ("GPU 'H100' is read as H100 HBM3.", None)
+    with pytest.raises(QuantityError, match="GPU 'A100' stands for several: choose A100 40GB and A100 80GB"):
+        meant_gpu("A100")
 
 
 def test_a_gpu_by_its_nvml_name() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
+from bench_image.contract.result import Status
+from trainbench.comparison.entries import half_range_pct
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.tables import works
+from trainbench.history.tables import runs, works
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
+from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow, Unpriced
 from trainbench.results.campaign import IMPORTED_SUITE
 
 MAX_WORKS = 20_000
@@ -26,21 +29,32 @@ _SUMS = ("num_runs", "num_failed")
 def strategies(connection: Connection, scope: Scope) -> Strategies:
     """Rows of strategies with runs; equal work together, by GPUs, then the fastest first."""
     same = (_IMPORTED.label("is_imported"), *(works.c[name] for name in _SAME))
-    columns = [*same, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
+    columns = [*same, works.c.id, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
     made = []
-    for key, of in grouped((tuple(row[: len(same)]), row) for row in rows).items():
+    by_strategy = grouped((tuple(row[: len(same)]), row) for row in rows)
+    of_one = _rates(connection, [of[0].id for of in by_strategy.values() if len(of) == 1])
+    for key, of in by_strategy.items():
+        rates = [row.tokens_per_second for row in of if row.tokens_per_second] if len(of) > 1 else of_one.get(of[0].id)
         figures = {each.name: each.combined(getattr(row, each.name) for row in of) for each in STORED}
         sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
         about = dict(zip(("is_imported", *_SAME), key, strict=True))
         made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of), place=None))
+        made[-1].noise_pct = half_range_pct(rates) if rates and len(rates) > 1 else None
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
     for _, beside in groupby(made, _work):
         placed = (row for row in beside if row.tokens_per_second is not None and not row.is_imported)
         for place, row in enumerate(placed, start=1):
             row.place = place
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
+
+
+def _rates(connection: Connection, work_ids: Sequence[int]) -> Mapping[int, Sequence[float]]:
+    """Work -> tokens/s of its runs; of each strategy's only campaign, where campaigns cannot tell the noise."""
+    is_measured = runs.c.tokens_per_second.is_not(None) & runs.c.is_drill.is_(False)
+    query = select(runs.c.work_id, runs.c.tokens_per_second).where(runs.c.work_id.in_(work_ids), is_measured)
+    return grouped((row[0], row[1]) for row in connection.execute(query))
 
 
 def _work(row: StrategyRow) -> tuple[str, ...]:
@@ -59,7 +73,18 @@ def costs(connection: Connection, scope: Scope) -> Costs:
         months=tuple(sorted(_costs(connection, ours, month), key=lambda row: row.name, reverse=True)),
         dags=_costs(connection, ours, works.c.suite),
         works=_costs(connection, ours, *names),
+        unpriced=_unpriced(connection, ours),
     )
+
+
+def _unpriced(connection: Connection, which: ColumnElement[bool]) -> tuple[Unpriced, ...]:
+    """The runs without a known cost: the failed ones, then the others by kind of GPU."""
+    of_works = runs.c.work_id.in_(select(works.c.id).where(which, works.c.num_unpriced > 0))
+    is_ok = runs.c.status == Status.OK
+    kind = case((is_ok, 0), else_=1), case((is_ok, runs.c.gpu_name), else_=None)
+    query = select(*kind, func.count()).where(of_works, runs.c.run_usd.is_(None))
+    rows = connection.execute(query.group_by(*kind).order_by(kind[0].desc(), kind[1]))
+    return tuple(Unpriced(bool(failed), gpu_name, number) for failed, gpu_name, number in rows)
 
 
 def spent(connection: Connection, scope: Scope) -> CostRow:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Confirmation, State, Why
@@ -66,6 +66,8 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         connection, {node}, now, fresh, of_works=scope.works_of_any_time, lately=scope.works, of_notices=of_notices
     )
     state = next(state for state in states if state.node == node)  # absent nodes are among them
+    if state.state is State.WELL:
+        state = state._replace(since=_well_since(connection, scope, node))
     return NodePage(
         node=node,
         state=state,
@@ -75,6 +77,18 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         baselines=tuple(each for each in accepted if each.revoked_at is None),
         is_cut=len(points) == MAX_POINTS or len(setups) == MAX_RUNS or len(events) > MAX_EVENTS,
     )
+
+
+def _well_since(connection: Connection, scope: Scope, node: str) -> datetime | None:
+    """The first verdict after the last one that did not find it well; drills say nothing of a node."""
+    of_node = (node_verdicts.c.node == node, node_verdicts.c.is_drill.is_(False), scope.works_of_any_time)
+    unwell = (
+        select(func.max(works.c.at)).select_from(joined()).where(*of_node, node_verdicts.c.node_state != State.WELL)
+    )
+    last = connection.execute(unwell).scalar()
+    first = select(func.min(works.c.at)).select_from(joined()).where(*of_node)
+    since: datetime | None = connection.execute(first if last is None else first.where(works.c.at > last)).scalar()
+    return since
 
 
 def verdict_columns() -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -181,13 +182,20 @@ class NodePage:
 
 class StrategyRow(StoredRow):
     """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `place`: by
-    tokens/s among the rows of its work, GPU and world size; None: not measured here, or imported.
+    tokens/s among the rows of its work, GPU and world size; None: not measured here, or imported. `noise_pct`: half of
+    the range of tokens/s over its campaigns, or over the runs of the only one; None: a single run.
     """
 
     @property
     def on_cpu(self) -> bool:
         """Whether no run reported a GPU: `world_size` counts processes then."""
         return self.gpu_name is None
+
+    def is_level_with(self, other: StrategyRow) -> bool:
+        """Whether their tokens/s differ by no more than the noise of both; False where neither has any."""
+        one, two = self.tokens_per_second, other.tokens_per_second
+        noise_pct = math.hypot(self.noise_pct or 0.0, other.noise_pct or 0.0)
+        return bool(one and two) and 100 * abs(one - two) / max(one, two) <= noise_pct
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,6 +215,14 @@ class CostRow:
     num_unpriced: int
 
 
+class Unpriced(NamedTuple):
+    """Runs without a known cost. `gpu_name`: None where none was reported, as on the CPU."""
+
+    is_failed: bool
+    gpu_name: str | None
+    num_runs: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
     """Costs: months with the newest first, the others with the most expensive first."""
@@ -216,6 +232,7 @@ class Costs:
     months: tuple[CostRow, ...]
     dags: tuple[CostRow, ...]
     works: tuple[CostRow, ...]
+    unpriced: tuple[Unpriced, ...]
 
 
 class RunRow(StoredRow):

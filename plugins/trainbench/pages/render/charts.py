@@ -54,6 +54,7 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
         ("memory", PERCENT, 1, attrgetter("memory_deviation_pct"), attrgetter("memory_limit_pct")),
         ("temperature", " °C", 0, attrgetter("temperature_deviation_c"), attrgetter("temperature_limit_c")),
     ]
+    beside = "its peers" if any(point.peers_expected is not None for point in points) else "its own past"
     shown = [each for each in against if any(each[3](point) is not None for point in points)]
     with drawing():
         made = Figure(figsize=(11, 2.5 + 0.85 * len(shown)))
@@ -62,7 +63,7 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
         _throughput(all_axes[0], points)
         for axes, (name, unit, decimals, own, limit) in zip(all_axes[1:], shown, strict=True):
             _against_peers(axes, points, name, unit, decimals, own, limit)
-            axes.set_title(f"{name} against its peers,{unit}", fontsize=9, pad=3)
+            axes.set_title(f"{name} against {beside},{unit}", fontsize=9, pad=3)
         for axes in all_axes:
             axes.grid(axis="y")
             axes.tick_params(length=0, labelsize=9)

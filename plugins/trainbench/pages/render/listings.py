@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, count, figure, percent, sentence, signed, usd
+from trainbench.core.formats import NA, count, figure, listing, percent, sentence, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
     Cell,
@@ -78,7 +78,8 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
     spec = result.spec.model_dump(mode="json", exclude_none=True)
-    setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
+    system = {"operating system": result.context.os} if result.context and result.context.os else {}
+    setup = {"node": result.spec.identity.node, **system, **versions(setup_of(result.context))}
     return (
         *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
         *(
@@ -88,6 +89,12 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         _pairs("Setup", setup.items()),
         _pairs("Settings of the run", _settings(spec)),
     )
+
+
+def stored_figures(run: RunRow) -> Table:
+    """What the history keeps of a run whose file has expired."""
+    known = ((each.label, each.write(value)) for each in figures.STORED if (value := run.figure(each)) is not None)
+    return _pairs("Measured", known)
 
 
 def gpu_table(result: RunResult) -> Table:
@@ -198,6 +205,15 @@ def notices_table(rows: Sequence[Notice], links: Links, name: str, title: str) -
     )
 
 
+def changes(opened: Iterable[Notice], closed: Iterable[Notice], now: datetime) -> str:
+    """What is new since this time yesterday: notices that opened, and those that ended; drills are no news."""
+    since = now - timedelta(days=1)
+    new = [f"{each.name} ({each.word})" for each in opened if each.opened_at >= since and not each.is_drill]
+    over = [each.name for each in closed if each.closed_at and each.closed_at >= since and not each.is_drill]
+    told = [f"new: {listing(new)}"] * bool(new) + [f"ended: {listing(over)}"] * bool(over)
+    return f"Since yesterday: {'; '.join(told) or 'no change'}."
+
+
 def events_table(events: Sequence[NodeEvent]) -> Table:
 
     def tone(event: NodeEvent) -> Tone:
@@ -274,6 +290,9 @@ def signed_degrees(value: float | None) -> str:
     return NA if value is None else signed(value, " °C", 0)
 
 
+NOISY = "too noisy to rank"
+
+
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
@@ -284,7 +303,10 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
 
     def place(row: StrategyRow) -> Content:
-        return "alone" if row.place and sizes[row.world_size] == 1 else cast("int | None", row.place)
+        if row.place is None or sizes[row.world_size] == 1:
+            return "alone" if row.place else None
+        beside = (each for each in rows if each is not row and each.place and each.world_size == row.world_size)
+        return NOISY if any(map(row.is_level_with, beside)) else cast("int", row.place)
 
     prices = (
         figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
@@ -320,21 +342,28 @@ def answer(rows: Sequence[StrategyRow]) -> str | None:
     if len(rated) < 2:
         return None
     _, fastest = max(rated, key=lambda pair: pair[0])
+    level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
+    names = listing(f"{row.strategy} on {_size(row)}" for row in level)
+    doubt = f" Too noisy to rank against {names}: within the noise." if level else ""
     priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
-        return f"Fastest: {_choice(fastest)}."
+        return f"Fastest: {_choice(fastest)}.{doubt}"
     _, cheapest = min(priced, key=lambda pair: pair[0])
     if cheapest is fastest:
-        return f"Fastest and cheapest: {_choice(fastest)}."
-    return f"Cheapest: {_choice(cheapest)}. Fastest: {_choice(fastest)}."
+        return f"Fastest and cheapest: {_choice(fastest)}.{doubt}"
+    return f"Cheapest: {_choice(cheapest)}. Fastest: {_choice(fastest)}.{doubt}"
 
 
 def _choice(row: StrategyRow) -> str:
     """ "ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens"."""
     cost = row.figure(figures.USD_PER_1M_TOKENS)
     at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
-    size, of = count(row.world_size, "process" if row.on_cpu else "GPU"), " of CPU time" if row.on_cpu else ""
-    return f"{row.strategy} on {size}, {figure(row.figure(figures.TOKENS_PER_SECOND))} tokens/s{of}{at}"
+    of = " of CPU time" if row.on_cpu else ""
+    return f"{row.strategy} on {_size(row)}, {figure(row.figure(figures.TOKENS_PER_SECOND))} tokens/s{of}{at}"
+
+
+def _size(row: StrategyRow) -> str:
+    return count(row.world_size, "process" if row.on_cpu else "GPU")
 
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:

@@ -78,10 +78,12 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
         became_slower = any(node.why is Why.CHANGED for node in overview.states)
         notices = seen.open_notices(asked.filters).rows
         of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
+        closed = seen.closed_notices(asked.filters, MAX_CLOSED_SHOWN)
         return asked.answer(
             "fleet.html.j2",
             seen,
             overview=overview,
+            changes=listings.changes(notices, closed.rows, asked.now) if overview.states else "",
             now_of={node.node: node for node in overview.states},
             cards=[
                 (nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None)
@@ -90,7 +92,7 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
             ],
             alarms=[notice for notice in notices if not (notice.node or asked.filters.state)],
             heat=seen.heat_map(asked.filters, today, asked.days, asked.page, shown),
-            closed=seen.closed_notices(asked.filters, MAX_CLOSED_SHOWN),
+            closed=closed,
             most=MAX_CARDS,
             dag_id=dag_id,
             states=STATE_WORDS,
@@ -141,7 +143,8 @@ def strategies(asked: Asked = Depends()) -> Response:
         ((row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key), row)
         for row in compared.rows
     )
-    works = sorted(by_work.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
+    # a strategy alone compares nothing
+    works = sorted(by_work.values(), key=lambda rows: listings.answer(rows) is None)
     return asked.answer(
         "strategies.html.j2",
         works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
@@ -160,7 +163,7 @@ def costs(asked: Asked = Depends()) -> Response:
     )
     if asked.is_csv:
         return csv_of(asked.table, tables)
-    return asked.answer("costs.html.j2", total=totals.total, imported=totals.imported, tables=tables)
+    return asked.answer("costs.html.j2", costs=totals, tables=tables)
 
 
 @router.get("/runs")

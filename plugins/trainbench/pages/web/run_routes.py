@@ -24,7 +24,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.pages.reads.rows import RunPage
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
-from trainbench.pages.render.listings import run_figures
+from trainbench.pages.render.listings import run_figures, stored_figures
 from trainbench.pages.render.page import HEADERS, POLICY, asset_name, policy_text, respond
 from trainbench.pages.web.asked import Asked, stored_result, the_store
 from trainbench.planning.plan import campaign_id
@@ -211,7 +211,7 @@ def _run(
         request,
         "run.html.j2",
         result=result,
-        tables=run_figures(result) if result else (),
+        tables=run_figures(result) if result else (stored_figures(known.run),) if known else (),
         known=known,
         dag_id=dag_id,
         dag_run_id=dag_run_id,

@@ -70,6 +70,7 @@ def test_a_cpu_run_has_no_gpu_but_a_host() -> None:
 
     assert (context.node, context.gpus, context.driver) == ("node-1", (), None)
     assert context.num_cpus >= 1
+    assert (context.os is None) == ("os" in missing)
     assert missing["driver"] == missing["cuda"] == "the run uses no GPU"
 
 

@@ -93,6 +93,7 @@ def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
     history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
     pages = Pages(history.engine, {SEEN})
     assert (pages.costs(ALL).total.usd, pages.costs(ALL).total.num_unpriced) == (None, 1)
+    assert pages.costs(ALL).unpriced == ((False, "NVIDIA H200", 1),)
     assert pages.overview(ALL, DAY_3).spent.usd is None
     history.record(night(2, {"node-1": 10.0}))
     total = pages.costs(ALL).total

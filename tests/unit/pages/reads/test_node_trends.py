@@ -50,6 +50,13 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
     assert limits == [*[(5.0, None, None)] * 3, (3.0, 1.0, None)]
 
 
+def test_a_node_is_well_since_its_first_verdict_after_the_last_bad_one(pages: Pages) -> None:
+    """node-3 is slow in the first night and well in the next two."""
+    actual = pages.node("node-3", ALL, now=ENDED_AT + timedelta(days=2, hours=1))
+    assert actual
+    assert (actual.state.state, actual.state.since) == (State.WELL, ENDED_AT + timedelta(days=1))
+
+
 def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
     actual = pages.node("node-2", ALL)
     assert actual

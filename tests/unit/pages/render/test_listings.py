@@ -7,13 +7,15 @@ from trainbench.pages.reads.rows import StrategyRow
 from trainbench.pages.render.listings import answer, strategies_table
 
 
-def row(strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None) -> StrategyRow:
+def row(
+    strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None, noise_pct: float | None = None
+) -> StrategyRow:
     unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
     figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
         seq_length=2048, strategy=strategy, world_size=world_size, place=1, num_campaigns=1, num_runs=1, num_failed=0,
-        is_imported=False, **figures,
+        is_imported=False, noise_pct=noise_pct, **figures,
     )  # fmt: skip
 
 
@@ -32,6 +34,17 @@ def test_one_that_is_both_is_named_once() -> None:
 
 def test_without_all_prices_only_the_fastest_is_named() -> None:
     assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, 20.0)]) == "Fastest: fsdp on 2 GPUs, 20.00 tokens/s."
+
+
+def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
+    """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind."""
+    rows = [row("ddp", 2, 100.0, None, 0.8), row("zero2", 2, 99.0, None, 0.8), row("fsdp", 2, 90.0, None, 0.8)]
+    assert answer(rows) == (
+        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank against zero2 on 2 GPUs: within the noise."
+    )
+    table = strategies_table(rows)
+    at = table.names.index("place")
+    assert [each.texts[at] for each in table.rows] == ["too noisy to rank", "too noisy to rank", "1"]
 
 
 def test_one_measured_row_compares_nothing() -> None:
