@@ -1,5 +1,5 @@
-"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/commands.md and the JSON Schema of
-campaign files.
+"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/commands.md, the JSON Schema of
+campaign files, and the file of the settings that Airflow reads.
 
 PYTHONPATH=.:plugins python scripts/reference_docs.py
 """
@@ -23,18 +23,28 @@ from trainbench.cli.params import allowed, value_text
 from trainbench.params.campaign_kind import SUITES
 from trainbench.params.campaign_params import FIELDS, SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
+from trainbench.settings import provider_info
+from trainbench.settings.airflow_section import SECTION, SENSITIVE
 from trainbench.settings.campaign_file import JOB, PLACES, TOP
 from trainbench.settings.channels import Channel
-from trainbench.settings.environment import PREFIX, Settings
+from trainbench.settings.environment import DAGS, PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."
 SETTINGS = f"""\
 # Settings
 
-Environment variables of an installation. Set the same ones for Airflow's scheduler, triggerer, DAG processor, workers
-and API server. `trainbench` on the command line reads them too. An empty variable counts as one that is not set. A
-value that is not allowed is refused with a sentence that names the variable, the value and what is allowed.
+Settings of an installation. Give the same ones to Airflow's scheduler, triggerer, DAG processor, workers and API
+server. `trainbench` on the command line reads them too. Each has three places, of which the first counts:
+
+1. the environment variable of the table, such as `TRAINBENCH_STORE`;
+2. Airflow's own variable, `AIRFLOW__TRAINBENCH__STORE`; the two must not differ;
+3. the option `store` of the section `[trainbench]` in `airflow.cfg`. `airflow config list --section trainbench` lists
+   all, where trainbench is installed by pip.
+
+An empty value counts as none. A wrong value, a misspelt variable and an option that is no setting are refused with a
+sentence that says where it stands and what is allowed. `history_url` and `notify` are sensitive: Airflow hides them,
+and takes `history_url_cmd` and `history_url_secret` for them.
 {WRITTEN_BY}
 
 """
@@ -82,6 +92,32 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{','.join(map(str, value)) if isinstance(value, tuple) else value}`"
+
+
+def provider_file() -> str:
+    """The provider's metadata, by Airflow's schema `provider_info.schema.json`."""
+    types: Mapping[Any, str] = {bool: "boolean", int: "integer"}
+    options: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        for option in [f"schedule_{dag}" for dag in DAGS] if name == "schedule" else [name]:
+            options[option] = {
+                "description": re.sub(r" ?\(?\[[^]]*\]\([^)]*\)\)?", "", field.description or ""),
+                "version_added": None,
+                "type": types.get(field.annotation, "string"),
+                "example": None,
+                "default": _default(field).strip("`") or None,
+                "sensitive": name in SENSITIVE,
+            }
+    about = "Benchmarks LLM training on every GPU node, judges the nodes and prices the work"
+    info = {
+        "package-name": "trainbench",
+        "name": "trainbench",
+        "description": about,
+        "integrations": [{"integration-name": "trainbench", "tags": ["software"]}],
+        "operators": [{"integration-name": "trainbench", "python-modules": ["trainbench.airflow"]}],
+        "config": {SECTION: {"description": f"{about}: settings of the installation.", "options": options}},
+    }
+    return json.dumps(info, indent=1) + "\n"
 
 
 def parameters_page() -> str:
@@ -191,6 +227,7 @@ PAGES = {
     DOCS / "settings.md": settings_page,
     DOCS / "parameters.md": parameters_page,
     DOCS / "commands.md": commands_page,
+    provider_info.FILE: provider_file,
 }
 
 if __name__ == "__main__":

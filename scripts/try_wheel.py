@@ -44,6 +44,7 @@ def main() -> int:
         environ = _environment(home)
         _airflow(environ, "db", "migrate")
         _check_lists(environ, home)
+        _check_provider(environ, home)
         runs: list[tuple[str, dict[str, Any]]] = [("housekeeping", {}), ("cost_report", {})]
         if Path(environ["TRAINBENCH_LOCAL_PYTHON"]).exists():
             runs.insert(0, ("node_consistency", TINY))
@@ -68,6 +69,22 @@ def _check_lists(environ: dict[str, str], home: Path) -> None:
     _expect("DAGs beside a clash", _dag_ids(environ), EXPECTED)  # `housekeeping` is the other's
     _expect("DAGs beside it with a prefix", _dag_ids(prefixed), {f"gpu_{i}" for i in EXPECTED} | {"housekeeping"})
     foreign.unlink()
+
+
+def _check_provider(environ: dict[str, str], home: Path) -> None:
+    """Airflow knows the package as a provider, its section and which options of it are secret; the command line reads
+    the section as Airflow does, a value that Airflow fetches included."""
+    listed = {row["package_name"] for row in _json(environ, "providers", "list")}
+    _expect("provider", listed & {"trainbench"}, {"trainbench"})
+    asked = ("config", "list", "--section", "trainbench", "--show-values", "--hide-sensitive")
+    given = environ | {"AIRFLOW__TRAINBENCH__FRESH_H": "40", "AIRFLOW__TRAINBENCH__HISTORY_URL_CMD": "echo sqlite:///x"}
+    shown = _airflow(given, *asked)
+    for line in ("fresh_h = 40", "queue_timeout_s = 3600", "history_url = < hidden >"):
+        if line not in shown:
+            sys.exit(f"`airflow {' '.join(asked)}` lacks '{line}':\n{shown}")
+    program = "from trainbench.settings.environment import read_settings as r; print(r().fresh_h, r().history_url)"
+    read = subprocess.run([sys.executable, "-c", program], env=given, cwd=home, capture_output=True, text=True)
+    _expect("settings of the section", {read.stdout.strip()}, {"40 sqlite:///x"})
 
 
 def _environment(home: Path) -> dict[str, str]:

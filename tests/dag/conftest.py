@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.dag.standin_image import as_python
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples" / "dags"
 HOME = Path(tempfile.mkdtemp(prefix="trainbench-airflow-"))
 os.environ.update(
     {
@@ -19,6 +21,16 @@ os.environ.update(
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
+            [
+                {
+                    "name": name,
+                    "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+                    "kwargs": {"path": path},
+                }
+                for name, path in (("dags-folder", str(ROOT / "dags")), ("examples", str(EXAMPLES)))
+            ]
+        ),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db?timeout=600",
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",  # the machine may be busy
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
@@ -43,11 +55,11 @@ def dagbag(airflow_db: None) -> Any:
     return load_dags()
 
 
-def load_dags() -> Any:
+def load_dags(folder: Path = ROOT / "dags", bundle: str = "dags-folder") -> Any:
     """As the environment is now."""
     from airflow.dag_processing.dagbag import DagBag
 
-    return DagBag(dag_folder=str(ROOT / "dags"), bundle_path=ROOT / "dags", bundle_name="dags-folder")
+    return DagBag(dag_folder=str(folder), bundle_path=folder, bundle_name=bundle)
 
 
 @pytest.fixture

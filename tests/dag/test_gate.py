@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.kube.after_fault import after_fault
 from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
@@ -19,10 +19,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the gate over the states of a DAG run's tasks and the alerts that were raised."""
     from trainbench.orchestration import dag_tasks
 
-    def run(states: dict[str, str], raised: list[dict[str, Any]] | None) -> None:
-        ti = Mock(dag_id="nightly", run_id="r1")
+    def run(states: dict[str, str], raised: list[dict[str, Any]] | None, group: str = "") -> None:
+        ti = Mock(dag_id="nightly", run_id="r1", task_id=f"{group}gate")
         ti.get_task_states.return_value = {"r1": states}
-        ti.xcom_pull.side_effect = lambda task_ids, key="return_value": raised if task_ids == "alert" else None
+        ti.xcom_pull.side_effect = lambda task_ids, key="return_value": raised if task_ids == f"{group}alert" else None
         monkeypatch.setattr(dag_tasks, "get_current_context", lambda: {"ti": ti})
         dag_tasks.gate.function()
 
@@ -89,3 +89,20 @@ def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> N
     with pytest.raises(AirflowFailException) as red:
         gate({"benchmark": "skipped", "release": "success", "alert": "success"}, raised)
     assert str(red.value) == f"night-7: no run gave a figure. 4 runs found no free node ({NO_ROOM})"
+
+
+def test_within_a_group_only_the_tasks_of_the_group_count(gate: Any) -> None:
+    others = {"publish": "failed", "other.release": "failed", "train": "failed"}
+    gate({"check.release": "success", "check.publish": "success", **others}, [], "check.")
+    with pytest.raises(AirflowFailException, match=r"check\.release failed, its log names them"):
+        gate({"check.release": "failed", **others}, [], "check.")
+
+
+def test_within_a_group_nothing_follows_without_a_verdict(gate: Any) -> None:
+    """A gate that is green without a verdict would let the training start on nodes that nobody checked."""
+    with pytest.raises(AirflowFailException, match="no verdict: a task before this check failed"):
+        gate({"check.ready": "upstream_failed", "check.alert": "skipped"}, None, "check.")
+    with pytest.raises(AirflowSkipException, match="the check was skipped, and so is what follows it"):
+        gate({"check.ready": "skipped", "check.alert": "skipped"}, None, "check.")
+    with pytest.raises(AirflowFailException, match="no verdict: the task 'alert' failed, its log says why"):
+        gate({"check.ready": "success", "check.plan": "skipped", "check.alert": "skipped"}, None, "check.")

@@ -118,7 +118,7 @@ def test_publish_takes_from_the_store_what_airflow_no_longer_has(store: Any, mon
     store.write_result(stored)
     specs = (stored.spec, make_spec(node="gpu-bb"))
     states = {"run-1": {"benchmark_0": "failed", "benchmark_1": "failed"}}
-    ti = Mock(run_id="run-1", xcom_pull=lambda **_: [None, None], get_task_states=lambda **_: states)
+    ti = Mock(run_id="run-1", task_id="publish", xcom_pull=lambda **_: [None, None], get_task_states=lambda **_: states)
     monkeypatch.setattr(dag_tasks, "get_current_context", lambda: {"ti": ti})
     first, second = dag_tasks._collected("benchmark", specs)
 

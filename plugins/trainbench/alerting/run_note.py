@@ -1,7 +1,7 @@
 """Writes the verdict as the DAG run's note. It is an Airflow listener, because a task cannot write a note.
 
 The scheduler calls it for every DAG run of the installation that ends, so it may neither be slow nor fail: it reads one
-row by primary key, the XCom of the task `alert`, opens no history, and only logs errors.
+XCom of the run, that of the task `alert`, opens no history, and only logs errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pluggy import HookimplMarker
 
 log = logging.getLogger(__name__)
 hookimpl = HookimplMarker("airflow")  # a copy of airflow.listeners' marker, whose import would load all of Airflow
-TASK_ID, KEY, FIELD = "alert", "run_note", "trainbench"
+KEY, FIELD = "run_note", "trainbench"  # of the XCom
 HEAD = "**Benchmark.**"
 RULE = "\n\n---\n\n"
 MAX_CHARS = 1000  # of Airflow's column: the scheduler would fail to write a longer text
@@ -55,8 +55,8 @@ def _left_by_the_task(dag_run: Any) -> str | None:
         return None
     from airflow.models.xcom import XComModel
 
-    key = {"dag_run_id": dag_run.id, "task_id": TASK_ID, "map_index": -1, "key": KEY}
+    # By the index over `dag_run_id`: the task's id is not asked for, because a group's id may stand before it.
     with session.no_autoflush:
-        stored = session.scalar(select(XComModel.value).filter_by(**key))
+        stored = session.scalar(select(XComModel.value).filter_by(dag_run_id=dag_run.id, key=KEY).limit(1))
     summary = stored.get(FIELD) if isinstance(stored, dict) else None  # another XCom backend may keep it elsewhere
     return summary if isinstance(summary, str) else None

@@ -145,7 +145,9 @@ def plan(
         name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
     job = own_job.job_values(None, None, None, settings.log_profiles, campaign)
     device = own_job.device_of(job, Device.CUDA if gpu else device)
-    made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job)
+    made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, starts_here=False)
+    if with_manifests:
+        planned.refuse_gangs_beside_others(made)
     estimate = planned.estimate_of(made, settings)
     pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else None
     if not base.print_json({**dict(made), "estimate": estimate, "manifests": pods}):

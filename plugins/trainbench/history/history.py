@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select
+from sqlalchemy import Connection, Engine, delete, func, insert, select, true
 
 from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline
+from trainbench.core.states import NodeState
 from trainbench.history.baselines import accept, read_baselines, revoke
 from trainbench.history.database import CONNECT_TIMEOUT_S, connect, migrate, transaction
-from trainbench.history.fleet_state import FleetState, read_fleet_state
+from trainbench.history.fleet_state import FleetState, nodes_now, read_fleet_state
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notices import Notice, is_old, notice_of, select_notices, update_notices
 from trainbench.history.past_durations import PastRun, read_past_runs
 from trainbench.history.run_rows import rows
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
-from trainbench.history.tables import OURS, notices, runs
+from trainbench.history.tables import OURS, notices, runs, works
 from trainbench.judging.past import NodeRecord
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED_SUITE, Campaign
@@ -136,6 +137,13 @@ class History:
         """Each node as it stands now; a verdict that is older than `fresh` is stale."""
         with self._transaction() as connection:
             return read_fleet_state(connection, now, fresh)
+
+    def states_of(self, nodes: Collection[str], now: datetime, fresh: timedelta) -> tuple[NodeState, ...]:
+        """The states of these nodes now, in natural order; a verdict that is older than `fresh` is stale."""
+        lately = works.c.at >= now - fresh
+        with self._transaction() as connection:
+            states = nodes_now(connection, nodes, now, fresh, of_works=true(), lately=lately, of_notices=true())
+        return tuple(state for state in states if state.node in nodes)
 
     def _transaction(self, write: bool = False) -> AbstractContextManager[Connection]:
         return transaction(self.engine, write)

@@ -15,6 +15,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.work import Device
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.orchestration.dag_ids import our_dag
+from trainbench.orchestration.node_check import alert_and_gate, at_the_end, node_tasks
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import applies_to, form
 from trainbench.params.form_fields import shown_fields
@@ -45,19 +46,7 @@ def build_node_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a nightly check: pods on every node, judgement, re-runs of suspects, report, alert, gate."""
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
-        plan_tasks.check_ready() >> planned
-        blocks = plan_tasks.divide_runs()
-        planned >> blocks
-        benchmarks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK).expand(block=blocks, place=planned)
-        suspects = dag_tasks.judge()
-        benchmarks >> suspects
-        confirms = pod_tasks.pods("confirm", settings, dag_tasks.JUDGE).expand(block=blocks, place=suspects)
-        published = dag_tasks.publish_nodes()
-        released: Any = dag_tasks.release_campaign()
-        [benchmarks, confirms] >> _at_the_end(released, setups=planned)
-        [confirms, released] >> published  # it may have found results that tasks could not read
-        released >> _alert_and_gate(published, settings)
+        _gate_of_run(node_tasks(settings, suite.campaign_kind))
     return dag
 
 
@@ -71,9 +60,9 @@ def build_comparison_dag(suite: Suite, settings: Settings | None = None) -> DAG:
         benchmarks = tasks.expand(block=[0], place=planned)
         published = dag_tasks.publish_comparison()
         released: Any = dag_tasks.release_campaign()
-        benchmarks >> _at_the_end(released, setups=planned)
+        benchmarks >> at_the_end(released, setups=planned)
         [benchmarks, released] >> published  # it may have found results that tasks could not read
-        released >> _alert_and_gate(published, settings)
+        released >> _gate_of_run(alert_and_gate(published, settings))
     return dag
 
 
@@ -87,7 +76,7 @@ def build_scaling_dag(suite: Suite, settings: Settings | None = None) -> DAG:
         for cell in scaling_cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published
-        _alert_and_gate(published, settings)
+        _gate_of_run(alert_and_gate(published, settings))
     return dag
 
 
@@ -99,20 +88,11 @@ BUILDERS: Mapping[CampaignKind, Callable[[Suite, Settings], DAG]] = {
 }
 
 
-def _at_the_end(released: Any, setups: Any) -> Any:
-    """The teardown that removes all pods. If it fails, the run fails, because pods may still run."""
-    return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
-
-
-def _alert_and_gate(published: Any, settings: Settings) -> Any:
-    """Add the tasks alert, notices (where channels are set) and gate. Returns the gate, which turns the run red."""
-    last: Any = dag_tasks.raise_alert()
-    published >> last
-    if settings.notify:
-        last = last >> dag_tasks.send_notices()
-    # A teardown: of a run marked failed by hand only teardowns still run, and without the gate it would end green.
-    gate: Any = dag_tasks.gate()
-    return last >> gate.as_teardown(on_failure_fail_dagrun=True)
+def _gate_of_run(gate: Any) -> Any:
+    """The gate as teardown: of a run marked failed by hand only teardowns still run, and without it it would end
+    green.
+    """
+    return gate.as_teardown(on_failure_fail_dagrun=True)
 
 
 def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any:
@@ -120,7 +100,7 @@ def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
-        released = _at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
+        released = at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
         after >> prepared >> ranks >> released
         # With only teardowns after it, a failed rank would decide the run's state, which is the gate's part.
         ranks >> before

@@ -20,6 +20,7 @@ from trainbench.orchestration.plan_tasks import (
     REASON,
     log,
     max_map_length,
+    near,
     owner,
     reason_kept,
     stored_plan,
@@ -56,7 +57,7 @@ OUTLASTS_OUTAGE: Mapping[str, Any] = {"trigger_rule": TriggerRule.ALL_DONE, **OU
 def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     """The manifests of one gang. Skips the task where the gang was not chosen or cannot run."""
     cell = ScalingCell(strategy=strategy, world_size=world_size)
-    plan, settings = stored_plan(), read_settings()
+    plan, settings = stored_plan(PLAN), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
         title = cell.titled(plan.params.work.device.rank_noun)
@@ -104,6 +105,7 @@ def judge() -> list[int]:
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
     specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
     hand_out(get_current_context()["ti"], specs)
+    log(f"measured again: {listing(dict.fromkeys(spec.identity.node for spec in specs))}")
     return places(len(specs), blocks)
 
 
@@ -118,7 +120,7 @@ def publish_nodes() -> dict[str, str]:
     plan, ti = stored_plan(), get_current_context()["ti"]
     measured = _measured(plan, _collected("benchmark", plan.specs))
     # The re-runs that were started, whatever the history says meanwhile; where the task judge failed, those due.
-    specs = handed_out(ti, JUDGE)
+    specs = handed_out(ti, near(ti, JUDGE))
     judged = pipeline.judge(measured) if specs is None else pipeline.Judged(measured=measured, rerun_specs=specs)
     reruns = _collected("confirm", judged.rerun_specs)
     _, finished_at = _times((*measured.results, *reruns))
@@ -164,6 +166,8 @@ def raise_alert() -> list[Any]:
     context["outlet_events"][BREACHES].extra = extra
     note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
     context["ti"].xcom_push(key=run_note.KEY, value={run_note.FIELD: note})
+    for text in [alert.text for alert in raised] or ["nothing to tell"]:
+        log(text)
     return [alert.model_dump(mode="json") for alert in raised]
 
 
@@ -193,13 +197,21 @@ def send_notices() -> None:
 
 @task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
-    """The last task: it turns the DAG run red on red nodes and alarms, after the report is written.
-    As a teardown it also runs where somebody marked the run by hand and all other tasks are skipped.
+    """The last task: it fails on red nodes and alarms, after the report is written, and so turns the DAG run red, or
+    stops what follows a `NodeCheck`. As a teardown it also runs where somebody marked the run by hand and all other
+    tasks are skipped.
     """
     ti = get_current_context()["ti"]
-    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    raised = ti.xcom_pull(task_ids="alert")
-    if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
+    group = near(ti, "")
+    of_run: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = {name.removeprefix(group): state for name, state in of_run.items() if name.startswith(group)}
+    if group and states.get(READY) == "skipped":
+        raise AirflowSkipException("the check was skipped, and so is what follows it")
+    if group and states.get(READY) == "upstream_failed":
+        raise AirflowFailException("no verdict: a task before this check failed, so that no node was checked")
+    raised = ti.xcom_pull(task_ids=near(ti, "alert"))
+    is_marked = states.get("alert") == "skipped" and all(states.get(name) != "failed" for name in VERDICT_TASKS)
+    if raised is None and is_marked and not group:
         # Marking a run failed fails its running tasks; marking it successful fails none.
         if "failed" in states.values():
             raise AirflowFailException("this DAG run was marked failed by hand, and stays failed")
@@ -211,18 +223,20 @@ def gate() -> None:
     red = [finding.text for finding in findings if finding.level is Level.ERROR]
     if states.get("publish") == "failed":  # after the report and before the history, or when it was cleared
         red.append(f"{_failure('publish', ti)}: the report may be older, and the history may lack this run")
-    if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
+    is_kept = lambda name: name.split(".")[-1] == RELEASE and states[name] == "failed"  # noqa: E731
+    if kept := [f"{group}{name}" for name in filter(is_kept, states)]:
         red.append(
             f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log names them; "
             "`housekeeping` deletes them at its next scheduled run"
         )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+    log("the run is green: no node is red, and nothing failed")
 
 
 def _failure(failed: str, ti: Any) -> str:
     """A clause that names a failed task, and its reason where it left one."""
-    reason = ti.xcom_pull(task_ids=failed, key=REASON)
+    reason = ti.xcom_pull(task_ids=near(ti, failed), key=REASON)
     return f"the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 
@@ -258,7 +272,8 @@ def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
 
     context = get_current_context()
     run = context["dag_run"]
-    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
+    ti = context["ti"]
+    planned_at = datetime.fromisoformat(ti.xcom_pull(task_ids=near(ti, PLAN), key=PLANNED_AT))
     return wall_clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
@@ -266,6 +281,7 @@ def _published(judged: Judged) -> dict[str, str]:
     from trainbench import pipeline
     from trainbench.alerting import run_summary
     from trainbench.history.history import open_history
+    from trainbench.reporting.verdict_text import verdict
     from trainbench.results.artefacts import open_store
 
     context, settings = get_current_context(), read_settings()
@@ -273,6 +289,7 @@ def _published(judged: Judged) -> dict[str, str]:
     history = open_history(settings.history_url, store)
     campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
     addresses = pipeline.report(campaign, store)
+    log(verdict(campaign))
     history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra
@@ -303,18 +320,19 @@ def _base_url() -> str | None:
     return conf.get("api", "base_url", fallback=None) or None
 
 
-def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
-    """One result for each pod, from the store. XComs of mapped tasks are read by index, so that none is dropped: the
-    addresses of what the last try stored, and the ends of failed pods, see `arrivals.stored_payloads`.
+def _collected(name: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
+    """One result for each pod of the task `name`, from the store. XComs of mapped tasks are read by index, so that none
+    is dropped: the addresses of what the last try stored, and the ends of failed pods, see `arrivals.stored_payloads`.
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
     from trainbench.results.arrivals import address_in, stored_payloads
     from trainbench.results.artefacts import open_store
 
-    ti = get_current_context()["ti"]
     if not specs:
         return ()
+    ti = get_current_context()["ti"]
+    task_id = near(ti, name)
     indexes = list(range(len(specs)))
     pulled = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
     has_address = [address_in(value) is not None for value in pulled]

@@ -11,7 +11,7 @@ from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from bench_image.contract.work import Device
-from trainbench.core.formats import one_line
+from trainbench.core.formats import count, listing, one_line
 from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
@@ -43,22 +43,26 @@ OUTAGE_RETRIES: Mapping[str, Any] = {"retries": 3, "retry_delay": timedelta(minu
 
 
 @task(task_id=READY, **OUTAGE_RETRIES)
-def check_ready() -> None:
-    """Fail with one sentence where no pod could run. Tried again only where that may pass by itself."""
+def check_ready(given: Mapping[str, Any] | None = None) -> None:
+    """Fail with one sentence where no pod could run. Tried again only where that may pass by itself. `given`: the
+    check's parameters; None: those of the DAG's form.
+    """
     from trainbench.cluster import doctor
 
     checks = doctor.examine(settings_for(get_current_context()["dag"].dag_id, read_settings()))
     for row in doctor.table(checks).rows:
         log(" ".join(row.texts))
-    uses_gpus = get_current_context()["params"].get("device") != Device.CPU
+    uses_gpus = _asked(given).get("device") != Device.CPU
     if refusal := doctor.refusal(checks, uses_gpus):
         _refuse(refusal, AirflowException if doctor.may_pass(checks, uses_gpus) else AirflowFailException)
 
 
 @task(task_id=TASK)
-def plan_pods(campaign_kind: str) -> list[int]:
-    """The places of one block of runs. Pushes the runs and the plan for later tasks under keys of their own."""
-    plan = _planned(CampaignKind(campaign_kind))
+def plan_pods(campaign_kind: str, given: Mapping[str, Any] | None = None) -> list[int]:
+    """The places of one block of runs. Pushes the runs and the plan for later tasks under keys of their own. `given`:
+    the check's parameters; None: those of the DAG's form.
+    """
+    plan = make_stored_plan(CampaignKind(campaign_kind), _asked(given))
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
     return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
 
@@ -66,23 +70,31 @@ def plan_pods(campaign_kind: str) -> list[int]:
 @task(task_id=DIVIDE)
 def divide_runs() -> list[int]:
     """The blocks of runs: one, unless the runs exceed the values that Airflow may map over."""
-    num_runs = get_current_context()["ti"].xcom_pull(task_ids=TASK, key=COUNT)
+    ti = get_current_context()["ti"]
+    num_runs = ti.xcom_pull(task_ids=near(ti, TASK), key=COUNT)
     return list(range(num_blocks(num_runs, max_map_length())))
 
 
 @task(task_id=TASK)
 def plan_scaling() -> None:
     """Make and store the plan of a scaling study for the tasks of its gangs."""
-    _planned(CampaignKind.STRATEGIES)
+    make_stored_plan(CampaignKind.STRATEGIES, _asked(None))
 
 
-def stored_plan() -> Plan:
-    """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have
-    left runs that never started, and they must not be judged.
+def near(ti: Any, name: str) -> str:
+    """The id of the task `name` beside this one: those of a `NodeCheck` have its group's id before their names."""
+    group, dot, _ = ti.task_id.rpartition(".")
+    return f"{group}{dot}{name}"
+
+
+def stored_plan(planned_by: str | None = None) -> Plan:
+    """The plan of this check. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have left
+    runs that never started, and they must not be judged. `planned_by`: the id of that task; None: the one beside this.
     """
     ti = get_current_context()["ti"]
-    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=[ti.run_id])
-    text = ti.xcom_pull(task_ids=TASK, key=PLAN) if by_run.get(ti.run_id, {}).get(TASK) == "success" else None
+    task_id = planned_by or near(ti, TASK)
+    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    text = ti.xcom_pull(task_ids=task_id, key=PLAN) if by_run.get(ti.run_id, {}).get(task_id) == "success" else None
     if text is None:
         raise AirflowSkipException("there is no plan, so nothing is judged: the gate says why")
     return Plan.model_validate_json(unpacked(text))
@@ -107,16 +119,22 @@ def reason_kept() -> Iterator[None]:
         raise
 
 
-def _planned(campaign_kind: CampaignKind) -> Plan:
-    """Make the plan, check it, and store it last, so that only a plan that can run is stored."""
+def _asked(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return dict(get_current_context()["params"]) if given is None else given
+
+
+def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name: str | None = None) -> Plan:
+    """Make the plan, check it, and store it last, so that only a plan that can run is stored. `name`: of the campaign;
+    None: the DAG run's.
+    """
     context = get_current_context()
     try:
-        refuse_other_names(context["params"], campaign_kind)  # Airflow takes any name by REST and command line
-        params = parse_params(dict(context["params"]))
+        refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
+        params = parse_params(asked)
         settings = settings_for(context["dag"].dag_id, read_settings())
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)
-        name = campaign_id(context["dag"].dag_id, context["run_id"])
+        name = name or campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)
         manifest(plan.specs[0], settings)  # an unusable template fails the plan instead of each pod
@@ -128,6 +146,7 @@ def _planned(campaign_kind: CampaignKind) -> Plan:
         log(f"skipped {skipped.what}: {skipped.reason}")
     for node in plan.absent:
         log(f"{node.name} is not benchmarked: {node.reason}")
+    log(f"{count(len(plan.specs), 'run')} on {listing(dict.fromkeys(spec.identity.node for spec in plan.specs))}")
     planned_at = datetime.now(UTC)
     context["ti"].xcom_push(key=PLAN, value=packed(plan.model_dump_json()))
     context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())

@@ -11,6 +11,7 @@ Names come from the run: a repeated task writes the same file again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -45,6 +46,17 @@ def address_in(handed_over: object) -> str | None:
         except ValueError:
             return None
     return handed_over.get(ADDRESS) if isinstance(handed_over, Mapping) else None
+
+
+def result_of(store: Store, handed_over: object) -> RunResult | None:
+    """The result whose address is in a task's XCom, of 0.1.0 the result itself; None: there is neither. Of an address
+    the campaign, run and name count: the file is one of this store. Raises ContractError and StoreError.
+    """
+    address = address_in(handed_over)
+    if address is None:
+        return parse_payload(handed_over)
+    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
+    return parse_payload(store.read_run_file(*match.groups())) if match else None
 
 
 class Arrival(Frozen):

@@ -1,4 +1,6 @@
-"""The settings of an installation. Each is an environment variable: TRAINBENCH_ and the field's name in capitals."""
+"""Settings of this installation. Each is an environment variable, TRAINBENCH_ and the field's name in capitals, or an
+option of that name in the section `[trainbench]` of Airflow's configuration.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
-from trainbench.settings.channels import Channel, parse_channels
+from trainbench.settings.airflow_section import ENV, SectionError, fetched, options_given
+from trainbench.settings.channels import NOTIFY_ENV, Channel, parse_channels
 
 PREFIX = "TRAINBENCH_"
 CAMPAIGNS_ENV = f"{PREFIX}CAMPAIGNS"
@@ -281,16 +284,34 @@ def default_store(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """An empty variable counts as one that is not set. Raises SettingsError, also for a name close to a setting's."""
-    dag_ids = (*DAGS, *(file.stem for file in campaign_files(environ.get(CAMPAIGNS_ENV))))
-    for name in sorted(environ):
-        _refuse_misspelt(name, dag_ids)
+    """By the variables TRAINBENCH_..., then by Airflow's configuration: its variables, then its file. An empty value
+    counts as none. Raises SettingsError: for a wrong value, for a name close to a setting's, and where both kinds of
+    variables give a setting differently.
+    """
+    texts = {name.lower(): text for name, text in environ.items() if name.upper().startswith(PREFIX) and text}
+    places = {name.lower(): name for name in environ}
+    try:
+        options = options_given(environ)
+        folder = texts.get(CAMPAIGNS_ENV.lower()) or (options["campaigns"].text if "campaigns" in options else None)
+        dag_ids = (*DAGS, *(file.stem for file in campaign_files(folder)))
+        for name in sorted(environ):
+            _refuse_misspelt(name, dag_ids)
+        for option, given in options.items():
+            _refuse_other(option, given.where, dag_ids)
+            name = PREFIX.lower() + option
+            if name not in texts:
+                texts[name] = fetched(option, given.where) if given.text is None else given.text
+                places[name] = given.where
+            elif given.where.upper().startswith(ENV) and given.text != texts[name]:
+                raise SettingsError(f"{places[name]} and {given.where} are both set, and differ: unset one of them")
+    except SectionError as error:
+        raise SettingsError(str(error)) from None
     source = EnvSettingsSource(Settings)
-    source.env_vars = {name.lower(): value for name, value in environ.items() if value}
+    source.env_vars = texts
     try:
         return Settings(_build_sources=((source,), {}))
     except ValidationError as error:
-        raise SettingsError(_sentence(error.errors(include_url=False)[0], environ)) from None
+        raise SettingsError(_sentence(error.errors(include_url=False)[0], texts, places)) from None
 
 
 def campaign_files(folder: Path | str | None) -> list[Path]:
@@ -302,34 +323,41 @@ def campaign_files(folder: Path | str | None) -> list[Path]:
 
 
 def _refuse_misspelt(name: str, dag_ids: Collection[str]) -> None:
+    """Refuse a variable whose name is close to a setting's: others may be another program's."""
     if not name.upper().startswith(PREFIX) or name.upper() in OTHER_VARIABLES or OF_A_SERVICE.search(name):
         return
     given = name[len(PREFIX) :].lower()
-    if given in Settings.model_fields:
-        return
-    if given.startswith("schedule_"):
-        dag_id = given.removeprefix("schedule_")
-        hint = "" if dag_id in dag_ids else did_you_mean(dag_id, dag_ids)
-    else:
-        begins = [field for field in Settings.model_fields if given.startswith(f"{field}_")]
-        hint = did_you_mean(given, Settings.model_fields) or (f" (did you mean '{begins[0]}'?)" if begins else "")
-    if hint:
-        written = re.sub(r"'([a-z_]+)'", lambda known: f"'{_variable(known[1], given)}'", hint)
+    if hint := _hint(given, dag_ids):
+        written = re.sub(r"'([\w.-]+)'", lambda known: f"'{PREFIX}{known[1].upper()}'", hint)
         raise SettingsError(f"{name:.200} is no setting{written}: correct its name, or unset it")
 
 
-def _variable(known: str, given: str) -> str:
-    return f"{PREFIX}{'SCHEDULE_' if given.startswith('schedule_') else ''}{known.upper()}"
+def _refuse_other(option: str, where: str, dag_ids: Collection[str]) -> None:
+    """Refuse an option of Airflow's section, which is ours alone, that is no setting."""
+    is_schedule = option.startswith("schedule_") and not _hint(option, dag_ids)
+    if option not in Settings.model_fields and not is_schedule:
+        raise SettingsError(f"{where:.300} is no setting{_hint(option, dag_ids)}: correct its name, or remove it")
 
 
-def _sentence(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
+def _hint(given: str, dag_ids: Collection[str]) -> str:
+    """ " (did you mean 'fresh_h'?)"; empty for a setting, and for a name that is close to none."""
+    if given in Settings.model_fields:
+        return ""
+    if given.startswith("schedule_"):
+        dag_id = given.removeprefix("schedule_")
+        return "" if dag_id in dag_ids else re.sub(r"'([\w.-]+)'", r"'schedule_\1'", did_you_mean(dag_id, dag_ids))
+    begins = [field for field in Settings.model_fields if given.startswith(f"{field}_")]
+    return did_you_mean(given, Settings.model_fields) or (f" (did you mean '{begins[0]}'?)" if begins else "")
+
+
+def _sentence(problem: ErrorDetails, texts: Mapping[str, str], places: Mapping[str, str]) -> str:
     """ "TRAINBENCH_DEFERRABLE is 'maybe': choose true or false"."""
     field = str(problem["loc"][0])
-    variable = PREFIX + field.upper()
+    name = PREFIX.lower() + field
+    where = places.get(name, name.upper())
     if field == "notify":  # its message names the channel and its fault
-        return problem["msg"].removeprefix("Value error, ")
-    given = next((value for name, value in environ.items() if name.upper() == variable), problem["input"])
-    return f"{variable} is '{given!s:.200}': {_allowed(field, problem)}"
+        return problem["msg"].removeprefix("Value error, ").replace(NOTIFY_ENV, where)
+    return f"{where} is '{texts.get(name, problem['input'])!s:.200}': {_allowed(field, problem)}"
 
 
 def _allowed(field: str, problem: ErrorDetails) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from contextlib import suppress
 from functools import lru_cache
@@ -31,16 +30,14 @@ from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
-from trainbench.results.arrivals import address_in
+from trainbench.results.arrivals import result_of
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
-    """The result whose address the task returned, of 0.1.0 the result itself; None where it returned neither. Of an
-    address the campaign, run and name count: the file is one of this store.
-    """
+    """The result that the task returned, see `arrivals.result_of`; None where it returned none that can be read."""
     of_task = (
         XComModel.dag_id == dag_id,
         XComModel.run_id == dag_run_id,
@@ -51,11 +48,7 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
     with create_session() as session:
         payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
     try:
-        address = address_in(payload)
-        if address is None:
-            return parse_payload(payload)
-        match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
-        return parse_payload(the_store().read_run_file(*match.groups())) if match else None
+        return result_of(the_store(), payload)
     except (ContractError, StoreError):
         return None
 
