@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Clock
 from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq.flags import Plan
@@ -46,13 +47,15 @@ def table(content: dict[str, Any]) -> str:
     """The epochs and the summary as text for a terminal."""
     summary, hardware, setting = content["summary"], content["hardware"], content["configuration"]
     count = f"{hardware['num_gpus']} x {hardware['gpu_model']}" if hardware["num_gpus"] else hardware["cpu"]
+    by_cpu_time = content["result"]["performance"]["clock"] == Clock.PROCESS_CPU
+    rate = "per CPU s" if by_cpu_time else "samples/s"
     lines = [
         f"{setting['num_parameters']:,} parameters, {setting['strategy']} on {count}, amp {setting['amp']}, "
         f"batch {setting['batch_size']} x {hardware['num_processes']}, sequence {setting['seq_len']}",
         f"data: {setting['data']}",
         *(f"note: {note}" for note in setting["notes"]),
         "",
-        f"{'epoch':>5}  {'wall s':>9}  {'samples/s':>11}  {'mean loss':>9}  {'loader wait s':>13}",
+        f"{'epoch':>5}  {'wall s':>9}  {rate:>11}  {'mean loss':>9}  {'loader wait s':>13}",
     ]
     lines += [
         f"{epoch['epoch']:>5}  {epoch['wall_time_s']:>9.2f}  {epoch['samples_per_second']:>11,.1f}  "
@@ -61,6 +64,7 @@ def table(content: dict[str, Any]) -> str:
     ]
     lines += [
         f" mean  {summary['wall_time_per_epoch_mean_s']:>9.2f}  {summary['samples_per_second']:>11,.1f}",
+        *(["samples by the processes' CPU time, which other programs do not change"] if by_cpu_time else []),
         "",
         f"peak GPU memory {_shown(summary['peak_gpu_memory_gb'], 'GB', 3)}, "
         f"GPU utilisation {_shown(summary['gpu_utilisation_mean_pct'], '%', 1)}, "

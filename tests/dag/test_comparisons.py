@@ -163,5 +163,5 @@ def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, 
         "gpt2 lora",
         "gpt2 lora, ddp on 2 GPUs",
     }
-    assert "## Kinds of GPU, side by side" in report
+    assert "## Hardware, side by side" in report
     assert "### What a budget buys, rented" in report

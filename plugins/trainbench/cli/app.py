@@ -130,7 +130,11 @@ def plan(
     if gpu and assumed and (choice := reading(gpu, assumed.product)):
         base.print_lines(choice, stderr=True)
     name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-    made = planned.make_plan(suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed)
+    made = planned.make_plan(
+        suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed, starts_here=False
+    )
+    if with_manifests:
+        planned.refuse_gangs_beside_others(made)
     estimate = planned.estimate_of(made, settings)
     pods = [pod for spec in made.specs for pod in manifests(spec, settings)] if with_manifests else None
     if not base.print_json({**dict(made), "estimate": estimate, "manifests": pods}):

@@ -176,6 +176,10 @@ class JsonContractGroup(TyperGroup):
                 _end_unread()
         try:
             return main(args, standalone_mode=standalone_mode, **options)
+        except SystemExit as end:
+            if end.code == 1 and {"--help", "-h"} & set(ours):  # rich's: the reader of the help has ended
+                _end_unread()
+            raise
         except Exception:
             if not standalone_mode:
                 raise

@@ -14,6 +14,7 @@ from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.params.campaign_kind import SUITES, CampaignKind
+from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
     from trainbench.cluster.local_nodes import LocalGpus
@@ -38,13 +39,15 @@ def make_plan(
     gpus: LocalGpus | None = None,
     job: Mapping[str, Any] | None = None,
     short: Mapping[str, Any] | None = None,
+    *,
+    starts_here: bool = True,
 ) -> Plan:
     """The plan on this machine's GPUs, or on `gpus`. `job`: parameters of a command of the user's own, which --set may
-    replace; `short`: those with an option of their own. Raises ParamsError and PlanError.
+    replace; `short`: those with an option of their own. `starts_here`: False where the nodes are those of a cluster, on
+    which somebody else starts the pods. Raises ParamsError and PlanError.
     """
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
     from trainbench.params.campaign_params import refuse_other_names
-    from trainbench.params.refusals import ParamsError
     from trainbench.planning.planners import PLANNERS
 
     if suite not in SUITES:
@@ -68,16 +71,18 @@ def make_plan(
     is_scaling = planner.kind is CampaignKind.STRATEGIES
     if is_scaling and not is_cuda:
         values = {"gpus_per_node": 2} | values  # 1 and 2 processes
-    elif is_scaling and seen:  # 1, 2, 4 ... and all of this machine's GPUs
-        sizes = {1, 2, seen.count, *(2**power for power in range(1, 7) if 2**power <= seen.count)}
+    elif is_scaling and seen:  # 1, 2, 4 ... and all of this machine's GPUs, or of all nodes
+        most = seen.count * max(1, len(values.get("nodes") or ()))
+        sizes = {1, 2, most, *(2**power for power in range(1, 7) if 2**power <= most)}
         values = {"world_sizes": sorted(sizes), "gpus_per_node": seen.count} | values
     params = planner.params(values, locally=not is_cuda)
     fleet = local_fleet(settings, params, seen)
-    if is_scaling:
+    if is_scaling and not (params.nodes and not starts_here):
         if params.nodes and len(params.nodes) > 1:
             raise ParamsError(
-                f"nodes is {', '.join(params.nodes)}: on the command line strategy_scaling runs on this machine alone, "
-                "so name one node; the DAG strategy_scaling scales over several"
+                f"nodes is {', '.join(params.nodes)}: `run` starts processes of this machine alone, so name one node. "
+                "Over several nodes the DAG strategy_scaling runs, or without Airflow the pods of `trainbench plan "
+                "--manifests`, which kubectl applies"
             )
         fleet = fleet.model_copy(update={"nodes": fleet.nodes[:1]})  # further names would stand for the same GPUs
     return planner.make(params, fleet, campaign_id)
@@ -105,6 +110,20 @@ def changes(set_: Sequence[str] | None) -> dict[str, Any]:
     lists = {name for name, field in form().items() if "array" in field["type"]}
     given = base.named_values(set_, example="rounds=3").items()
     return {name: names(value) if name in lists else value or None for name, value in given}
+
+
+def refuse_gangs_beside_others(plan: Plan) -> None:
+    """Raise ParamsError where the pods of a gang over several nodes would be applied together with other pods: each may
+    hold some of the nodes, and the gang's ranks wait for each other for two minutes only.
+    """
+    gangs = [spec.placement for spec in plan.specs if spec.placement.nodes > 1]
+    if gangs and len(plan.specs) > 1:
+        one = f"--set strategies={gangs[0].strategy} --set world_sizes={gangs[0].world_size}"
+        raise ParamsError(
+            f"--manifests prints a gang over nodes alone, and this plan has {count(len(plan.specs), 'run')}: applied "
+            f"together they would wait for each other's nodes. Choose one, such as {one}; apply the next when its pods "
+            "have ended"
+        )
 
 
 def opening(plan: Plan, root: object) -> str:
@@ -176,6 +195,8 @@ def headline(estimate: PlanEstimate) -> str:
     if estimate.total_s is None:
         return f"{runs}: at most {limit}, by the time limits of the runs (timeout_s)."
     parts = [f"{runs}: about {_time(estimate.total_s)} (at most {limit}, by timeout_s)"]
+    if estimate.longest_s and estimate.longest_s.high < estimate.total_s.high:
+        parts.append(f"{_time(estimate.longest_s)} with nodes side by side, as the DAG runs them")
     if estimate.gpu_hours:
         parts.append(f"{_hours(estimate.gpu_hours)} GPU-hours")
     if estimate.on_demand_usd:

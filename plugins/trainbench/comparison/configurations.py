@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import MeasuredRuns, changed_fields, value_text
@@ -345,7 +345,8 @@ class _Comparer:
         base = self._base or self._runs_of(BASELINE)
         if runs and base:
             return changed_fields(base[0].effective_spec, (runs_with_throughput(runs) or runs)[0].effective_spec)
-        declared = VARIANTS[name].changes if name in VARIANTS else {}
+        own: Any = self._params.get("own_variants") or {}
+        declared = VARIANTS[name].changes if name in VARIANTS else own.get(name, {})
         return tuple(
             f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct, work_groups
-from trainbench.core.formats import count, listing, share
+from trainbench.core.formats import NA, count, listing, share
 from trainbench.core.grouping import grouped
 from trainbench.results.same_machine import Machines, nodes_of
 
@@ -76,10 +76,11 @@ class Scaling:
         return f"{share(self.pct)} (base elsewhere)" if self.efficiency.elsewhere else share(self.pct)
 
 
-def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
+def efficiencies(results: Sequence[RunResult], *, with_bases: bool = False) -> tuple[Efficiency | None, ...]:
     """The efficiency of each result; None without a smaller number of GPUs of the same work, strategy and GPU.
 
     The base is the median of its runs on a machine of the result; of all of its runs where none shares one.
+    `with_bases`: runs of a base get one too, against the median of the base on the same nodes: 100 % for a single run.
     """
     if len({result.spec.placement.world_size for result in results}) < 2:
         return (None,) * len(results)
@@ -99,6 +100,17 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
                         base_world_size=base[1],
                         base_strategy=base[0],
                         elsewhere=None if same else place,
+                        rank_noun=result.spec.work.device.rank_noun,
+                    )
+        for base in {base for size in runs if (base := base_size(size, runs))} if with_bases else ():
+            by_nodes = grouped((nodes_of(result), result) for result in runs[base])
+            for result in runs[base]:
+                if id(result) not in by_run:  # the smallest size of all
+                    middle = statistics.median(map(_per_gpu, by_nodes[nodes_of(result)]))
+                    by_run[id(result)] = Efficiency(
+                        pct=100 * _per_gpu(result) / middle,
+                        base_world_size=base[1],
+                        base_strategy=base[0],
                         rank_noun=result.spec.work.device.rank_noun,
                     )
     return tuple(by_run.get(id(result)) for result in results)
@@ -128,6 +140,16 @@ def entry_scaling(results: Sequence[RunResult]) -> Callable[[Entry], Scaling | N
         )
 
     return of
+
+
+def scaling_texts(entries: Sequence[Entry], scaling: Callable[[Entry], Scaling | None]) -> tuple[str, ...]:
+    """The column `scaling` of a table of one work and kind of GPU: "96.0 %", "100 % (base)", "n/a"."""
+    known = [scaling(entry) for entry in entries]
+    bases = {(of.efficiency.base_strategy, of.efficiency.base_world_size) for of in known if of}
+    return tuple(
+        of.text if of else "100 % (base)" if (entry.strategy, entry.world_size) in bases else NA
+        for entry, of in zip(entries, known, strict=True)
+    )
 
 
 def base_size(size: Size, among: Collection[Size]) -> Size | None:

@@ -72,11 +72,15 @@ class RunKind(Amounts):
 
 
 class PlanEstimate(Amounts):
-    """The kinds of runs and their sums, one run after another. `limit_s`: the sum of the runs' time limits."""
+    """The kinds of runs and their sums, one run after another. `limit_s`: the sum of the runs' time limits.
+
+    `longest_s`: the runs of the node that takes longest, where the DAG runs nodes side by side; None for a comparison.
+    """
 
     kinds: tuple[RunKind, ...]
     num_runs: int
     limit_s: float
+    longest_s: Range | None
     notes: tuple[str, ...]
 
 
@@ -87,7 +91,7 @@ def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> 
     for spec in plan.specs:
         node = nodes.get(spec.identity.node) if is_cuda else None
         alike.setdefault((spec.identity.group_id, node.gpu_product if node else None), []).append(spec)
-    kinds = []
+    kinds, by_node = [], dict[str, list[Range | None]]()
     for (group_id, gpu), specs in alike.items():
         seconds = [
             run.seconds
@@ -95,18 +99,28 @@ def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> 
             if (names_gpu(gpu, run.gpu_name or "") if gpu else run.gpu_name is None)
         ]
         kinds.append(_kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, seconds))
+        for spec in specs:
+            by_node.setdefault(spec.identity.node, []).append(kinds[-1].run_s)
     sums: dict[str, Range | None] = {}
     for name in Amounts.model_fields:
-        parts = [getattr(kind, name) for kind in kinds]
-        known = all(parts) and parts
-        sums[name] = Range(low=sum(p.low for p in parts), high=sum(p.high for p in parts)) if known else None
+        sums[name] = _sum([getattr(kind, name) for kind in kinds])
+    of_nodes = [of_node for parts in by_node.values() if (of_node := _sum(parts))]
+    is_known = plan.judges_nodes and len(of_nodes) == len(by_node)
     return PlanEstimate(
         kinds=tuple(kinds),
         num_runs=len(plan.specs),
         limit_s=sum(spec.timeout_s for spec in plan.specs),
+        longest_s=Range(low=max(r.low for r in of_nodes), high=max(r.high for r in of_nodes)) if is_known else None,
         notes=tuple(_notes(plan, kinds, prices)),
         **sums,
     )
+
+
+def _sum(parts: Sequence[Range | None]) -> Range | None:
+    known = [part for part in parts if part]
+    if not known or len(known) < len(parts):
+        return None
+    return Range(low=sum(part.low for part in known), high=sum(part.high for part in known))
 
 
 def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
@@ -196,7 +210,7 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> Ite
             f"Duration{which} by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
             f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it."
         )
-    if any(kind.run_s for kind in kinds):
+    if plan.judges_nodes and any(kind.run_s for kind in kinds):
         yield "Re-runs of suspects come on top."
     if is_cpu:
         return
@@ -216,8 +230,14 @@ def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
     if on_demand is None:
         return f"No price of {gpu}: give one by --set usd_per_gpu_hour=2.50, or a table by TRAINBENCH_PRICES."
+    # On demand the same offer may cost less than the one that counts: then spot saves less than it seems to.
+    beside = (
+        f", ${spot.usd_per_gpu_hour:.2f} on demand there"
+        if spot and on_demand and spot.usd_per_gpu_hour != on_demand.usd_per_gpu_hour
+        else ""
+    )
     spot_text = (
-        f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}), the cheapest of "
+        f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}{beside}), the cheapest of "
         f"{count(sum(bool(price.spot_usd_per_hour) for price in exact_prices(gpu, prices)), 'offer')}"
         if spot
         else "; no spot price is known"

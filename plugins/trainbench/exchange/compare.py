@@ -47,6 +47,7 @@ class CompareError(UserError, ValueError):
 class RankedRow(Frozen):
     """A row with its number, its price and how it stands against the baseline of its job; None: not known, or the
     baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
+    `is_ranked`: False where neither the batch of a GPU nor that of all is the baseline's, so a step is other work.
     """
 
     number: int  # from 1, in the order of the sources and of --cost
@@ -58,6 +59,7 @@ class RankedRow(Frozen):
     usd_per_epoch: float | None
     relative_rate: float | None = None
     relative_usd: float | None = None
+    is_ranked: bool = False
     is_baseline: bool = False
 
 
@@ -166,13 +168,12 @@ def _priced(number: int, measured: ComparisonRow, usd_per_gpu_hour: float | None
 
 
 def _against(row: RankedRow, base: RankedRow) -> RankedRow:
-    if not same_job(row.measured, base.measured):
-        return row
     mine, its = row.usd_per_1000_samples, base.usd_per_1000_samples
     return row.model_copy(
         update={
             "relative_rate": row.measured.samples_per_s / base.measured.samples_per_s,
             "relative_usd": mine / its if mine is not None and its is not None else None,
+            "is_ranked": same_job(row.measured, base.measured),
             "is_baseline": row.number == base.number,
         }
     )
@@ -180,6 +181,10 @@ def _against(row: RankedRow, base: RankedRow) -> RankedRow:
 
 def _times(value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x"
+
+
+def _relative(row: RankedRow, value: float | None) -> str:
+    return f"{_times(value)}{'' if row.is_ranked or value is None else ', other batch'}"
 
 
 def _batch(measured: ComparisonRow) -> str:
@@ -202,7 +207,7 @@ SPEED: tuple[Column[RankedRow], ...] = (
     HALF_WIDTH_PCT.column(
         lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
     ),
-    RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
+    RELATIVE_SPEED.column(lambda row: _relative(row, row.relative_rate), "relative"),
     TOKENS_PER_SECOND.own(row=attrgetter("measured")),
     MEDIAN_STEP_TIME_S.own("step", attrgetter("measured"), write=duration),
     EPOCH.column(lambda row: row.measured.epoch_s, "epoch"),
@@ -215,7 +220,7 @@ COST: tuple[Column[RankedRow], ...] = (
     *HEAD,
     USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
     USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples),
-    number("relative", lambda row: row.relative_usd, _times),
+    text("relative", lambda row: _relative(row, row.relative_usd), is_number=True),
     USD_PER_1M_TOKENS.column(lambda row: row.usd_per_1m_tokens),
     number("per epoch", lambda row: row.usd_per_epoch, usd),
 )
@@ -252,10 +257,13 @@ def _price_notes(job: Job) -> tuple[str, ...]:
 def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
     base = job.base.measured
     notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
-    unranked = [row for row in job.rows if row.relative_rate is None]
+    unranked = [row for row in job.rows if not row.is_ranked]
     if unranked:
         listed = listing(f"row {row.number} ({', '.join(differences(base, row.measured))})" for row in unranked)
-        notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {listed}.")
+        notes.append(
+            "Other batch: a step is other work there, so no such row is called fastest or cheapest. Neither the batch "
+            f"per GPU nor that of all GPUs is the baseline's: {listed}."
+        )
     if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
         notes.append(f"Uncertainty: {listing(origins)}.")
     templates = {row.number: row.measured.pod_template for row in job.rows if row.measured.pod_template}
@@ -288,7 +296,7 @@ def _parameters(number: int) -> str:
 
 
 def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
-    ranked = [row for row in job.rows if row.relative_rate is not None]
+    ranked = [row for row in job.rows if row.is_ranked]
     title = f"{_title(job, jobs)}: " if len(jobs) > 1 else ""
     lines = [f"{title}{_fastest(ranked)}"] if len(ranked) > 1 else []
     priced = [row for row in ranked if row.usd_per_1000_samples is not None]

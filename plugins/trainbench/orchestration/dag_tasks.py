@@ -104,6 +104,7 @@ def judge() -> list[int]:
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
     specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
     hand_out(get_current_context()["ti"], specs)
+    log(f"measured again: {listing(dict.fromkeys(spec.identity.node for spec in specs))}")
     return places(len(specs), blocks)
 
 
@@ -164,6 +165,8 @@ def raise_alert() -> list[Any]:
     context["outlet_events"][BREACHES].extra = extra
     note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
     context["ti"].xcom_push(key=run_note.KEY, value={run_note.FIELD: note})
+    for text in [alert.text for alert in raised] or ["nothing to tell"]:
+        log(text)
     return [alert.model_dump(mode="json") for alert in raised]
 
 
@@ -227,6 +230,7 @@ def gate() -> None:
         )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+    log("the run is green: no node is red, and nothing failed")
 
 
 def _failure(failed: str, ti: Any) -> str:
@@ -276,6 +280,7 @@ def _published(judged: Judged) -> dict[str, str]:
     from trainbench import pipeline
     from trainbench.alerting import run_summary
     from trainbench.history.history import open_history
+    from trainbench.reporting.verdict_text import verdict
     from trainbench.results.artefacts import open_store
 
     context, settings = get_current_context(), read_settings()
@@ -283,6 +288,7 @@ def _published(judged: Judged) -> dict[str, str]:
     history = open_history(settings.history_url, store)
     campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
     addresses = pipeline.report(campaign, store)
+    log(verdict(campaign))
     history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra

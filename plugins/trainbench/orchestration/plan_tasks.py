@@ -11,7 +11,7 @@ from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from bench_image.contract.work import Device
-from trainbench.core.formats import one_line
+from trainbench.core.formats import count, listing, one_line
 from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
@@ -144,6 +144,7 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
         log(f"skipped {skipped.what}: {skipped.reason}")
     for node in plan.absent:
         log(f"{node.name} is not benchmarked: {node.reason}")
+    log(f"{count(len(plan.specs), 'run')} on {listing(dict.fromkeys(spec.identity.node for spec in plan.specs))}")
     planned_at = datetime.now(UTC)
     context["ti"].xcom_push(key=PLAN, value=packed(plan.model_dump_json()))
     context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())

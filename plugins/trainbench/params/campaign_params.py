@@ -21,7 +21,7 @@ from trainbench.core.verdicts import LevelSource, Metric, Tolerances
 from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.form_fields import TEXT_OR_NUMBER, FormParams, airflow_schema, form_fields, in_form, json_object
 from trainbench.params.refusals import ParamsError, refusal
-from trainbench.params.variants import DISK, VARIANTS
+from trainbench.params.variants import BASELINE, DISK, VARIANTS
 from trainbench.prices.quote import HOURS_PER_MONTH
 
 WORLD_SIZES = (1, 2, 4)
@@ -109,6 +109,15 @@ class ComparisonParams(FormParams):
         "Each is the work below with one thing changed. The unchanged work is the baseline, which runs in every round.",
         min_length=1,
     )
+    own_variants: Annotated[
+        Mapping[str, Mapping[str, Any]], BeforeValidator(lambda value: json_object(value) or {})
+    ] = setting(
+        {},
+        "Configurations",
+        "Your own configurations",
+        'More of them: a name, and the parameters of the work that it changes: `{"rank 64": {"lora_rank": 64}}`.',
+        max_length=50,
+    )
     variant_data_folder: str = setting(
         "/scratch/data",
         "Configurations",
@@ -193,6 +202,20 @@ class ComparisonParams(FormParams):
             close = did_you_mean(unknown[0], known)
             raise ValueError(f"'{unknown[0]}' is not known{close}: choose from {', '.join(known)}")
         return names
+
+    @field_validator("own_variants")
+    @classmethod
+    def _change_the_work(cls, variants: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+        of_work = [name for name, field in FIELDS.items() if field.path[0] == "work" and "own_job" not in field.path]
+        for name, changes in variants.items():
+            if not 1 <= len(name) <= 40 or name in (BASELINE, *VARIANTS):
+                raise ValueError(f"'{name[:60]}' cannot be a name: it is taken, or has not 1 to 40 letters")
+            if not changes:
+                raise ValueError(f"'{name}' changes nothing")
+            if wrong := [field for field in changes if field not in of_work or field == "device"]:
+                close = did_you_mean(wrong[0], of_work)
+                raise ValueError(f"'{name}' changes {wrong[0]}{close}: choose parameters of the work")
+        return variants
 
     @field_validator("variants", "models", "recipes")
     @classmethod
@@ -506,7 +529,7 @@ BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "world_sizes": {"items": {"type": TEXT_OR_NUMBER, "minimum": 1, "pattern": "^[1-9][0-9]{0,4}$"}},
     "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},
     "models": {"items": {"type": "string", "enum": [*MODELS, *SAME_SHAPE]}, "examples": list(MODELS)},
-    "purchase_usd": {"type": ["object", "null"]},
+    **{name: {"type": ["object", "null"]} for name in ("own_variants", "purchase_usd")},
     "strategies": {
         "items": {"type": "string", "enum": (ours := [each for each in Strategy if each is not Strategy.OWN])},
         "examples": ours,

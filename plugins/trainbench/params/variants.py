@@ -36,6 +36,12 @@ _ALL = (
         "whether more of the shorter samples at once fill the GPU better",
         "seq 512",
     ),
+    Variant(
+        "batch 2 + accumulation 2",
+        {"micro_batch_size": 2, "gradient_accumulation_steps": 2},
+        "what half of the guide's batch saves in memory and costs in time, at as many samples a step",
+    ),
+    Variant("accumulation 4", {"gradient_accumulation_steps": 4}, "what four times the samples a step bring"),
     Variant("fp16", {"precision": Precision.FP16}, "fp16 with loss scaling instead of bf16"),
     Variant("fp32", {"precision": Precision.FP32}, "what bf16 saves"),
     Variant(

@@ -164,7 +164,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
     """
     nodes, works = _nodes(params, fleet, kind), _works(params, kind)
     labels: dict[str, str] = {}  # group id -> label
-    skipped: list[Skipped] = []
+    skipped = list(_sizes_without_strategy(params, kind))
     if kind is CampaignKind.STRATEGIES:
         specs = _gangs(works, nodes, params, campaign_id, skipped)
         used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
@@ -180,8 +180,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
         ]
     if not specs:
         reasons = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
-        none = "no strategy fits a number of GPUs: single needs 1, the others 2"
-        raise PlanError(f"nothing can run: {reasons or none}")
+        raise PlanError(f"nothing can run: {reasons}")
     sees_all = kind in (CampaignKind.NODES, CampaignKind.HARDWARE) and not params.nodes
     if kind is CampaignKind.HARDWARE and sees_all:
         skipped += _without_nodes(fleet, nodes)
@@ -237,6 +236,8 @@ def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
                     folder = {"data_folder": params.variant_data_folder} if name == DISK else {}
                     changed = params.changed(**variant.changes, **folder)
                     yield Work(name, changed, Strategy.SINGLE, 1, {"label": name})
+            for name, changes in params.own_variants.items():
+                yield Work(name, params.changed(**changes), Strategy.SINGLE, 1, {"label": name})
         case CampaignKind.HARDWARE:
             for model in params.models:
                 for recipe in recipes_of(model, params.recipes):
@@ -244,6 +245,25 @@ def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
                     yield from (_survey_work(of_work, model, recipe, cell) for cell in cells)
         case _:
             yield from _node_works(params)
+
+
+def _sizes_without_strategy(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Skipped]:
+    """Numbers of GPUs of a comparison on which none of its strategies runs: one GPU without `single`, several with
+    nothing else.
+    """
+    if kind not in (CampaignKind.STRATEGIES, CampaignKind.HARDWARE):
+        return
+    cells = scaling_cells(params.world_sizes)
+    for size in sorted({cell.world_size for cell in cells}):
+        able = [cell.strategy for cell in cells if cell.world_size == size]
+        if not set(able) & set(params.strategies):
+            named, noun = listing(params.strategies), params.work.device.rank_noun
+            yield Skipped(
+                what=count(size, noun),
+                reason=f"{named} {'does' if len(params.strategies) == 1 else 'do'} not run on {count(size, noun)}: add "
+                f"{'one of ' if len(able) > 1 else ''}{listing(able)} to strategies",
+                gpus_per_node=size,
+            )
 
 
 def _node_works(params: BenchmarkParams) -> Iterator[Work]:

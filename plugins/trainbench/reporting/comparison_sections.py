@@ -23,7 +23,7 @@ from trainbench.comparison.noise_floor import (
     noise_advice,
     num_nodes,
 )
-from trainbench.comparison.scaling import Scaling, entry_scaling
+from trainbench.comparison.scaling import Scaling, entry_scaling, scaling_texts
 from trainbench.core.formats import NA, count, figure, listing, plural, share
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text, text_row
@@ -174,7 +174,7 @@ class _Placed:
     entry: Entry
     place: str
     first: Entry
-    scaling: Scaling | None
+    scaling: str
     pattern: str
 
     @property
@@ -207,13 +207,15 @@ def _strategies(
         return usd_per_1m_tokens.get(run.spec.identity.run_id)
 
     rows = []
+    every = compared.all_entries(group)
+    texts = {entry.name: each for entry, each in zip(every, scaling_texts(every, scaling), strict=True)}
     for size in compared.world_sizes(group):
         peers = compared.entries(group, size)
         scaled = [scaling(entry) for entry in peers]
         patterns = [traits.pattern for traits in strategy_standings.traits_of(peers, scaled)] or [""] * len(peers)
-        for number, (entry, own, pattern) in enumerate(zip(peers, scaled, patterns, strict=True), start=1):
+        for number, (entry, pattern) in enumerate(zip(peers, patterns, strict=True), start=1):
             place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
-            rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=own, pattern=pattern))
+            rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=texts[entry.name], pattern=pattern))
     # An OOM, say: it stands beside the measured runs of the work.
     failed = [
         run
@@ -236,7 +238,7 @@ def _strategies(
                 lambda placed: placed.entry.tokens_per_s / placed.entry.world_size, f"per {group.rank_noun}"
             ),
             *(each.own(row=attrgetter("entry")) for each in MEDIANS),
-            run_figures.SCALING_EFFICIENCY_PCT.column(lambda placed: placed.scaling.text if placed.scaling else NA),
+            run_figures.SCALING_EFFICIENCY_PCT.column(lambda placed: placed.scaling),
             *((cost,) if has_cost else ()),
             table_figures.PATTERN.column(lambda placed: placed.pattern, is_number=False),
         ),
@@ -290,7 +292,7 @@ def _notes(
 _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
     ("gpus", "GPUs", "Each GPU by itself", verdict_text.gpu_tables),
     ("configurations", "Configurations", "Configurations, against the baseline", configuration_tables.configurations),
-    ("hardware", "Hardware", "Kinds of GPU, side by side", survey_tables.speed),
+    ("hardware", "Hardware", "Hardware, side by side", survey_tables.speed),
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),
     ("budgets", "Budgets", "What a budget buys, and whether to rent or to buy", survey_tables.money),
     ("strategies", "Strategies", "Strategies, on equal work", strategies),

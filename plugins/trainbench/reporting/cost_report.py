@@ -213,7 +213,7 @@ def nodes_table(campaign: Campaign) -> Table:
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
-        title="Each node check",
+        title="Each node",
     )
 
 

@@ -72,7 +72,8 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
         return {"label": of} if campaign.labels else {}
 
     parts = parts or FaultIsolation()
-    scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
+    of_all = partial(efficiencies, campaign.results, with_bases=True)
+    scaling = parts.attempt("scaling", campaign.campaign_id, of_all) or repeat(None)
     for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=False):
         run_id = result.spec.identity.run_id
         made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))

@@ -28,9 +28,10 @@ from trainbench.comparison.scaling import (
     entry_scaling,
     scaling_point,
     scaling_step,
+    scaling_texts,
     worth_choosing,
 )
-from trainbench.core.formats import NA, count, duration, figure, listing, percent, plural, usd
+from trainbench.core.formats import count, duration, figure, listing, percent, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, integer, make_table, median_run, text
 from trainbench.figure_catalogue import run_figures
@@ -89,14 +90,15 @@ def _table(name: str, of_work: Sequence[ScalingPoint], scaling: Callable[[Entry]
     prices = sorted({point.usd_per_gpu_hour for point in of_work if point.usd_per_gpu_hour is not None})
     paid = listing(f"{usd(price)} per GPU-hour" for price in prices)
     unpriced = "No price is known for all of these runs: cost is shown in GPU-hours, all GPUs counted."
+    texts = scaling_texts([point.entry for point in of_work], scaling)
     return make_table(
-        scaled,
+        list(zip(of_work, texts, strict=True)),
         (
             integer("GPUs", lambda row: row[0].gpus),
             text("strategy", lambda row: row[0].entry.strategy.value),
             integer("nodes", lambda row: row[0].entry.num_nodes),
             run_figures.SAMPLES_PER_SECOND.own(row=lambda row: row[0].entry),
-            run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row[1].text if row[1] else NA),
+            run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row[1]),
             run_figures.EXPOSED_COMMUNICATION_PCT.own(row=lambda row: row[0].entry),
             EXAMPLE.column(lambda row: _time(row[0]), f"{SAMPLES:,} samples take"),
             EXAMPLE.column(lambda row: _price(row[0]), "they cost"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from bench_image.contract.work import Device
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, Table, Tone
@@ -20,7 +21,7 @@ from trainbench.results.campaign import Campaign
 MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
-    "COST_REPORT.md": "prices, cost of each run and node check",
+    "COST_REPORT.md": "prices, cost of each run and node",
     "metrics.csv": "one row for each run",
     "report.json": "verdicts, findings, runs and tables for programs",
 }
@@ -60,12 +61,11 @@ def report_sections(
         yield Section("Verdict", list(_verdict(campaign, pictures)), "verdict")
     yield from comparison_sections(campaign) if compared is None else compared
     if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
-        yield Section("Over the number of GPUs", curves, "plots", "Plots")
+        units = "processes" if all(run.spec.work.device is Device.CPU for run in campaign.results) else "GPUs"
+        yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
 
-    rates, *others = (
-        make(campaign) for make in (run_tables.performance, run_tables.scaling, run_tables.probes, run_tables.telemetry)
-    )
+    rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
     measured = rates if rates.rows else Text("No run measured a throughput.")
     not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[not campaign.judges_nodes :]))
     yield Section("Runs", [measured, *_filled(*others), not_drawn], "runs", is_evidence=True)

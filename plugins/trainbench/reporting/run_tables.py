@@ -8,8 +8,7 @@ from functools import partial
 
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
-from trainbench.comparison.scaling import Efficiency, efficiencies
-from trainbench.core.formats import NA, listing, one_line, plural
+from trainbench.core.formats import NA, listing, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import (
     LOG_LINK,
@@ -17,7 +16,6 @@ from trainbench.core.tables import (
     Content,
     Table,
     Tone,
-    integer,
     make_table,
     short_names,
     text,
@@ -32,7 +30,6 @@ from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import rank_noun
 
 TITLES = {
     run_figures.PERFORMANCE: "Throughput, step time, utilisation",
@@ -80,28 +77,6 @@ performance, probes, startup, telemetry = (
     partial(runs_table, section=each)
     for each in (run_figures.PERFORMANCE, run_figures.PROBES, run_figures.STARTUP, run_figures.TELEMETRY)
 )
-
-
-def scaling(campaign: Campaign) -> Table:
-    """The table of runs for which a smaller world size of the same work was measured."""
-    names = short_names(campaign.results, campaign.labels)
-    pairs = zip(campaign.results, efficiencies(campaign.results), strict=True)
-
-    def base(pair: tuple[RunResult, Efficiency]) -> str:
-        place = f", on {pair[1].elsewhere}" if pair[1].elsewhere else ""
-        return f"{pair[1].base_size} ({pair[1].base_strategy}){place}"
-
-    return make_table(
-        [(result, efficiency) for result, efficiency in pairs if efficiency],
-        (
-            text("run", lambda pair: names[pair[0].spec.identity.run_id]),
-            integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
-            text("compared with", base, is_number=True),
-            run_figures.SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
-        ),
-        run_id=lambda pair: pair[0].spec.identity.run_id,
-        title="Scaling",
-    )
 
 
 def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from trainbench.comparison import hardware_survey as survey
 from trainbench.comparison.entries import Entry
 from trainbench.comparison.gpu_kinds import CPU
 from trainbench.comparison.hardware_survey import SurveyCell
-from trainbench.comparison.scaling import Scaling, entry_scaling
+from trainbench.comparison.scaling import Scaling, entry_scaling, scaling_texts
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text
@@ -30,7 +30,7 @@ class _Row(NamedTuple):
 
     cell: SurveyCell
     base: SurveyCell | None = None
-    scaling: Scaling | None = None
+    scaling: str = NA
 
     @property
     def relative_speed(self) -> str:
@@ -64,11 +64,15 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
         done = survey.measured(of_model)
         has_several = len({cell.gpu for cell in done}) > 1
         rows = []
+        texts: dict[object, str] = {}
+        for of_kind in grouped(((cell.recipe, cell.gpu), cell) for cell in done).values():
+            entries = [_entry(cell) for cell in of_kind]
+            texts |= zip((cell.key for cell in of_kind), scaling_texts(entries, scaling), strict=True)
         for of_recipe in grouped((cell.recipe, cell) for cell in of_model).values():
             for _, of_size in sorted(grouped((cell.num_gpus, cell) for cell in of_recipe).items()):
                 base = survey.baseline(of_size, wanted.baseline_gpu) if has_several else None
                 for cell in sorted(of_size, key=lambda cell: -(cell.tokens_per_s or 0.0)):
-                    rows.append(_Row(cell, base, scaling(_entry(cell)) if cell.results else None))
+                    rows.append(_Row(cell, base, texts.get(cell.key, NA)))
         notes = (*_notes(of_model, wanted, has_several), *survey.price_notes(done), *priced, *_unequal(done))
         title = model
         if done:
@@ -98,14 +102,14 @@ def _speed(
     )
     shares: tuple[Column[_Row], ...] = (
         table_figures.PER_GPU.column(lambda row: row.cell.tokens_per_s_per_gpu, f"per {noun}"),
-        run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling.text if row.scaling else NA),
+        run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling),
     )
     relative: Column[_Row] = table_figures.RELATIVE_SPEED.column(lambda row: row.relative_speed)
     return make_table(
         rows,
         (
             text("recipe", lambda row: row.cell.recipe),
-            text("GPU", lambda row: row.cell.gpu),
+            text("hardware", lambda row: row.cell.gpu),
             *(gangs if has_gangs else ()),
             text("micro-batch", lambda row: _micro_batches(row.cell) or NA, is_number=True),
             run_figures.TOKENS_PER_SECOND.own(row=own),
@@ -188,7 +192,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
         (
             text("model", lambda pair: pair[0].model),
             text("recipe", lambda pair: pair[0].recipe),
-            text("GPU", lambda pair: pair[0].hardware),
+            text("hardware", lambda pair: pair[0].hardware),
             text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
             run_figures.PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
             table_figures.FORMULA_GB.column(lambda pair: survey.predicted_gb(pair[0].results[0].effective_spec)),
@@ -222,9 +226,21 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     by_work = grouped((cell.work, cell) for cell in survey.measured(survey.survey_cells(campaign)))
-    sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_SENTENCES]]
+    shown, scaling = list(by_work.items())[:MAX_SENTENCES], entry_scaling(campaign.results)
+    sentences = [" ".join((_best(work, of_work), *_scaled(of_work, scaling))) for work, of_work in shown]
     left_out = len(by_work) - len(sentences)
     return (*sentences, *([f"The report has {left_out} more."] if left_out else []))
+
+
+def _scaled(of_work: Sequence[SurveyCell], scaling: Callable[[Entry], Scaling | None]) -> Iterator[str]:
+    """ "4 x NVIDIA A10, ddp keep 93.0 % of the throughput per GPU of 1 GPU.": of each kind of GPU the largest size, by
+    its fastest strategy.
+    """
+    for of_kind in grouped((cell.gpu, cell) for cell in of_work if cell.num_gpus > 1).values():
+        most = max(of_kind, key=lambda cell: (cell.num_gpus, cell.tokens_per_s or 0.0))
+        if of := scaling(_entry(most)):
+            noun = of.efficiency.rank_noun
+            yield f"{most.hardware} keep {of.text} of the throughput per {noun} of {of.efficiency.base_size}."
 
 
 def _best(work: str, of_work: Sequence[SurveyCell]) -> str:

@@ -18,7 +18,7 @@ from trainbench.results.campaign import Campaign
 NARROW = frozenset({
     "GPUs", "processes", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
     "verdict", "configuration", "summary",
-    "recipe", "GPU", "micro-batch", "relative speed", "per 1M samples",
+    "recipe", "hardware", "micro-batch", "relative speed", "per 1M samples",
 })  # fmt: skip
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
 

@@ -261,6 +261,12 @@ def test_the_file_is_as_documented(golden: Golden) -> None:
     golden("bench-encoder-decoder.txt", bench_file.table(content))
 
 
+def test_on_a_cpu_the_table_says_that_its_rate_is_by_cpu_time() -> None:
+    content = bench_file.document(*example(), "runs/run-1/result.json")
+    content["result"]["performance"]["clock"] = "process_cpu"
+    assert "per CPU s" in bench_file.table(content)
+
+
 def test_an_epoch_is_all_its_samples_over_its_wall_time() -> None:
     """Two steps of 2 x 32 samples in 2 s and in 1 s."""
     content = bench_file.document(*example(), "")

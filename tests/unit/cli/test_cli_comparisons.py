@@ -57,7 +57,7 @@ def test_wrong_input_is_one_line(arguments: tuple[str, ...], message: str) -> No
 
 @pytest.mark.parametrize(
     ("make", "heading"),
-    [(campaigns.configurations, "## Configurations, against"), (campaigns.survey, "## Kinds of GPU, side by side")],
+    [(campaigns.configurations, "## Configurations, against"), (campaigns.survey, "## Hardware, side by side")],
 )
 def test_a_stored_comparison_is_judged_and_reported_again_as_one(
     make: Callable[[], Campaign], heading: str, home: Path

@@ -86,6 +86,24 @@ def test_plan_prints_manifests_that_kubectl_takes() -> None:
     assert [pod["kind"] for pod in pods] == ["Pod"] * 4
 
 
+def test_a_gang_over_nodes_is_pods_that_meet_by_the_service_without_airflow() -> None:
+    """Two GPUs on each of two nodes: one gang of four, alone, since gangs that are applied together share nodes."""
+    sets = ["--set", "strategies=ddp", "--set", "world_sizes=4"]
+    study = ["--suite", "strategy_scaling", "--nodes", "a,b", "--gpu", "H200", "--gpus", "2"]
+    pods = list(yaml.safe_load_all(trainbench("plan", "--manifests", *study, *sets).stdout))
+    environments = [{each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]} for pod in pods]
+
+    assert [pod["metadata"]["labels"]["trainbench.io/node"] for pod in pods] == ["a", "b"]
+    assert [each["NODE_RANK"] for each in environments] == ["0", "1"]
+    meeting = f"{pods[0]['spec']['hostname']}.{pods[0]['spec']['subdomain']}.trainbench.svc"
+    assert {each["MASTER_ADDR"] for each in environments} == {meeting}
+    sizes = {spec["placement"]["nodes"] for spec in document(trainbench("plan", "--json", *study))["specs"]}
+    assert sizes == {1, 2}
+    here = trainbench("run", *study[:4])
+    assert here.exit_code == ExitCode.USAGE
+    assert "`run` starts processes of this machine alone" in here.stderr
+
+
 def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +166,7 @@ def test_plan_says_what_does_not_fit_the_gpu() -> None:
         (["--gpu", "A40"], "GPU 'A40' is not known"),
         (["--gpus", "2"], "give --gpu as well"),
         (["--suite", "strategy_scalin"], "did you mean 'strategy_scaling'?"),
-        (["--suite", "strategy_scaling", "--nodes", "a,b"], "name one node"),
+        (["--suite", "strategy_scaling", "--nodes", "a,b", "--gpu", "H200", "--manifests"], "this plan has 5 runs"),
         (["--gpu", "H200", "--device", "cpu"], "--gpu 'H200' is planned on --device cuda, not cpu"),
         (["--nodes", "a", "--nodes", "b"], "Invalid value for '--nodes': it is given twice"),
         (["--set", "nodes=a,b", "--nodes", "c"], "--nodes and --set nodes=... give two values"),

@@ -113,7 +113,7 @@ def test_epoch_and_costs_follow_from_the_rate() -> None:
     """5,420 / 1,024 = 5.293 samples/s: 50,000 of them in 9,446 s; $2.00 / (5.293 x 3,600) x 1e6 = $104.96."""
     (table,) = survey_tables.speed(SURVEY)
 
-    assert rows(table, "recipe", "GPU", "1 epoch", "per 1M samples")[2] == ("lora", A100, "2 h 37 min", "$104.96")
+    assert rows(table, "recipe", "hardware", "1 epoch", "per 1M samples")[2] == ("lora", A100, "2 h 37 min", "$104.96")
 
 
 def test_unequal_micro_batches_are_named() -> None:
@@ -128,7 +128,7 @@ def test_unequal_micro_batches_are_named() -> None:
 
 def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
     (table,) = survey_tables.speed(SURVEY)
-    remarks = {row[:2]: row[2] for row in rows(table, "recipe", "GPU", "remark")}
+    remarks = {row[:2]: row[2] for row in rows(table, "recipe", "hardware", "remark")}
 
     assert remarks["full", A10].startswith("needs about 54.2 GB")
     assert remarks["everything", "NVIDIA-H100-80GB-HBM3"] == "h100-1: cordoned"

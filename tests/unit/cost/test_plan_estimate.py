@@ -85,6 +85,15 @@ def test_gpu_hours_and_cost_by_hand() -> None:
     assert estimate.limit_s == 3 * plan.params.timeout_s
 
 
+def test_nodes_side_by_side_take_as_long_as_one() -> None:
+    fleet = Fleet(nodes=tuple(GpuNode(name=name, num_gpus=1, **H100) for name in "abc"))
+    planner = PLANNERS[CampaignKind.NODES]
+    plan = planner.make(planner.params({"strategies": ["single"], "rounds": 2}, locally=False), fleet, "planned")
+    estimate = estimate_plan(plan, load_prices())
+    assert estimate.total_s is not None
+    assert estimate.longest_s == Range(low=estimate.total_s.low / 3, high=estimate.total_s.high / 3)
+
+
 def test_what_ran_here_before_decides_the_duration() -> None:
     """60, 70 and 200 s on the planned H100: median 70 s. Two runs of one GPU: 140 s, 140 / 3600 GPU-hours at $2.
     One run on an H200 counts for nothing here, and ddp, which never ran, is computed by the formula.

@@ -151,8 +151,18 @@ def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) ->
     for name, (gpus, batch) in batches.items():
         write(home / name, make_result(strategy="fsdp", gpus_per_node=gpus, micro_batch_size=batch))
     done = trainbench("compare", *batches)
-    assert [row["relative_rate"] is not None for row in rows(*batches)] == [True, True, True, False]
+    assert [row["is_ranked"] for row in rows(*batches)] == [True, True, True, False]
     assert "row 4 (batch 4 x 8 ranks vs 2 x 4 ranks)" in " ".join(done.stdout.split())
+
+
+def test_another_batch_has_a_relative_speed_and_no_rank(home: Path) -> None:
+    """20 samples/s against 8 are 2.50 times, of other work: no row is called fastest."""
+    write(home / "a", make_result(samples_per_s=8.0, micro_batch_size=4))
+    write(home / "b", make_result(samples_per_s=20.0, micro_batch_size=8))
+    done = trainbench("compare", "a", "b")
+    assert [row["relative_rate"] for row in rows("a", "b")] == [1.0, 2.5]
+    assert "2.50x, other batch" in " ".join(done.stdout.split())
+    assert "Fastest" not in done.stdout
 
 
 def test_rates_within_the_uncertainty_rank_equal(home: Path) -> None:

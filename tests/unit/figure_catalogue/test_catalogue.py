@@ -42,7 +42,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (verdict_text.verdict_table(campaign, group) for group in campaign.groups)
     yield verdict_text.findings_table(campaign.findings)
     for make in (
-        run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.scaling, run_tables.failures,
+        run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.failures,
         run_tables.skipped, run_tables.chosen, run_tables.software, run_tables.parameters,
         cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.example_table,
     ):  # fmt: skip

@@ -70,6 +70,13 @@ def test_each_configuration_changes_what_it_says() -> None:
     )
 
 
+def test_configurations_of_one_s_own_run_beside_the_shipped_ones() -> None:
+    specs = specs_of(plan(variants=["fp16"], own_variants='{"rank 64": {"lora_rank": 64, "seq_length": 512}}'))
+
+    assert list(specs) == [BASELINE, "fp16", "rank 64"]
+    assert (specs["rank 64"].work.lora.rank, specs["rank 64"].work.seq_length) == (64, 512)
+
+
 def test_equal_work_runs_once_and_counts_for_both() -> None:
     """With double quantisation and checkpointing in the baseline, 'QLoRA + both' changes nothing."""
     planned = plan(variants=["QLoRA + both", "fp16"])

@@ -82,6 +82,13 @@ def test_several_numbers_of_gpus_run_on_one_node_of_each_kind() -> None:
     assert planned.title == "gpt2 full, batch auto x 1024 tokens, single and ddp, on 1 node, 1, 2 and 4 GPUs of each"
 
 
+def test_a_number_of_gpus_without_a_strategy_is_skipped_aloud() -> None:
+    """`ddp` alone left the row of one GPU out without a word."""
+    (skipped,) = plan(models=["gpt2"], recipes=["full"], strategies=["ddp"], world_sizes=[1, 2]).skipped
+    assert (skipped.what, skipped.gpus_per_node) == ("1 GPU", 1)
+    assert skipped.reason == "ddp does not run on 1 GPU: add single to strategies"
+
+
 def test_more_gpus_than_a_node_has_are_skipped_with_the_reason() -> None:
     """The node with four GPUs runs two and four; the one with two runs two."""
     small, large = (node(name, "NVIDIA-A10", 24).model_copy(update={"num_gpus": n}) for name, n in (("s", 2), ("l", 4)))

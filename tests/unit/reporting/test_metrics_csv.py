@@ -141,8 +141,8 @@ def test_text_cannot_become_a_spreadsheet_formula_or_a_second_row() -> None:
 def test_the_file(golden: Callable[[str, str], None]) -> None:
     golden("metrics-scaling.csv", text := written(campaigns.scaling()))
     single, two, four = rows(text)
-    assert [r["scaling_efficiency_pct"] for r in (single, two, four)] == ["", "90.0", "80.0"]
-    assert [r["scaling_base_world_size"] for r in (single, two, four)] == ["", "1", "1"]
+    assert [r["scaling_efficiency_pct"] for r in (single, two, four)] == ["100.0", "90.0", "80.0"]
+    assert [r["scaling_base_world_size"] for r in (single, two, four)] == ["1", "1", "1"]
 
 
 def test_a_configuration_has_its_name_and_what_did_not_run_claims_no_settings() -> None:

@@ -71,7 +71,7 @@ def test_the_study_as_text() -> None:
         ("59 min 31 s", "$1.19", "$0.119"),
         ("30 min 18 s", "$1.21", "$0.121"),
     ]
-    assert [row.texts[4] for row in table.rows] == ["n/a", "95.9 %", "94.2 %"]
+    assert [row.texts[4] for row in table.rows] == ["100 % (base)", "95.9 %", "94.2 %"]
     assert table.rows[1].texts[-1] == "54 min 38 s sooner, +4.3 % cost"
     assert table.notes[:2] == (
         "By cost: single on 1 GPU, $1.14 for 10,000 samples in 1 h 54 min.",

@@ -56,15 +56,6 @@ def test_communication_is_a_column_where_there_was_any() -> None:
     assert gang.rows[0].texts[gang.names.index("all comm.")] == "8.0 %"
 
 
-def test_the_scaling_names_the_base_and_its_strategy() -> None:
-    table = run_tables.scaling(campaigns.scaling())
-
-    assert [row.texts[1:] for row in table.rows] == [
-        ("2", "1 GPU (single)", "90.0 %"),
-        ("4", "1 GPU (single)", "80.0 %"),
-    ]
-
-
 def test_rows_are_named_without_the_fingerprint_where_that_suffices() -> None:
     """As the plan names groups: the fingerprint last."""
     runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2)]

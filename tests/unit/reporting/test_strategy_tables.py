@@ -26,7 +26,7 @@ def test_equal_work_is_ranked_within_one_number_of_gpus() -> None:
     table = table_of(single=(10.0, 1), fsdp=(15.0, 4), ddp=(30.0, 4))
 
     assert cells(table, "GPUs", "strategy", "place", "tokens/s", "of the fastest", "per GPU", "scaling") == [
-        ("1", "single", "alone", "5,120", "100.0 %", "5,120", "n/a"),
+        ("1", "single", "alone", "5,120", "100.0 %", "5,120", "100 % (base)"),
         ("4", "ddp", "1 of 2", "15,360", "100.0 %", "3,840", "75.0 %"),
         ("4", "fsdp", "2 of 2", "7,680", "50.0 %", "1,920", "37.5 %"),
     ]
@@ -37,7 +37,7 @@ def test_without_one_gpu_the_base_is_the_strategys_own_smallest_size() -> None:
     runs = [make_result("node-1", rate, strategy="zero2", gpus_per_node=gpus) for rate, gpus in ((20.0, 2), (30.0, 4))]
     (table,) = strategies(campaigns.make_campaign(runs))
 
-    assert cells(table, "GPUs", "scaling") == [("2", "n/a"), ("4", "75.0 %")]
+    assert cells(table, "GPUs", "scaling") == [("2", "100 % (base)"), ("4", "75.0 %")]
     assert "at 2 GPUs (zero2)" in " ".join(table.notes)
 
 

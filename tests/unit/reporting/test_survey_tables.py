@@ -59,7 +59,7 @@ def test_each_number_of_gpus_is_a_row_with_its_rate_per_gpu_and_its_scaling() ->
     (table,) = survey_tables.speed(ALL)
 
     assert rows(table, "GPUs", "strategy", "tokens/s", "samples/s", "per GPU", "scaling") == [
-        ("1", "single", "1,024", "2.000", "1,024", "n/a"),
+        ("1", "single", "1,024", "2.000", "1,024", "100 % (base)"),
         ("2", "ddp", "1,946", "3.800", "972.8", "95.0 %"),
         ("4", "ddp", "3,686", "7.200", "921.6", "90.0 %"),
     ]
@@ -77,7 +77,7 @@ def test_relative_speed_is_against_as_many_gpus() -> None:
     """The A100 is 4 times as fast on one GPU, and 3 times on two."""
     others = [ran(1, 8.0, gpu=A100), ran(2, 11.4, gpu=A100)]
     (table,) = survey_tables.speed(survey(ran(1, 2.0), ran(2, 3.8), *others))
-    ratios = {row[:2]: row[2].split(" ")[0] for row in rows(table, "GPU", "GPUs", "relative speed")}
+    ratios = {row[:2]: row[2].split(" ")[0] for row in rows(table, "hardware", "GPUs", "relative speed")}
 
     assert ratios == {
         (A100, "1"): "1.00x", (A10, "1"): "0.250x",
@@ -88,7 +88,7 @@ def test_relative_speed_is_against_as_many_gpus() -> None:
 
 def test_a_budget_rents_the_number_of_gpus_that_is_cheapest_per_sample() -> None:
     """One GPU costs $83.33 a million samples. Where only two and four ran, two are the cheapest: $500 / $87.72 =
-    5.70 M samples, at 3.8 samples/s 417 h, 17.4 days.
+    5.70 M samples, at 3.8 samples/s 417 h, 17.4 days. Scaling: (7.2 / 4) / (3.8 / 2) = 94.7 %.
     """
     only_gangs = survey(ran(2, 3.8), ran(4, 7.2))
     rented = survey_tables.money(only_gangs)[0]
@@ -98,7 +98,8 @@ def test_a_budget_rents_the_number_of_gpus_that_is_cheapest_per_sample() -> None
         ("llama2-7b full", f"2 x {A10}, ddp", "5.70 M samples, 114 epochs, 17.4 days")
     ]
     assert survey_tables.headline(only_gangs) == (
-        f"llama2-7b full: fastest 3,686 tokens/s on 4 x {A10}, ddp, cheapest $87.72 per 1M samples on 2 x {A10}, ddp.",
+        f"llama2-7b full: fastest 3,686 tokens/s on 4 x {A10}, ddp, cheapest $87.72 per 1M samples on 2 x {A10}, ddp. "
+        f"4 x {A10}, ddp keep 94.7 % of the throughput per GPU of 2 GPUs.",
     )
 
 
@@ -119,7 +120,7 @@ def test_memory_is_saved_against_full_on_as_many_gpus() -> None:
 
     assert saved is not None
     assert (saved.pct, saved.by_formula) == (pytest.approx(50.0), False)
-    assert rows(survey_tables.memory(campaign)[0], "GPU")[1:] == [(f"2 x {A10}, ddp",)] * 2
+    assert rows(survey_tables.memory(campaign)[0], "hardware")[1:] == [(f"2 x {A10}, ddp",)] * 2
 
 
 def test_a_failed_and_a_skipped_number_of_gpus_is_a_row_with_its_reason() -> None:

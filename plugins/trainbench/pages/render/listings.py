@@ -344,7 +344,7 @@ def answer(rows: Sequence[StrategyRow]) -> str | None:
     _, fastest = max(rated, key=lambda pair: pair[0])
     level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
     names = listing(f"{row.strategy} on {_size(row)}" for row in level)
-    doubt = f" Too noisy to rank against {names}: within the noise." if level else ""
+    doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
     priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
         return f"Fastest: {_choice(fastest)}.{doubt}"

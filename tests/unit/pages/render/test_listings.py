@@ -1,10 +1,14 @@
-"""The answer above each table of the page Strategies."""
+"""The answer above each table of the page Strategies, and what is new on the page Fleet."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+from tests.builders.notices import make_notice
+from trainbench.core.verdicts import Why
 from trainbench.figure_catalogue.run_figures import STORED, TOKENS_PER_SECOND, USD_PER_1M_TOKENS
 from trainbench.pages.reads.rows import StrategyRow
-from trainbench.pages.render.listings import answer, strategies_table
+from trainbench.pages.render.listings import answer, changes, strategies_table
 
 
 def row(
@@ -40,7 +44,7 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind."""
     rows = [row("ddp", 2, 100.0, None, 0.8), row("zero2", 2, 99.0, None, 0.8), row("fsdp", 2, 90.0, None, 0.8)]
     assert answer(rows) == (
-        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank against zero2 on 2 GPUs: within the noise."
+        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank: zero2 on 2 GPUs is within the noise of it."
     )
     table = strategies_table(rows)
     at = table.names.index("place")
@@ -62,3 +66,16 @@ def test_without_a_gpu_processes_are_named_and_no_cost_is_shown() -> None:
     assert not any("GPU" in name or "$" in name for name in names)
     of_gpus = [column.name for column in strategies_table([row("ddp", 2, 10.0)]).columns]
     assert {"GPUs", "$ per 1M tokens"} <= set(of_gpus)
+
+
+def test_what_is_new_is_what_opened_or_ended_within_a_day_without_drills() -> None:
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    old, young = now - timedelta(hours=30), now - timedelta(hours=10)
+    opened = [
+        make_notice("node-1", Why.SLOW, opened_at=young),
+        make_notice("node-2", Why.SLOW, opened_at=old),
+        make_notice("node-3", Why.SLOW, opened_at=young, is_drill=True),
+    ]
+    ended = [make_notice(f"node-{n}", Why.SLOW, opened_at=old, closed_at=at) for n, at in ((4, young), (5, old))]
+    assert changes(opened, ended, now) == "Since yesterday: new: node-1 (red: slow); ended: node-4."
+    assert changes(opened[1:], ended[1:], now) == "Since yesterday: no change."
