@@ -94,7 +94,7 @@ def test_a_name_that_is_no_parameter_of_the_dag_stops_the_plan(
     context = {"params": {"nodes": ["gpu-a"], wrong: "gpu-a"}, "ti": ti}
     monkeypatch.setattr(plan_tasks, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException) as refusal:
-        plan_tasks._planned(CampaignKind.STRATEGIES)
+        plan_tasks.make_stored_plan(CampaignKind.STRATEGIES, context["params"])
     assert str(refusal.value).startswith(words)
     ti.xcom_push.assert_called_once_with(key=plan_tasks.REASON, value=str(refusal.value))
 
@@ -111,5 +111,5 @@ def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
     monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named_nodes(["gpu-a"])))
     monkeypatch.setattr(plan_tasks, "max_map_length", lambda: 1024)
     with pytest.raises(AirflowFailException, match=r"spec.restartPolicy: a failed benchmark is repeated by its task"):
-        plan_tasks._planned(CampaignKind.NODES)
+        plan_tasks.make_stored_plan(CampaignKind.NODES, context["params"])
     assert ti.xcom_push.call_args.kwargs["key"] == plan_tasks.REASON
