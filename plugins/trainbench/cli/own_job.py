@@ -53,10 +53,11 @@ def job_values(
     folder = Path(values.get("job_folder") or Path.cwd())
     variables = base.named_values(values.get("job_environment"))
     variables |= base.named_values(environment, "--env", "NCCL_DEBUG=INFO")
-    return {"job_version": version_of(words, folder), "job_folder": str(folder)} | {
-        **values,
+    return values | {
         "command": shlex.join(words),
         "job_environment": [f"{name}={value}" for name, value in variables.items()],
+        "job_version": values.get("job_version") or version_of(words, folder),
+        "job_folder": str(folder),
         "log_profile": name,
     }
 
