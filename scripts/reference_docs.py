@@ -1,5 +1,5 @@
-"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/commands.md, and the file of the
-settings that Airflow reads.
+"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/commands.md, the JSON Schema of
+campaign files, and the file of the settings that Airflow reads.
 
 PYTHONPATH=.:plugins python scripts/reference_docs.py
 """
@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from trainbench.cli.app import app
 from trainbench.cli.params import allowed, value_text
 from trainbench.params.campaign_kind import SUITES
-from trainbench.params.campaign_params import SECTIONS, applies_to, form
+from trainbench.params.campaign_params import FIELDS, SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings import provider_info
 from trainbench.settings.airflow_section import SECTION, SENSITIVE
+from trainbench.settings.campaign_file import JOB, PLACES, TOP
+from trainbench.settings.channels import Channel
 from trainbench.settings.environment import DAGS, PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -53,6 +58,7 @@ refused, with the allowed ones. Defaults are those of the GPU night; another sui
 without a letter in the last column belongs to all five. `trainbench run --device cpu` takes smaller values of its own.
 {WRITTEN_BY}
 """
+IN_FORM = ("default", "section", "form_name")  # of a field, for the trigger form
 COMMANDS = f"""\
 # Commands
 
@@ -165,7 +171,59 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, str, 
         )
 
 
+def campaign_schema() -> str:
+    """JSON Schema of a campaign file, for editors. It names the parameters of all suites; the reader knows which has
+    which.
+    """
+    defs: dict[str, Any] = {}
+
+    def parameter(name: str, description: str | None = None) -> dict[str, Any]:
+        field = FIELDS[name]
+        schema = field.model.model_json_schema()
+        own = {key: value for key, value in schema["properties"][field.path[-1]].items() if key not in IN_FORM}
+        defs.update(_used(own, schema.get("$defs", {})))
+        return own | ({"description": description} if description else {})
+
+    channels = TypeAdapter(tuple[Channel, ...]).json_schema()
+    defs.update(channels.pop("$defs"))
+    job = {field: parameter(name) for field, name in JOB.items()}
+    job["environment"] |= {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+    del job["environment"]["items"], job["environment"]["maxItems"]
+    own = {
+        "suite": {"enum": list(SUITES)},
+        "description": {"type": "string", "maxLength": 2000},
+        "schedule": {"type": ["string", "null"], "examples": ["0 2 * * *", "none"]},
+        "nodes": parameter("nodes"),
+        "node_labels": parameter("node_labels"),
+        "job": {"type": "object", "properties": job, "required": ["command"], "additionalProperties": False},
+        "parameters": {
+            "type": "object",
+            "properties": {name: parameter(name) for name in FIELDS if name not in PLACES},
+            "additionalProperties": False,
+        },
+        "channels": channels,
+    }
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "trainbench campaign file",
+        "type": "object",
+        "properties": {name: field | {"description": TOP[name]} for name, field in own.items()},
+        "required": ["suite"],
+        "additionalProperties": False,
+        "$defs": dict(sorted(defs.items())),
+    }
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _used(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
+    """The definitions that the part names, and those that these name."""
+    names = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(part)))
+    used = {name: defs[name] for name in names}
+    return reduce(or_, (_used(each, defs) for each in used.values()), used)
+
+
 PAGES = {
+    DOCS / "schemas" / "campaign.json": campaign_schema,
     DOCS / "settings.md": settings_page,
     DOCS / "parameters.md": parameters_page,
     DOCS / "commands.md": commands_page,

@@ -9,11 +9,13 @@ from unittest.mock import Mock
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from trainbench.cluster.kubernetes_api import Refused
+from trainbench.cluster import kubernetes_api
+from trainbench.cluster.kubernetes_api import Cluster, Refused
 from trainbench.orchestration import node_discovery, plan_tasks
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named_nodes
+from trainbench.planning.plan import PlanError, chosen_nodes
 from trainbench.settings.environment import read_settings
 
 SETTINGS = read_settings({})
@@ -21,7 +23,7 @@ SETTINGS = read_settings({})
 
 @pytest.fixture
 def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Any) -> Any:
+    def refuse(*_: Any) -> Any:
         raise Refused("GET /api/v1/nodes", 403, "Forbidden", "nodes is forbidden")
 
     monkeypatch.setattr(node_discovery, "discover_fleet", refuse)
@@ -39,6 +41,22 @@ def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str
 def test_without_names_the_refusal_is_reported() -> None:
     with pytest.raises(AirflowFailException, match=r"nodes is forbidden.*name nodes in the parameter"):
         node_discovery.known_fleet(SETTINGS, parse_params({}))
+
+
+def test_nodes_by_label_are_those_that_the_installation_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both selectors count; a node that is named needs no label."""
+    asked: list[Any] = []
+    api = Cluster(api=None, namespace="bench", node_selector="pool=gpu")
+    monkeypatch.setattr(kubernetes_api, "open_cluster", lambda _: api)
+    monkeypatch.setattr(Cluster, "nodes", lambda self: asked.append(self.node_selector) or ())
+    settings = read_settings({"TRAINBENCH_NODE_SELECTOR": "pool=gpu"})
+    labels = {"node_labels": "gpu in (h100, h200)"}
+    fleet = node_discovery.known_fleet(settings, parse_params(labels))
+    node_discovery.known_fleet(settings, parse_params(labels | {"nodes": ["gpu-a"]}))
+
+    assert asked == ["pool=gpu,gpu in (h100, h200)", "pool=gpu"]
+    with pytest.raises(PlanError, match=r"none with GPUs has the labels of node_labels, 'gpu in \(h100, h200\)'"):
+        chosen_nodes(parse_params(labels), fleet)
 
 
 @pytest.mark.usefixtures("forbidden")
@@ -62,7 +80,10 @@ def test_unknown_nodes_have_the_first_resource_and_a_pattern_names_none() -> Non
             "measured_stepz",
             "measured_stepz (did you mean 'measured_steps' or 'max_measured_steps'?) is not a parameter of",
         ),
-        ("drill_node", "drill_node is not a parameter of strategy_scaling: choose from nodes, strategies, "),
+        (
+            "drill_node",
+            "drill_node is not a parameter of strategy_scaling: choose from nodes, node_labels, strategies, ",
+        ),
     ],
 )
 def test_a_name_that_is_no_parameter_of_the_dag_stops_the_plan(
@@ -73,7 +94,7 @@ def test_a_name_that_is_no_parameter_of_the_dag_stops_the_plan(
     context = {"params": {"nodes": ["gpu-a"], wrong: "gpu-a"}, "ti": ti}
     monkeypatch.setattr(plan_tasks, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException) as refusal:
-        plan_tasks._planned(CampaignKind.STRATEGIES)
+        plan_tasks.make_stored_plan(CampaignKind.STRATEGIES, context["params"])
     assert str(refusal.value).startswith(words)
     ti.xcom_push.assert_called_once_with(key=plan_tasks.REASON, value=str(refusal.value))
 
@@ -90,5 +111,5 @@ def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
     monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named_nodes(["gpu-a"])))
     monkeypatch.setattr(plan_tasks, "max_map_length", lambda: 1024)
     with pytest.raises(AirflowFailException, match=r"spec.restartPolicy: a failed benchmark is repeated by its task"):
-        plan_tasks._planned(CampaignKind.NODES)
+        plan_tasks.make_stored_plan(CampaignKind.NODES, context["params"])
     assert ti.xcom_push.call_args.kwargs["key"] == plan_tasks.REASON

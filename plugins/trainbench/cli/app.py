@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
-from trainbench.params.campaign_kind import SUITES
+from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 
 if TYPE_CHECKING:
     from trainbench.results.artefacts import Store
@@ -59,6 +60,7 @@ for part in (params, cluster, exchange, money):
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
 
+FIRST_SUITE = next(iter(SUITES))
 Nodes = Annotated[
     str | None,
     typer.Option(
@@ -70,9 +72,11 @@ DeviceName = Annotated[
     typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
 Suite = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.", autocompletion=lambda: list(SUITES)
+        help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}. Default: the campaign file's, else the "
+        "first.",
+        autocompletion=lambda: list(SUITES),
     ),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
@@ -102,7 +106,11 @@ def trainbench(
 
 @app.command()
 def plan(
-    suite: Suite = "node_consistency",
+    campaign_file: Annotated[
+        Path | None,
+        typer.Argument(help="A campaign file; options replace what it says.", autocompletion=planned.campaign_paths),
+    ] = None,
+    suite: Suite = None,
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
@@ -120,6 +128,7 @@ def plan(
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.cost.gpu_fit import reading
     from trainbench.pods.manifests import manifests
+    from trainbench.settings.campaign_file import read_campaign_file
 
     settings = base.read_settings()
     if gpus is not None and gpu is None:
@@ -129,10 +138,14 @@ def plan(
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
     if gpu and assumed and (choice := reading(gpu, assumed.product)):
         base.print_lines(choice, stderr=True)
-    name = planned.campaign_name(suite, datetime.now(UTC)) if with_manifests else "dry-run"
-    made = planned.make_plan(
-        suite, settings, nodes, Device.CUDA if gpu else device, set_, name, assumed, starts_here=False
-    )
+    campaign = read_campaign_file(campaign_file) if campaign_file else None
+    chosen = suite or (campaign.suite if campaign else FIRST_SUITE)
+    name = "dry-run"
+    if with_manifests:
+        name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
+    job = own_job.job_values(None, None, None, settings.log_profiles, campaign)
+    device = own_job.device_of(job, Device.CUDA if gpu else device)
+    made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, starts_here=False)
     if with_manifests:
         planned.refuse_gangs_beside_others(made)
     estimate = planned.estimate_of(made, settings)
@@ -149,7 +162,7 @@ def plan(
 
 @app.command()
 def run(
-    suite: Suite = "node_consistency",
+    suite: Suite = None,
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
@@ -166,8 +179,10 @@ def run(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[-- COMMAND...]",
-            help="A training command of your own, which {gpus}, {node}, {nodes} and {node_rank} may stand in.",
+            metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
+            help="A campaign file, whose values options replace. A training command of your own, which {gpus}, {node}, "
+            "{nodes} and {node_rank} may stand in.",
+            autocompletion=planned.campaign_paths,
         ),
     ] = None,
 ) -> ExitCode:
@@ -175,16 +190,21 @@ def run(
 
     After `--` a training command of your own, whose speed is read from its log.
     """
-    settings = base.read_settings()
-    job = own_job.job_values(command, environment, profile, settings.log_profiles)
+    from trainbench.settings.campaign_file import read_campaign_file
+
+    settings, campaign_file = base.read_settings(), None
+    if command and Path(command[0]).suffix in CAMPAIGN_SUFFIXES:  # no program is named like that
+        campaign_file, command = read_campaign_file(Path(command[0])), command[1:]
+    chosen = suite or (campaign_file.suite if campaign_file else FIRST_SUITE)
+    job = own_job.job_values(command, environment, profile, settings.log_profiles, campaign_file)
     short = {"model": model, "quick": quick or None}
     # Milliseconds: of two runs in one second the second would replace the first in store and history.
-    campaign_id = planned.campaign_name(suite, datetime.now(UTC))
+    campaign_id = planned.campaign_name(campaign_file.name if campaign_file else chosen, datetime.now(UTC))
     device = own_job.device_of(job, device)
-    made = planned.make_plan(suite, settings, nodes, device, set_, campaign_id, None, job, short)
+    made = planned.make_plan(chosen, settings, nodes, device, set_, campaign_id, None, job, short)
     if made.promise:
         raise UserError(
-            f"{suite} needs several nodes: start its DAG; `trainbench plan --suite {suite}` says what it takes"
+            f"{chosen} needs several nodes: start its DAG; `trainbench plan --suite {chosen}` says what it takes"
         )
     store = base.open_store(store_url)
 

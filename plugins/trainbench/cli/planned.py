@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.work import Device
 from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
-from trainbench.params.campaign_kind import SUITES, CampaignKind
+from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES, CampaignKind
 from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
@@ -24,9 +26,21 @@ if TYPE_CHECKING:
     from trainbench.settings.environment import Settings
 
 
-def campaign_name(suite: str, at: datetime) -> str:
-    """Id of a campaign of the command line: its suite and the millisecond."""
-    return f"{suite}-{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03d}"
+def campaign_paths(incomplete: str) -> list[str]:
+    """Campaign files that begin so, and folders on the way to one."""
+    found = sorted(Path().glob(f"{escape(incomplete)}*"))
+    return [
+        f"{path}/" if path.is_dir() else str(path)
+        for path in found
+        if path.is_dir() or path.suffix in CAMPAIGN_SUFFIXES
+    ]
+
+
+def campaign_name(name: str, at: datetime) -> str:
+    """Id of a campaign of the command line: its suite or its file's name, and the millisecond."""
+    from trainbench.planning.work import identifier
+
+    return f"{identifier(name, 100)}-{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03d}"
 
 
 def make_plan(
@@ -42,9 +56,9 @@ def make_plan(
     *,
     starts_here: bool = True,
 ) -> Plan:
-    """The plan on this machine's GPUs, or on `gpus`. `job`: parameters of a command of the user's own, which --set may
-    replace; `short`: those with an option of their own. `starts_here`: False where the nodes are those of a cluster, on
-    which somebody else starts the pods. Raises ParamsError and PlanError.
+    """The plan on this machine's GPUs, or on `gpus`. `job`: parameters of a campaign file, and of a command of the
+    user's own, which all others replace; `short`: those with an option of their own. `starts_here`: False where the
+    nodes are those of a cluster, on which somebody else starts the pods. Raises ParamsError and PlanError.
     """
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
     from trainbench.params.campaign_params import refuse_other_names
@@ -62,7 +76,8 @@ def make_plan(
     ):
         if is_twice and option in set_values:
             raise ParamsError(f"--{option} and --set {option}=... give two values: leave one of them out")
-    values: dict[str, Any] = {"device": device or Device.CPU} | dict(job or {}) | given | set_values
+    chosen = {"device": device} if device else {}
+    values: dict[str, Any] = {"device": Device.CPU} | dict(job or {}) | chosen | given | set_values
     refuse_other_names(values, SUITES[suite])
     if nodes is not None:
         values["nodes"] = names(nodes)

@@ -10,7 +10,7 @@ from functools import partial
 from trainbench.cluster.cluster_checks import GPUS, on_cluster
 from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site, fail, ok, unknown
 from trainbench.cluster.doctor_pods import probe, sample_pods
-from trainbench.cluster.installation_checks import airflow, channels, history, interpreter, notices, store
+from trainbench.cluster.installation_checks import airflow, campaigns, channels, history, interpreter, notices, store
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.formats import count, one_line
 from trainbench.core.tables import Table, Tone, make_table, text
@@ -45,6 +45,8 @@ def examine(
     try:
         checks, usable = _template_check(settings)
         examinations = [store, history, *([channels, notices] if settings.notify else [])]
+        if settings.campaigns:
+            examinations.append(campaigns)
         cluster: Cluster | Exception | None = None
         if settings.launcher is Launcher.LOCAL:
             examinations.insert(0, interpreter)

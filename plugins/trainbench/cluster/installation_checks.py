@@ -18,8 +18,9 @@ from trainbench.history.database import HISTORY_ENV
 from trainbench.pods.time_limits import OUTAGE_S
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import STORE_ENV
+from trainbench.settings.campaign_file import CampaignFileError, read_campaign_file
 from trainbench.settings.channels import NOTIFY_ENV, Channel
-from trainbench.settings.environment import Launcher, Settings
+from trainbench.settings.environment import CAMPAIGNS_ENV, Launcher, Settings, campaign_files
 
 PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 MIN_VERSIONS = {"apache-airflow": (3, 3), PROVIDER: (10, 25)}
@@ -164,6 +165,23 @@ def channels(site: Site) -> Iterator[Check]:
         yield warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
     else:
         yield ok("notifications", names)
+
+
+@examination(lambda _, reason: warn("campaign files", reason, f"check {CAMPAIGNS_ENV}"))
+def campaigns(site: Site) -> Iterator[Check]:
+    """A wrong file has no DAG, and stops none of the others: a warning."""
+    files, wrong = campaign_files(site.settings.campaigns), []
+    for path in files:
+        try:
+            read_campaign_file(path)
+        except CampaignFileError as error:
+            wrong.append(str(error))
+    if wrong:
+        yield warn("campaign files", "; ".join(wrong), "correct the files: docs/campaign-files.md")
+    elif not files:
+        yield warn("campaign files", f"no .yaml file in {site.settings.campaigns}", f"check {CAMPAIGNS_ENV}")
+    else:
+        yield ok("campaign files", ", ".join(path.name for path in files))
 
 
 def channel_problem(channel: Channel) -> str | None:

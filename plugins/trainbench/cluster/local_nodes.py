@@ -13,6 +13,7 @@ from bench_image.contract.spec import NODE_NAME
 from bench_image.contract.work import Device
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.plan import PlanError
 from trainbench.settings.environment import Settings
 
 TRIAL_NODES = ("node-1", "node-2", "node-3", "node-4")  # without GPUs: enough nodes to compare
@@ -30,8 +31,12 @@ class LocalGpus(Frozen):
 
 def local_fleet(settings: Settings, params: BenchmarkParams, gpus: LocalGpus | None = None) -> Fleet:
     """The fleet of names for this machine, with `gpus` or those that are visible. With GPUs and without names it has
-    one node: several would share them.
+    one node: several would share them. Raises PlanError for nodes by label.
     """
+    if params.node_labels and not params.nodes:
+        raise PlanError(
+            f"node_labels is '{params.node_labels}', and this machine is no node with labels: name it by nodes"
+        )
     if params.work.device is Device.CPU:
         gpus = None
     elif gpus is None:

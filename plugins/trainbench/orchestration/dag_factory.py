@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup, TriggerRule
 from airflow.sdk.definitions.param import ParamsDict
+from pydantic import Field
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.work import Device
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.orchestration.dag_ids import our_dag
 from trainbench.orchestration.node_check import alert_and_gate, at_the_end, node_tasks
@@ -38,19 +40,20 @@ class Suite(Frozen):
     doc: str
     tags: tuple[str, ...]
     timeout_h: float = 8.0
+    values: Mapping[str, Any] = Field({})  # parameters from which its form starts, beside those of the kind
 
 
-def build_node_dag(suite: Suite) -> DAG:
+def build_node_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a nightly check: pods on every node, judgement, re-runs of suspects, report, alert, gate."""
-    settings = read_settings()
+    settings = settings or read_settings()
     with _dag(suite, settings) as dag:
         _gate_of_run(node_tasks(settings, suite.campaign_kind))
     return dag
 
 
-def build_comparison_dag(suite: Suite) -> DAG:
+def build_comparison_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a comparison: pods one after another, so that none shares a host; then report, alert, gate."""
-    settings = read_settings()
+    settings = settings or read_settings()
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
@@ -64,9 +67,9 @@ def build_comparison_dag(suite: Suite) -> DAG:
     return dag
 
 
-def build_scaling_dag(suite: Suite) -> DAG:
+def build_scaling_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a scaling study: one gang after another for each strategy and size; then report, alert, gate."""
-    settings = read_settings()
+    settings = settings or read_settings()
     with _dag(suite, settings) as dag:
         last: Any = plan_tasks.plan_scaling()
         plan_tasks.check_ready() >> last
@@ -78,11 +81,11 @@ def build_scaling_dag(suite: Suite) -> DAG:
     return dag
 
 
-def build_interconnect_dag(suite: Suite) -> DAG:
+def build_interconnect_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a search for bad links: round after round of gangs side by side, as many rounds as a search may take;
     those that are not needed are skipped; then report, alert, gate.
     """
-    settings = read_settings()
+    settings = settings or read_settings()
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_interconnect().as_setup()
         plan_tasks.check_ready() >> planned
@@ -103,6 +106,15 @@ def build_interconnect_dag(suite: Suite) -> DAG:
         [*before, released] >> published  # it may have found results that tasks could not read
         released >> _gate_of_run(alert_and_gate(published, settings))
     return dag
+
+
+BUILDERS: Mapping[CampaignKind, Callable[[Suite, Settings], DAG]] = {
+    CampaignKind.NODES: build_node_dag,
+    CampaignKind.STRATEGIES: build_scaling_dag,
+    CampaignKind.CONFIGURATIONS: build_comparison_dag,
+    CampaignKind.HARDWARE: build_comparison_dag,
+    CampaignKind.INTERCONNECT: build_interconnect_dag,
+}
 
 
 def _gate_of_run(gate: Any) -> Any:
@@ -131,11 +143,12 @@ def _dag(suite: Suite, settings: Settings) -> Iterator[DAG]:
     The form is set after them: a task that is made in a DAG with params is stored with a copy of all of them, about
     20 kB each time.
     """
-    defaults = PLANNERS[suite.campaign_kind].starts_with(locally=settings.launcher is Launcher.LOCAL)
+    is_trial = settings.launcher is Launcher.LOCAL and suite.values.get("device") != Device.CUDA
+    defaults = PLANNERS[suite.campaign_kind].starts_with(locally=is_trial)
     if suite.campaign_kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
         built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
         defaults["world_sizes"] = built or list(settings.world_sizes)
-    fields = form(defaults, settings.world_sizes)
+    fields = form({**defaults, **suite.values}, settings.world_sizes)
     own = {name: field for name, field in fields.items() if applies_to(name, suite.campaign_kind)}
     with our_dag(
         suite.dag_id,

@@ -49,6 +49,7 @@ def our_dag(
         max_active_runs=1,
         allowed_run_types=run_types,  # type: ignore[arg-type]
         default_args={"owner": "trainbench", "retries": 0},
+        auto_register=False,  # a DAG file shows the DAGs of its variables: not those that it makes only to check them
         **more,
     )
 

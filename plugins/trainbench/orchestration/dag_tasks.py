@@ -30,6 +30,7 @@ from trainbench.orchestration.planned_runs import hand_out, handed_out, num_bloc
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
+from trainbench.settings.campaign_file import settings_for
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -240,9 +241,9 @@ def send_notices() -> None:
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
 
-    context, settings = get_current_context(), read_settings()
+    dag_id, now = get_current_context()["dag"].dag_id, datetime.now(UTC)
+    settings = settings_for(dag_id, read_settings())
     outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
-    dag_id, now = context["dag"].dag_id, datetime.now(UTC)
     sent = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
     for line in sent.lines or ("nothing is due",):
         log(line)

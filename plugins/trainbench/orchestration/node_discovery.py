@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.params.campaign_params import BenchmarkParams
@@ -20,7 +22,7 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     from trainbench.cluster.kubernetes_api import Refused, Unreachable
 
     try:
-        return discover_fleet(settings)
+        return discover_fleet(settings, None if params.nodes else params.node_labels)
     except (Refused, Unreachable) as error:
         if not params.nodes:
             raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
@@ -31,9 +33,11 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
         return Fleet(nodes=tuple(GpuNode(name=name, gpu_resource=resource) for name in params.nodes))
 
 
-def discover_fleet(settings: Settings) -> Fleet:
-    """The cluster's nodes with their GPUs."""
+def discover_fleet(settings: Settings, labels: str | None = None) -> Fleet:
+    """The cluster's nodes with their GPUs; with `labels`, a label selector, those of them alone."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
-    nodes = open_cluster(settings).nodes()
+    cluster = open_cluster(settings)
+    selector = ",".join(filter(None, (settings.node_selector, labels)))
+    nodes = replace(cluster, node_selector=selector).nodes()
     return fleet_of(nodes, settings.quarantine, settings.gpu_resources, settings.topology_label)

@@ -29,6 +29,7 @@ from trainbench.planning.plan import (
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import Owner, manifest
 from trainbench.pods.pod_template import PodTemplateError
+from trainbench.settings.campaign_file import CampaignFileError, settings_for
 from trainbench.settings.environment import read_settings
 
 READY, TASK, DIVIDE = "ready", "plan", "divide"  # task ids
@@ -48,7 +49,7 @@ def check_ready(given: Mapping[str, Any] | None = None) -> None:
     """
     from trainbench.cluster import doctor
 
-    checks = doctor.examine(read_settings())
+    checks = doctor.examine(settings_for(get_current_context()["dag"].dag_id, read_settings()))
     for row in doctor.table(checks).rows:
         log(" ".join(row.texts))
     uses_gpus = _asked(given).get("device") != Device.CPU
@@ -132,17 +133,18 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
     """Make the plan, check it, and store it last, so that only a plan that can run is stored. `name`: of the campaign;
     None: the DAG run's.
     """
-    context, settings = get_current_context(), read_settings()
+    context = get_current_context()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
         params = parse_params(asked)
+        settings = settings_for(context["dag"].dag_id, read_settings())
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)
         name = name or campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)
         manifest(plan.specs[0], settings)  # an unusable template fails the plan instead of each pod
-    except (ParamsError, PlanError, PodTemplateError, AirflowFailException) as error:
+    except (ParamsError, PlanError, PodTemplateError, CampaignFileError, AirflowFailException) as error:
         _refuse(str(error))
     if unknown := unknown_gpus(plan):
         log(unknown)

@@ -25,3 +25,4 @@ SUITES: Mapping[str, CampaignKind] = {
     "hardware_survey": CampaignKind.HARDWARE,
     "interconnect": CampaignKind.INTERCONNECT,
 }
+CAMPAIGN_SUFFIXES = (".yaml", ".yml")  # of campaign files

@@ -7,7 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bench_image.contract.links import SMALLEST_BYTES
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
@@ -18,6 +27,7 @@ from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, Timeou
 from bench_image.contract.work import DataFolder, Device, Lora, Quantisation, SeqLength, Shards, WorkSettings
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import listing
+from trainbench.core.label_selector import LabelSelector
 from trainbench.core.verdicts import LevelSource, Metric, Tolerances
 from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.form_fields import TEXT_OR_NUMBER, FormParams, airflow_schema, form_fields, in_form, json_object
@@ -100,6 +110,17 @@ class WorkParams(WorkSettings):
         if self.dimensions is not None and self.model in MODELS:
             raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")
         return self
+
+
+_SELECTOR: TypeAdapter[str] = TypeAdapter(LabelSelector)
+
+
+def _label_selector(text: str) -> str:
+    """Checked here: as a pattern of the form, Python's own expressions might take for ever."""
+    try:
+        return _SELECTOR.validate_python(text)
+    except ValidationError:
+        raise ValueError("no label selector: give one such as pool=gpu,tier!=dev") from None
 
 
 class ComparisonParams(FormParams):
@@ -266,6 +287,14 @@ class BenchmarkParams(LinkParams):
         "Nodes",
         "Nodes",
         "Node names, one per line. Empty: every node with free GPUs that the cluster reports.",
+    )
+    node_labels: Annotated[str, AfterValidator(_label_selector)] | None = setting(
+        None,
+        "Nodes",
+        "Node labels",
+        "Of a cluster's nodes only those with these labels, such as `nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3` or "
+        "`pool=gpu,tier!=dev`. It counts where no nodes are named.",
+        max_length=1000,
     )
     strategies: tuple[Strategy, ...] = setting(
         (Strategy.SINGLE,),

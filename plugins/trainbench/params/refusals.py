@@ -20,7 +20,13 @@ PATTERNS = {
 
 
 class ParamsError(UserError, ValueError):
-    """A parameter is invalid; the message has the wrong value, the allowed values and the remedy."""
+    """A parameter is invalid; the message has the wrong value, the allowed values and the remedy. `name`: the first
+    parameter that is wrong by itself.
+    """
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
@@ -31,13 +37,19 @@ def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsEr
     shown = [p for p in problems if not (p["type"] == "literal_error" and p["loc"] not in names)]
     # A list whose only value is wrong is not reported as too short as well.
     shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
-    return ParamsError("; ".join(_explain(problem, names, fields) for problem in (shown or problems)[:5]))
+    shown = (shown or problems)[:5]
+    named = (names[path] for problem in shown if (path := _path(problem["loc"], names)))
+    return ParamsError("; ".join(_explain(problem, names, fields) for problem in shown), next(named, None))
+
+
+def _path(loc: tuple[Any, ...], names: Mapping[tuple[str, ...], str]) -> tuple[str, ...] | None:
+    """The field's own path: inside a field, the location goes on with the member of a union or list."""
+    return next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
 
 
 def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping[str, FormField]) -> str:
     loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
-    # Inside a field, the location names the member of a union or list.
-    path = next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+    path = _path(loc, names)
     if path is None:
         return message
     name = names[path]
@@ -48,6 +60,8 @@ def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping
     allowed = _allowed(fields[name])
     advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
     close = did_you_mean(str(problem["input"]), map(str, _schema(fields[name]).get("enum", ())))
+    if problem["type"] == "tuple_type":
+        message, close = "give a list", ""
     return f"{name} is {problem['input']!r:.120}{close}: {message}{advice}"
 
 

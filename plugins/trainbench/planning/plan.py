@@ -480,6 +480,8 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
         raise PlanError(
             f"no GPU node can be benchmarked: {reasons}; repair one, or name nodes in the parameter 'nodes'"
         )
+    if params.node_labels:
+        raise PlanError(f"no nodes: none with GPUs has the labels of node_labels, '{params.node_labels}'")
     raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
 
 

@@ -31,6 +31,7 @@ from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench import __version__
 from trainbench.core.formats import count, listing
+from trainbench.core.label_selector import SUBDOMAIN, LabelSelector
 from trainbench.core.user_error import UserError
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
@@ -71,17 +72,8 @@ CONTAINER_SECURITY = {
 # Kubernetes' own rules for names of objects and values of labels (RFC 1123 and 1035), and the registry's for images.
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ServiceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
-SUBDOMAIN_PART = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-SUBDOMAIN = rf"^{SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*$"
 DnsSubdomain = Annotated[str, StringConstraints(max_length=253, pattern=SUBDOMAIN)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
-LABEL_KEY = rf"({SUBDOMAIN_PART}(\.{SUBDOMAIN_PART})*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?"
-REQUIREMENT = (
-    rf" *(!? *{LABEL_KEY}|{LABEL_KEY} *(=|==|!=) *{LABEL_VALUE}"
-    rf"|{LABEL_KEY} +(in|notin) *\( *{LABEL_VALUE}( *, *{LABEL_VALUE})* *\)) *"
-)
-LabelSelector = Annotated[str, StringConstraints(max_length=1000, pattern=rf"^{REQUIREMENT}(,{REQUIREMENT})*$")]
 ImageName = Annotated[str, StringConstraints(max_length=1000, pattern=IMAGE_NAME)]
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench_image.contract.pod_io import NO_TEMPLATE
-from trainbench.core.formats import listing, one_line
-from trainbench.core.outside_text import outside_text
+from trainbench.core.formats import listing
+from trainbench.core.strict_yaml import YamlError, read_yaml
 from trainbench.core.user_error import UserError
 from trainbench.pods.pod_schema import schema_faults
 from trainbench.pods.template_refusals import template_refusals
 
 VARIABLE = "TRAINBENCH_POD_TEMPLATE"
-MAX_BYTES, MAX_VALUES = 1_000_000, 10_000
+MAX_BYTES = 1_000_000
 MOST_FAULTS = 5  # in one sentence
 # Defaults that a template replaces as a whole; OpenShift, for one, chooses the user id itself.
 REPLACEABLE = frozenset({"securityContext", "enableServiceLinks"})
@@ -32,30 +29,6 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 class PodTemplateError(UserError, ValueError):
     """The template cannot be used; the message names the file, the field and the reason."""
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping: YAML's readers would silently drop the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [key for key, number in keys.items() if number > 1]:
-            raise yaml.constructor.ConstructorError(None, None, f"the key '{twice[0]}' stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _check_size(value: Any) -> None:
-    """Raises ValueError for more than MAX_VALUES, those of aliases counted as often as they are named: a kilobyte can
-    stand for billions.
-    """
-    waiting, number = [value], 0
-    while waiting:
-        item = waiting.pop()
-        number += 1
-        if isinstance(item, dict | list):
-            waiting += item.values() if isinstance(item, dict) else item
-        if number + len(waiting) > MAX_VALUES:
-            raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
 
 def with_template(pod: Mapping[str, Any], path: Path, num_pods: int = 1) -> dict[str, Any]:
@@ -92,11 +65,10 @@ def read_template(path: Path) -> dict[str, Any]:
 def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
     """Cached for as long as the file is the same: a plan makes thousands of pods."""
     try:
-        template: Any = yaml.load(outside_text(path, MAX_BYTES), _StrictLoader)  # noqa: S506 - a safe loader
-        _check_size(template)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = one_line(str(error), most=500)
-        raise PodTemplateError(f"{VARIABLE} {path} is not one YAML document: {reason}") from None
+        template = read_yaml(path, MAX_BYTES).value
+    except YamlError as error:
+        where = f", line {error.line}," if error.line else ""
+        raise PodTemplateError(f"{VARIABLE} {path}{where} is not one YAML document: {error}") from None
     if not isinstance(template, dict) or (template.get("apiVersion"), template.get("kind")) != ("v1", "Pod"):
         raise PodTemplateError(f"{VARIABLE} {path} is not a Pod: begin it with apiVersion: v1 and kind: Pod")
     filled: dict[str, Any] = {"metadata": {}, "spec": {}} | template

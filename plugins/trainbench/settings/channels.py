@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from bench_image.contract.frozen import Frozen
+from trainbench.core.close_matches import did_you_mean
 from trainbench.core.verdicts import Level
 
 NOTIFY_ENV = "TRAINBENCH_NOTIFY"
@@ -74,6 +77,7 @@ class Webhook(_Channel):
 
 
 Channel = Annotated[Mail | Slack | Webhook, Field(discriminator="kind")]
+KINDS: Mapping[str, type[Frozen]] = {"mail": Mail, "slack": Slack, "webhook": Webhook}
 
 
 class _Channels(Frozen):
@@ -87,15 +91,35 @@ class _Channels(Frozen):
         return self
 
 
+class ChannelError(ValueError):
+    """A channel is wrong. The message names the channel, what is wrong with it and what is allowed; `place`: its
+    position in the list and its field.
+    """
+
+    def __init__(self, problem: ErrorDetails) -> None:
+        loc = problem["loc"][1:]  # after "channels": position, kind, field
+        self.place = (*loc[:1], *loc[2:])
+        number = f"channel {int(loc[0]) + 1}: " if loc else ""
+        named = f"{'.'.join(map(str, loc[2:]))}: " if len(loc) > 2 else ""
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            fields = KINDS[str(loc[1])].model_fields
+            message = f"no such field{did_you_mean(str(loc[-1]), fields)}: choose from {', '.join(fields)}"
+        super().__init__(f"{number}{named}{message}")
+
+
+def check_channels(listed: list[Any]) -> tuple[Channel, ...]:
+    """Raises ChannelError."""
+    try:
+        return _Channels(channels=tuple(listed)).channels
+    except ValidationError as error:
+        raise ChannelError(error.errors(include_url=False)[0]) from None
+
+
 def parse_channels(text: str) -> tuple[Channel, ...]:
     """Raises ValueError, which names the channel, what is wrong with it and what is allowed."""
     try:
-        listed = TypeAdapter(list[Any]).validate_json(text or "[]")
-        return _Channels(channels=tuple(listed)).channels
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = [str(part) for part in problem["loc"]]
-        number = f"channel {int(where[1]) + 1}: " if len(where) > 1 else ""
-        named = f"{'.'.join(where[3:])}: " if len(where) > 3 else ""
-        message = problem["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{NOTIFY_ENV}: {number}{named}{message}; give JSON such as {EXAMPLE}") from None
+        return check_channels(TypeAdapter(list[Any]).validate_json(text or "[]"))
+    except (ChannelError, ValidationError) as error:
+        reason = error if isinstance(error, ChannelError) else error.errors(include_url=False)[0]["msg"]
+        raise ValueError(f"{NOTIFY_ENV}: {reason}; give JSON such as {EXAMPLE}") from None

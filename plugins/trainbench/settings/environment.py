@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from bench_image.contract.spec import RESOURCE_NAME, NodeName
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import SUITES
+from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
@@ -30,6 +30,7 @@ from trainbench.settings.airflow_section import ENV, SectionError, fetched, opti
 from trainbench.settings.channels import NOTIFY_ENV, Channel, parse_channels
 
 PREFIX = "TRAINBENCH_"
+CAMPAIGNS_ENV = f"{PREFIX}CAMPAIGNS"
 JSON_EXAMPLES = {
     "volumes": '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]',
     "compile_cache": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
@@ -178,6 +179,11 @@ class Settings(PodSettings, BaseSettings):
         description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "
         "set it before the first run, because the history identifies campaigns by their DAG's id",
     )
+    campaigns: Path | None = Field(
+        None,
+        description="absolute path of a folder with campaign files; each becomes a DAG of its name "
+        "([campaign-files.md](campaign-files.md))",
+    )
     schedule: dict[str, str] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
@@ -249,6 +255,13 @@ class Settings(PodSettings, BaseSettings):
             raise ValueError("give at most 50 letters, digits, dots, dashes and underscores, such as trainbench_")
         return value
 
+    @field_validator("campaigns")
+    @classmethod
+    def _check_campaigns(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("give an absolute path: each part of Airflow has a working folder of its own")
+        return value
+
     @field_validator("notify", mode="before")
     @classmethod
     def _parse_channels(cls, value: Any) -> Any:
@@ -280,13 +293,16 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     counts as none. Raises SettingsError: for a wrong value, for a name close to a setting's, and where both kinds of
     variables give a setting differently.
     """
-    for name in sorted(environ):
-        _refuse_misspelt(name)
     texts = {name.lower(): text for name, text in environ.items() if name.upper().startswith(PREFIX) and text}
     places = {name.lower(): name for name in environ}
     try:
-        for option, given in options_given(environ).items():
-            _refuse_other(option, given.where)
+        options = options_given(environ)
+        folder = texts.get(CAMPAIGNS_ENV.lower()) or (options["campaigns"].text if "campaigns" in options else None)
+        dag_ids = (*DAGS, *(file.stem for file in campaign_files(folder)))
+        for name in sorted(environ):
+            _refuse_misspelt(name, dag_ids)
+        for option, given in options.items():
+            _refuse_other(option, given.where, dag_ids)
             name = PREFIX.lower() + option
             if name not in texts:
                 texts[name] = fetched(option, given.where) if given.text is None else given.text
@@ -303,30 +319,38 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         raise SettingsError(_sentence(error.errors(include_url=False)[0], texts, places)) from None
 
 
-def _refuse_misspelt(name: str) -> None:
+def campaign_files(folder: Path | str | None) -> list[Path]:
+    """Those of the folder of TRAINBENCH_CAMPAIGNS, by name; none where it is not set or cannot be read."""
+    try:
+        return sorted(path for path in Path(folder).iterdir() if path.suffix in CAMPAIGN_SUFFIXES) if folder else []
+    except (OSError, ValueError):
+        return []
+
+
+def _refuse_misspelt(name: str, dag_ids: Collection[str]) -> None:
     """Refuse a variable whose name is close to a setting's: others may be another program's."""
     if not name.upper().startswith(PREFIX) or name.upper() in OTHER_VARIABLES or OF_A_SERVICE.search(name):
         return
     given = name[len(PREFIX) :].lower()
-    if hint := _hint(given):
-        written = re.sub(r"'([a-z_]+)'", lambda known: f"'{PREFIX}{known[1].upper()}'", hint)
+    if hint := _hint(given, dag_ids):
+        written = re.sub(r"'([\w.-]+)'", lambda known: f"'{PREFIX}{known[1].upper()}'", hint)
         raise SettingsError(f"{name:.200} is no setting{written}: correct its name, or unset it")
 
 
-def _refuse_other(option: str, where: str) -> None:
+def _refuse_other(option: str, where: str, dag_ids: Collection[str]) -> None:
     """Refuse an option of Airflow's section, which is ours alone, that is no setting."""
-    is_schedule = option.startswith("schedule_") and not _hint(option)
+    is_schedule = option.startswith("schedule_") and not _hint(option, dag_ids)
     if option not in Settings.model_fields and not is_schedule:
-        raise SettingsError(f"{where:.300} is no setting{_hint(option)}: correct its name, or remove it")
+        raise SettingsError(f"{where:.300} is no setting{_hint(option, dag_ids)}: correct its name, or remove it")
 
 
-def _hint(given: str) -> str:
+def _hint(given: str, dag_ids: Collection[str]) -> str:
     """ " (did you mean 'fresh_h'?)"; empty for a setting, and for a name that is close to none."""
     if given in Settings.model_fields:
         return ""
     if given.startswith("schedule_"):
         dag_id = given.removeprefix("schedule_")
-        return "" if dag_id in DAGS else re.sub(r"'(\w+)'", r"'schedule_\1'", did_you_mean(dag_id, DAGS))
+        return "" if dag_id in dag_ids else re.sub(r"'([\w.-]+)'", r"'schedule_\1'", did_you_mean(dag_id, dag_ids))
     begins = [field for field in Settings.model_fields if given.startswith(f"{field}_")]
     return did_you_mean(given, Settings.model_fields) or (f" (did you mean '{begins[0]}'?)" if begins else "")
 

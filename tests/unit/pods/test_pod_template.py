@@ -47,8 +47,8 @@ def template(tmp_path: Path) -> Template:
     ("text", "reason"),
     [
         ("a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)), "10,000 values"),
-        ("a: &a [*a]\n", "10,000 values"),
-        ("a: " + "[" * 5_000, "recursion"),
+        ("a: &a [*a]\n", "50 levels deep"),
+        ("a: " + "[" * 5_000, "50 levels deep"),
         ("x" * 1_000_001, "larger than the 1,000,000 bytes"),
     ],
     ids=["aliases of aliases", "an alias of itself", "deep", "long"],

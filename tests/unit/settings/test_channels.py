@@ -50,7 +50,10 @@ def test_the_three_kinds() -> None:
         ([{"kind": "slack"}], ["channel 1: connection", "Field required"]),
         ([{"kind": "webhook", "connection": ""}], ["channel 1: connection", "at least 1 character"]),
         ([{**MAIL, "at_least": "info"}], ["channel 1: at_least", "warning"]),
-        ([{**MAIL, "recipients": []}], ["channel 1: recipients", "Extra inputs are not permitted"]),
+        (
+            [{**MAIL, "recipients": []}],
+            ["channel 1: recipients: no such field: choose from connection, at_least, kind, to, sender"],
+        ),
         ([MAIL, MAIL], ["mail:smtp_default:oncall@example.org is there twice"]),
         (["mail"], ["channel 1", "give JSON such as"]),
     ],
