@@ -76,6 +76,7 @@ def test_six_fields_at_most_are_in_view_and_each_dag_says_what_it_answers(dagbag
         "strategy_scaling": ["nodes", "strategies", "world_sizes", "model", "recipe", "quick"],
         "config_diagnosis": ["variants", "nodes", "model", "recipe", "quick"],
         "hardware_survey": ["models", "recipes", "nodes", "strategies", "world_sizes", "quick"],
+        "interconnect": ["nodes", "model", "recipe", "quick"],
         "cost_report": ["month", "months", "usd_per_gpu_hour", "price_basis", "provider"],
     }
     assert all(list(dagbag.dags[dag_id].params)[: len(names)] == names for dag_id, names in in_view.items())
