@@ -44,7 +44,7 @@ move to the host: `trainbench estimate` and the smallest GPU below count them, m
 
 ## Against measured peaks
 
-{count} configurations on NVIDIA H200, in bf16 unless the recipe says otherwise:
+{count} configurations on NVIDIA H200 and H100, in bf16 unless the recipe says otherwise:
 
 {errors}
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.unit.published import (
     control_plane,
+    links,
     notes,
     one_box,
     probes,
@@ -35,6 +36,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/dags.md": control_plane.dags,
     "docs/encoder-decoder.md": control_plane.encoder_decoder,
     "docs/internals/encoder-decoder.md": control_plane.encoder_decoder_beside_its_document,
+    "docs/internals/interconnect.md": links.interconnect,
     "docs/faq.md": control_plane.faq,
     "docs/glossary.md": control_plane.glossary,
     "docs/pages.md": control_plane.pages,
