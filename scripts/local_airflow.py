@@ -21,8 +21,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".trainbench"
 NEEDED_GB = 1.0
-LOCKED_S = 120  # how long each process of Airflow waits for the others' writes
-REPLY_S = 120  # for one reply of its API server, on a machine that may be busy
+LOCKED_S = 300  # how long each process of Airflow waits for the others' writes
+REPLY_S = LOCKED_S + 60  # for one reply of its API server, which may wait for the database
 KILLED_S = 60  # until a process that got SIGKILL is gone
 HEALTHY = ("metadatabase", "scheduler", "dag_processor")
 PR_SET_CHILD_SUBREAPER = 36
