@@ -56,7 +56,8 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
                 journal.add_missing("telemetry", reasons)
         report.memory = _read_memory(group.device, journal)  # before the profiled steps, which are not measured
         if error is None:
-            profile(journal, group, step)
+            window = journal.timings[-1]
+            profile(journal, group, step, window.wall_s / len(window.step_times_s))
     finally:
         report.memory = report.memory or _read_memory(group.device, journal)  # also of a run that failed
     journal.enter(Phase.REPORT)
@@ -166,16 +167,19 @@ def measure(
     return None
 
 
-def profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
-    """Measures the share of communication in a few more steps; after the windows, because profiling slows them."""
+def profile(journal: Journal, group: ProcessGroup, step: TrainStep, step_s: float) -> None:
+    """Measures communication in a few more steps of about `step_s`; after the windows, because profiling slows them."""
     if group.world_size == 1:
         journal.report.missing |= dict.fromkeys(("communication", "startup.profile_s"), "one rank has no peer")
         return
     journal.enter(Phase.PROFILE)
     try:
-        journal.report.communication = measure_communication(step, group)
+        profiled = measure_communication(step, group, step_s)
     except RuntimeError as error:  # the windows that were measured before count all the same
         journal.report.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
+        return
+    report = journal.report
+    report.communication, report.own_steps_s, report.step_waits_s = profiled
 
 
 def _read_memory(device: torch.device, journal: Journal) -> Memory:
