@@ -66,6 +66,9 @@ class Phase(StrEnum):
     REPORT = "report"
 
 
+HANG = "hang"  # kind of the error of a gang that waited for one of its ranks
+
+
 class RunError(Frozen):
     kind: Text = Field(description="exception class, signal or cause, e.g. OutOfMemoryError, SIGTERM, no_result")
     message: Text
