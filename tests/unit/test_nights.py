@@ -14,7 +14,7 @@ from tests.builders.played_nights import Night, Nights
 from trainbench.alerting.notice_text import Event
 from trainbench.cli.app import exit_code
 from trainbench.comparison.noise_floor import floors
-from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.core.verdicts import Against, Confirmation, Metric, State, Why
 from trainbench.judging.levels import KnownLevel, made_levels
 from trainbench.reporting.report import benchmark_report
 
@@ -294,6 +294,18 @@ class TestFleets:
         assert (night.whys, exit_code(night.campaign)) == ({}, 0)
         assert "99.7 % of" in night.verdict("box").reason
         assert "band 96 to 104 %" in night.verdict("box").reason
+
+    def test_a_past_of_one_noisy_night_leaves_the_decision_to_the_level(self, tmp_path: Path) -> None:
+        """Noise of 2 %: what nights differ by is not known yet, and three rounds show the level within 5 %."""
+        nights = Nights(tmp_path, "box", levels=[h200()], noise_pct=2, rounds=3)
+        for _ in range(2):
+            night = nights.night()
+            assert night.whys == {}
+        past = night.verdict("box").comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+        assert past
+        assert past.chance
+        assert past.chance > 10
+        assert nights.night({"box": 0.85}).whys == {"box": Why.SLOW}
 
     def test_one_box_below_its_level_is_red(self, tmp_path: Path) -> None:
         night = Nights(tmp_path, "box", levels=[h200(11.0)]).night()
