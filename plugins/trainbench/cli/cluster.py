@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainbench.cluster.kubernetes_api import Cluster
-    from trainbench.cluster.marked_nodes import NodeOutcome
+    from trainbench.cluster.node_marks import NodeOutcome
     from trainbench.cluster.running_pods import LivePod
     from trainbench.settings.environment import Settings
 
@@ -271,7 +271,7 @@ nodes_app = base.App(PANEL, help="Nodes that trainbench marked because they are 
 @nodes_app.command("list")
 def list_(kubeconfig: Kubeconfig = None, context: Context = None) -> ExitCode:
     """List all marked nodes of the cluster: since when, why, and by whom."""
-    from trainbench.cluster.marked_nodes import marked_nodes
+    from trainbench.cluster.node_marks import marked_nodes
 
     settings = base.read_settings()
     with _cluster(settings, kubeconfig, context) as cluster:
@@ -289,7 +289,7 @@ def free(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
-    from trainbench.cluster.marked_nodes import Outcome, free_nodes
+    from trainbench.cluster.node_marks import Outcome, free_nodes
     from trainbench.history.database import HistoryError
 
     settings = base.read_settings()
@@ -308,7 +308,7 @@ def free(
 
 
 def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
-    from trainbench.cluster.marked_nodes import outcomes_table
+    from trainbench.cluster.node_marks import outcomes_table
     from trainbench.reporting.terminal import rich_table
 
     if not base.print_json({"nodes": [each.document for each in outcomes]}):

@@ -126,7 +126,7 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.exchange.reindex import imported_campaign
-    from trainbench.results.stored_results import BrokenFile
+    from trainbench.results.store_files import BrokenFile
 
     taken: dict[str, str] = {}
     campaigns: list[Campaign] = []

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from trainbench.cluster.cluster_checks import GPUS, on_cluster
+from trainbench.cluster.cluster_checks import GPUS, on_cluster, probe, sample_pods
 from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site, fail, ok, unknown
-from trainbench.cluster.doctor_pods import probe, sample_pods
 from trainbench.cluster.installation_checks import airflow, campaigns, channels, history, interpreter, notices, store
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.formats import count, one_line

@@ -32,7 +32,7 @@ from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
 from trainbench.reporting.document import Lines, Section, Terms
 from trainbench.reporting.html import document_html
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"

@@ -19,8 +19,7 @@ from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import IMPORTED, IMPORTED_SUITE, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
-from trainbench.results.store_files import StoreError
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import BrokenFile, StoreError
 
 
 def imported_campaign(results: Sequence[RunResult]) -> Campaign:

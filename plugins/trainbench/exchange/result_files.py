@@ -45,8 +45,7 @@ from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
-from trainbench.results.store_files import StoreError, address, is_file, is_folder, read_bounded
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import BrokenFile, StoreError, address, is_file, is_folder, read_bounded
 
 if TYPE_CHECKING:
     from upath import UPath

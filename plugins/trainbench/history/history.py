@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, true
 
@@ -22,13 +23,33 @@ from trainbench.history.fleet_state import FleetState, nodes_now, read_fleet_sta
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notices import Notice, is_old, notice_of, select_notices, update_notices
-from trainbench.history.past_durations import PastRun, read_past_runs
-from trainbench.history.run_rows import rows
-from trainbench.history.summaries import record_summary, summarise, with_known_gpus
+from trainbench.history.summaries import record_summary, rows, summarise, with_known_gpus
 from trainbench.history.tables import OURS, notices, runs, works
 from trainbench.judging.past import NodeRecord
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED_SUITE, Campaign
+
+MAX_RUNS = 200  # of each work, the latest ones
+
+
+class PastRun(NamedTuple):
+    gpu_name: str | None  # None: on a CPU
+    seconds: float  # from process start to result
+
+
+def read_past_runs(connection: Connection, group_ids: Collection[str]) -> Mapping[str, tuple[PastRun, ...]]:
+    """Group id -> its latest runs that ended well; a group id ends in the fingerprint of work and measurement. A node
+    whose clock is wrong has runs of no duration, because times are moved into the campaign's; they do not count.
+    """
+    past = {}
+    for group_id in sorted(group_ids):
+        ended_well = (runs.c.status == Status.OK.value) & (runs.c.finished_at > runs.c.started_at)
+        valid = OURS & (runs.c.group_id == group_id) & ended_well & ~runs.c.is_drill
+        columns = (runs.c.gpu_name, runs.c.started_at, runs.c.finished_at)
+        latest = connection.execute(select(*columns).where(valid).order_by(runs.c.started_at.desc()).limit(MAX_RUNS))
+        past[group_id] = tuple(PastRun(gpu, (ended - began).total_seconds()) for gpu, began, ended in latest)
+    return past
+
 
 ROWS_AT_ONCE = 1000
 

@@ -15,7 +15,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
 from trainbench.judging.xids import RESET, WATCH, xid
 from trainbench.pods.gangs import failed_rank, nodes_of
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
 
 # Categories that mean a broken GPU; stable: judgement and scripts match on them.
 XID, ROW_REMAP_FAILED = "xid", "row_remap_failed"
