@@ -72,20 +72,7 @@ def doctor(
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
     if not base.print_json({"ready": is_ready, "checks": checks}):
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        from trainbench.reporting.terminal import STYLES
-
-        # The sign carries the tone: long coloured sentences are hard to read.
-        content, shown = table(checks), Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in content.names:
-            shown.add_column(name, overflow="fold")
-        for row in content.rows:
-            sign, *rest = row.texts
-            shown.add_row(Text(sign, style=STYLES[row.tone]), *map(Text, rest))
-        base.console().print(shown)
+        base.print_tables(table(checks), titles=False)
         base.print_lines(verdict(checks))
     return ExitCode.OK if is_ready else ExitCode.RED
 

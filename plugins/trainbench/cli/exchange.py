@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,14 +40,6 @@ def _is_number(text: str) -> bool:
     return not Path(text).exists()
 
 
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Call the value after each of `total` steps."""
-    numbers = itertools.count(1)
-    with base.progress(what) as update:
-        yield lambda: update(next(numbers), total)
-
-
 @app.command(cls=_PricesInARow)
 def compare(
     sources: Annotated[
@@ -71,8 +61,8 @@ def compare(
     from trainbench.prices.price_tables import load_prices
 
     files = find_result_files(sources, base.open_store(store_url))
-    with _progress("files read", len(files)) as advance:
-        gathered = read_result_files(files, advance)
+    with base.progress("files read") as on_progress:
+        gathered = read_result_files(files, on_progress)
     jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), cost or (), baseline)
     if html:
         base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
@@ -169,8 +159,8 @@ def reindex(store_url: StoreUrl = None) -> ExitCode:
     from trainbench.exchange.reindex import reindex as rebuild
 
     store, history = base.open_store(store_url), base.open_history(store_url)
-    with _progress("campaigns", len(store.campaign_ids())) as advance:
-        report = rebuild(store, history, advance)
+    with base.progress("campaigns") as on_progress:
+        report = rebuild(store, history, on_progress)
     base.print_broken(report.broken)
     skipped = {"unpublished": report.unpublished, "imported": report.imported, "left_out": report.broken}
     if not base.print_json({"recorded": report.recorded, **skipped}):

@@ -179,12 +179,8 @@ def _against(row: RankedRow, base: RankedRow) -> RankedRow:
     )
 
 
-def _times(value: float | None) -> str:
-    return NA if value is None else f"{value:.2f}x"
-
-
 def _relative(row: RankedRow, value: float | None) -> str:
-    return f"{_times(value)}{'' if row.is_ranked or value is None else ', other batch'}"
+    return NA if value is None else f"{value:.2f}x{'' if row.is_ranked else ', other batch'}"
 
 
 def _batch(measured: ComparisonRow) -> str:

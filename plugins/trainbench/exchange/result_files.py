@@ -13,7 +13,7 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,7 +45,16 @@ from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
-from trainbench.results.store_files import BrokenFile, StoreError, address, is_file, is_folder, read_bounded
+from trainbench.results.store_files import (
+    BrokenFile,
+    Progress,
+    StoreError,
+    address,
+    is_file,
+    is_folder,
+    no_progress,
+    read_bounded,
+)
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -465,21 +474,17 @@ def _holds_submissions(folder: Path) -> bool:
 
 def _name(source: str, sources: Sequence[str]) -> str:
     """The name of a source: the last part of its path, or the whole path where another has the same."""
-    path = _resolved(source)
-    has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
-    return source if has_namesake else path.name or source
+    path = Path(source).resolve()
+    others = {Path(other).resolve() for other in sources} - {path}
+    return source if any(other.name == path.name for other in others) else path.name or source
 
 
-def _resolved(source: str) -> Path:
-    return Path(source).resolve()
-
-
-def read_result_files(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
-    """Read every file once and call `on_read` after each."""
+def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
+    """Read every file once and call `progress` after each."""
     reader = _Reader()
-    for item in files:
+    for number, item in enumerate(files, 1):
         reader.read(item)
-        on_read()
+        progress(number, len(files))
     return Gathered(reader.collector.rows(), tuple(reader.notes()), tuple(reader.broken))
 
 

@@ -55,14 +55,12 @@ def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     if "history" not in fields:
         return fields
     fields.pop("history")
-    fields["groups"] = [_group(group) for group in fields["groups"]]
+    fields["groups"] = [
+        {name: value for name, value in group.items() if name != "reference"} | {"nodes": [*map(_node, group["nodes"])]}
+        for group in fields["groups"]
+    ]
     fields["findings"] = [finding_of_today(finding) for finding in fields["findings"]]
     return fields
-
-
-def _group(group: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in group.items() if name not in ("reference", "nodes")}
-    return {**kept, "nodes": [_node(node) for node in group["nodes"]]}
 
 
 def _node(node: Mapping[str, Any]) -> dict[str, Any]:

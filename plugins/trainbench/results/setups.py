@@ -62,12 +62,10 @@ def change_phrases(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
         known |= versions(setup)
     now = versions(after)
     return tuple(
-        f"{_the(name)} went from {was} to {now[name]}" for name, was in known.items() if now.get(name, was) != was
+        f"{'' if name in (after.libraries or ()) else 'the '}{name} went from {was} to {now[name]}"
+        for name, was in known.items()
+        if now.get(name, was) != was
     )
-
-
-def _the(name: str) -> str:
-    return f"the {name}" if name in ("driver", "image", "kernel", "VBIOS", "power limit", "pod template") else name
 
 
 def gpu_uuids(result: RunResult) -> frozenset[str]:

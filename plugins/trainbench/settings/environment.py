@@ -52,7 +52,8 @@ def options_given(environ: Mapping[str, str] = os.environ) -> dict[str, Given]:
     """Option -> what is given for it: by Airflow's variables, else by its file. An empty text counts as none. Raises
     SectionError.
     """
-    path = _config_file(environ)
+    home = environ.get("AIRFLOW_HOME", "~/airflow")
+    path = _expanded(environ.get("AIRFLOW_CONFIG") or os.path.join(home, "airflow.cfg"))  # noqa: PTH118 - as Airflow
     variables = {name: text for name, text in environ.items() if name.upper().startswith(ENV)}
     places = [
         *((name.upper().removeprefix(ENV).lower(), _expanded(text), name) for name, text in variables.items()),
@@ -88,11 +89,6 @@ def _base(option: str) -> str:
     """The sensitive option of which this one says how Airflow fetches it; else the option itself."""
     bases = (option.removesuffix(suffix) for suffix in FETCHED)
     return next((base for base in bases if base != option and base in SENSITIVE), option)
-
-
-def _config_file(environ: Mapping[str, str]) -> str:
-    home = environ.get("AIRFLOW_HOME", "~/airflow")
-    return _expanded(environ.get("AIRFLOW_CONFIG") or os.path.join(home, "airflow.cfg"))  # noqa: PTH118 - as Airflow
 
 
 def _section(path: str) -> Mapping[str, str]:
