@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,6 +115,7 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.exchange.reindex import imported_campaign
+    from trainbench.history.database import HistoryError
     from trainbench.results.store_files import BrokenFile
 
     taken: dict[str, str] = {}
@@ -131,25 +131,17 @@ def import_(
             campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
             store.write_result(result)
             taken[str(path)] = result.spec.identity.campaign_id
-    _record(campaigns, store_url)
+    try:
+        if campaigns:
+            history = base.open_history(store_url)
+            for campaign in campaigns:
+                history.record(campaign)
+    except HistoryError as error:
+        base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
     base.print_broken(broken)
     if not base.print_json({"campaigns": taken, "left_out": broken}):
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     return ExitCode.RED if broken else ExitCode.OK
-
-
-def _record(campaigns: Sequence[Campaign], store_url: str | None) -> None:
-    """Record imported campaigns for the pages; print what to do where the history cannot be reached."""
-    from trainbench.history.database import HistoryError
-
-    if not campaigns:
-        return
-    try:
-        history = base.open_history(store_url)
-        for campaign in campaigns:
-            history.record(campaign)
-    except HistoryError as error:
-        base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
 
 
 @app.command()

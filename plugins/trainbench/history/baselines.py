@@ -139,7 +139,7 @@ def other_names(connection: Connection, node: str) -> tuple[str, ...]:
     names = [_name(connection, node)]
     waiting = [node]
     while waiting:
-        for name in _names_with(connection, _latest_gpus(connection, waiting.pop())):
+        for name in _names_of_gpus(connection, waiting.pop()):
             dated = _name(connection, name)
             if all(dated.last < known.first or known.last < dated.first for known in names):
                 names.append(dated)
@@ -153,16 +153,12 @@ def _name(connection: Connection, name: str) -> _Name:
     return _Name(name, first, last)
 
 
-def _latest_gpus(connection: Connection, node: str) -> frozenset[str]:
-    """The UUIDs of all GPUs in its latest campaign."""
+def _names_of_gpus(connection: Connection, node: str) -> list[str]:
+    """Names, in alphabetical order, under which one of the GPUs of the node's latest campaign ever ran."""
     of_node = _KNOWN & (runs.c.node == node)
     last = select(runs.c.campaign_id).where(of_node).order_by(runs.c.started_at.desc()).limit(1).scalar_subquery()
     uuids = connection.execute(select(runs.c.gpu_uuids).where(of_node & (runs.c.campaign_id == last))).scalars()
-    return frozenset(uuid for text in uuids for uuid in text.split(","))
-
-
-def _names_with(connection: Connection, gpus: frozenset[str]) -> list[str]:
-    """Names, in alphabetical order, under which one of these GPUs ever ran."""
+    gpus = {uuid for text in uuids for uuid in text.split(",")}
     if not gpus:
         return []
     one_of = or_(*(runs.c.gpu_uuids.contains(uuid, autoescape=True) for uuid in sorted(gpus)))
