@@ -79,8 +79,11 @@ def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowR
 
 def exchange_pct(ranks: Sequence[RankSummary]) -> float:
     """The least wait of any rank as a share of its step, median over the steps."""
-    steps = zip(*(zip(rank.own_steps_s, rank.step_waits_s, strict=True) for rank in ranks), strict=True)
-    return statistics.median(min(100 * wait_s / (own_s + wait_s) for own_s, wait_s in step) for step in steps)
+    shares_pct = [
+        [100 * wait_s / (own_s + wait_s) for own_s, wait_s in zip(rank.own_steps_s, rank.step_waits_s, strict=True)]
+        for rank in ranks
+    ]
+    return statistics.median(min(step) for step in zip(*shares_pct, strict=True))
 
 
 def place(run: RunResult, rank: RankSummary) -> str:
