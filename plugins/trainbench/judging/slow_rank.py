@@ -70,9 +70,10 @@ def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowR
         others = [other for other in ranks if other is not rank]
         theirs_s = [own_s[other.rank] for other in others]
         longer_pct = 100 * (own_s[rank.rank] / statistics.median(theirs_s) - 1)
+        if longer_pct <= limit_pct or longer_pct <= scatter_pct(theirs_s):
+            continue
         of_steps = zip(rank.own_steps_s, zip(*(other.own_steps_s for other in others), strict=True), strict=True)
-        is_always_longer = all(own > statistics.median(theirs) for own, theirs in of_steps)
-        if longer_pct > max(limit_pct, scatter_pct(theirs_s)) and is_always_longer:
+        if all(own > statistics.median(theirs) for own, theirs in of_steps):
             more_s = statistics.median(wait_s[other.rank] for other in others) - wait_s[rank.rank]
             yield SlowRank(rank, longer_pct, 100 * max(0.0, more_s) / (own_s[rank.rank] + wait_s[rank.rank]))
 
@@ -83,7 +84,8 @@ def exchange_pct(ranks: Sequence[RankSummary]) -> float:
         [100 * wait_s / (own_s + wait_s) for own_s, wait_s in zip(rank.own_steps_s, rank.step_waits_s, strict=True)]
         for rank in ranks
     ]
-    return statistics.median(min(step) for step in zip(*shares_pct, strict=True))
+    least_pct: list[float] = [min(step) for step in zip(*shares_pct, strict=True)]
+    return statistics.median(least_pct)
 
 
 def place(run: RunResult, rank: RankSummary) -> str:
