@@ -16,6 +16,7 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.preset_switches import uses_cuda_graph
 from bench_image.contract.result import HANG, Phase
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from tests.builders.image_processes import ENDLESS, finish, rank_process, start_anew, wait_for
 from tests.gpu.test_gang_graphs_gpu import gang_spec
 from trainbench.judging.slow_rank import slow_ranks
@@ -47,7 +48,7 @@ def other_work_on_gpu_1() -> Iterator[None]:
         process.kill()
 
 
-@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.FSDP, Strategy.ZERO2])
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.FSDP])
 def test_the_rank_whose_gpu_does_other_work_too_is_slow_and_else_nobody(tmp_path: Path, strategy: Strategy) -> None:
     spec = spec_of(strategy)
     healthy = finish(start_anew(spec, tmp_path / "healthy"), tmp_path / "healthy")
@@ -63,10 +64,10 @@ def test_the_rank_whose_gpu_does_other_work_too_is_slow_and_else_nobody(tmp_path
     assert slow.wait_pct > LIMIT_PCT
 
 
-@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ZERO2])
-def test_a_rank_that_is_stopped_is_named(tmp_path: Path, strategy: Strategy) -> None:
-    spec = spec_of(strategy, **ENDLESS | {"timeout_s": 100})
-    assert uses_cuda_graph(spec) is (strategy is Strategy.DDP)
+@pytest.mark.parametrize("preset", [Preset.TUNED, Preset.AS_USERS_RUN])
+def test_a_rank_that_is_stopped_is_named(tmp_path: Path, preset: Preset) -> None:
+    spec = spec_of(Strategy.DDP, preset=preset, **ENDLESS | {"timeout_s": 100})
+    assert uses_cuda_graph(spec) is (preset is Preset.TUNED)
     process = start_anew(spec, tmp_path)
     wait_for(Phase.MEASURE, process, spec, tmp_path)
     rank_process(process, 1).send_signal(signal.SIGSTOP)
