@@ -107,7 +107,8 @@ class RankWatch:
         reached, now = (self._group.steps_begun, _num_launched()), time.monotonic()
         if reached != self._progress.reached:
             self._moved_at = now
-        self._progress = Progress(self._progress.beat + 1, *reached, now - self._moved_at, self._where())
+        stood_s = now - self._moved_at
+        self._progress = Progress(self._progress.beat + 1, *reached, stood_s, self._where(stood_s))
         self._store.set(f"progress/{self._group.rank}", json.dumps(self._progress))
 
     def _look(self) -> Hang | None:
@@ -120,10 +121,15 @@ class RankWatch:
         told = self._store.multi_get([f"progress/{rank}" for rank in range(len(self._names))])
         return [Progress(*json.loads(each)) for each in told]
 
-    def _where(self) -> str:
-        """The newest collective that is not finished, and the innermost frames of the rank's main thread."""
-        collectives = [entry["profiling_name"] for trace in _traces(entries=True) for entry in trace.get("entries", ())]
-        frames, frame = collectives[-1:], sys._current_frames().get(self._main or 0)
+    def _where(self, stood_s: float) -> str:
+        """The innermost frames of the rank's main thread, and before them the newest collective that is not finished,
+        which costs up to a tenth of a second: told of a rank that probably hangs.
+        """
+        entries = (
+            entry for trace in _traces(entries=stood_s >= self._hang_s / 2) for entry in trace.get("entries", ())
+        )
+        frames = [entry["profiling_name"] for entry in entries if not entry["retired"]][-1:]
+        frame = sys._current_frames().get(self._main or 0)
         while frame and len(frames) < FRAMES:
             frames.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
             frame = frame.f_back
@@ -137,7 +143,9 @@ def _num_launched() -> int:
 
 
 def _traces(*, entries: bool) -> Iterator[dict[str, Any]]:
-    """What the flight recorders hold: gloo's and, where torch has it, NCCL's. `entries`: the open collectives too."""
+    """What the flight recorders hold: gloo's and, where torch has it, NCCL's. `entries`: the collectives too, of NCCL
+    those that are not finished.
+    """
     for name in ("_dump_fr_trace", "_dump_nccl_trace"):
         if dump := getattr(c10d, name, None):
             yield pickle.loads(dump(entries, False, True))  # noqa: S301 - our own process wrote it
