@@ -8,7 +8,6 @@ came least far hangs. Where all came equally far no rank is at fault, and PyTorc
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import os
@@ -96,12 +95,19 @@ class RankWatch:
         self._ended.set()
 
     def _run(self) -> None:
-        with contextlib.suppress(dist.DistError):  # the store has gone with the first node
-            while not self._ended.wait(BEAT_S):
+        while not self._ended.wait(BEAT_S):
+            try:
                 self._tell()
-                if self._progress.stood_s >= self._hang_s and (hang := self._look()) and not self._ended.is_set():
-                    faulthandler.dump_traceback()
-                    self._on_hang(hang)
+                hang = self._look() if self._progress.stood_s >= self._hang_s else None
+            except dist.DistError:  # the store has gone with the first node, which ended, or is at fault
+                if self._progress.stood_s < self._hang_s:
+                    continue
+                hang = Hang(
+                    0, f"{self._names[0]} did not answer: the store at its node, by which the ranks met, is gone"
+                )
+            if hang and not self._ended.is_set():
+                faulthandler.dump_traceback()
+                self._on_hang(hang)
 
     def _tell(self) -> None:
         reached, now = (self._group.steps_begun, _num_launched()), time.monotonic()
