@@ -121,7 +121,7 @@ def _slow(facts: Facts) -> Decision | None:
             return _made(Why.SLOW, phrase(peers), always)
         return _made(Why.SLOW, phrase(peers), phrase(past) if past else "", facts.since)
     if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
-        return None  # it and its only peer became slower together
+        return None  # it and its only peer have become slower
     decides = facts.first(past, level)
     if decides and decides.is_off:
         return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")

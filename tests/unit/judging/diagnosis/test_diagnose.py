@@ -123,7 +123,7 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.explanation.lower()
     assert finding.measured.startswith("samples/s −15.8 %")
-    assert (finding.why, finding.summary) == (Why.SLOW, "is slow: beyond the limit and beyond chance in each round")
+    assert (finding.why, finding.summary) == (Why.SLOW, f"is slow: {TRAITS[Why.SLOW].meaning}")
     assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
 
