@@ -366,7 +366,7 @@ class _Group:
             others = common(Key(node)) if len(usual.keys() - {node}) >= MIN_POOL else None
             if others and abs(change_pct := 100 * (others.value - 1)) <= max(LOOK_SHARE * c.limit, c.chance or 0.0):
                 past, change = self.pasts[node].expected, percent(change_pct)
-                source = f"{past.source} and the {change} of its peers tonight"
+                source = f"{past.source} (its peers changed by {change} tonight)"
                 expected = Expected(
                     past.value * others.value,
                     past.source if change == percent(0.0) else source,
@@ -568,7 +568,7 @@ class _Group:
         )
 
     def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], fastest: NodeRuns, why: Why) -> list[str]:
-        """What is worth knowing beside the state: missing figures, better ones, other programs on the GPU. `fastest`:
+        """What is worth knowing beside the state: missing figures and better ones. `fastest`:
         of the GPUs, which shows that most of the others are slow where nothing else does.
         """
         over = [phrase(c) for c in comparisons if c.is_over]
@@ -582,7 +582,7 @@ class _Group:
             remarks += [f"no {listing(missing)} was measured"] if missing else []
         if member.valid and member.strays:
             remarks.append(f"{count(len(member.strays), 'run')} not compared: {self._chosen(member)}")
-        return remarks + [shared.sentence for run in member.valid[:1] if (shared := shared_by(run))]
+        return remarks
 
     def _chosen(self, member: NodeRuns) -> str:
         chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))

@@ -99,7 +99,7 @@ def against_past(*rates: float, num_shared: int = 0) -> list[tuple[float, str, W
 def test_what_the_round_did_to_all_nodes_is_no_change_of_one() -> None:
     """All lie at -0.5 %, node-5 at -2.5 %: 9.75 / (10 * 0.995) is -2.01 %."""
     *others, slow = against_past(9.95, 9.95, 9.95, 9.95, 9.75)
-    source = "its own past of 10 nights from 11 Nov 2026 and the −0.5 % of its peers tonight"
+    source = "its own past of 10 nights from 11 Nov 2026 (its peers changed by −0.5 % tonight)"
     assert slow == (-2.01, source, Why.BEHIND)
     assert others == [(0.0, source, Why.WELL)] * 4
 

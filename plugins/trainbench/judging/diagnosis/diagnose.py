@@ -262,7 +262,7 @@ def _also(clue: Clue, off_pct: float) -> str:
 def _unknown(because: str, node: NodeVerdict) -> Clue:
     next_step = TRAITS[node.why].next_step
     return Clue(
-        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {because}", resolution=next_step
+        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"nothing explains it: {because}", resolution=next_step
     )
 
 
