@@ -76,8 +76,9 @@ class KnownLevel(Frozen):
 
     @property
     def source(self) -> str:
-        """The source of an expectation: "the shipped level of NVIDIA H200"."""
-        return f"the {self.origin} level of {self.gpu_name}"
+        """The source of an expectation: "the shipped level of NVIDIA H200", "this fleet's own level of NVIDIA H200"."""
+        whose = "the shipped" if self.origin == "shipped" else "this fleet's own"
+        return f"{whose} level of {self.gpu_name}"
 
     @property
     def description(self) -> str:

@@ -89,7 +89,7 @@ def document() -> str:
 
 def _row(why: Why, effects: Effects) -> str:
     trait = TRAITS[why]
-    says = "2 of 4 nodes became slower together" if why is Why.CHANGED else f"1 of 4 nodes {trait.one}"
+    says = f"2 of 4 nodes {trait.several}" if why is Why.CHANGED else f"1 of 4 nodes {trait.one}"
     exit_code = "-" if not effects.in_run else "4" if why is Why.CHANGED else str(effects.exit_code)
     cells = (
         f"**{word(NodeState('', trait.state, why))}**",

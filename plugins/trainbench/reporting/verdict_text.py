@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.comparison import noise_floor
 from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
-from trainbench.core.states import METRIC_NAMES, NodeState, fleet_summary, word
+from trainbench.core.states import AGAINST, METRIC_NAMES, NodeState, fleet_summary, word
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, only, text
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
@@ -35,7 +35,6 @@ from trainbench.reporting import configuration_tables, recommendations, survey_t
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
-AGAINST = {Against.PEERS: "its peers", Against.PAST: "its past", Against.LEVEL: "the level"}
 TONES = {State.RED: Tone.BAD, State.DRILL: Tone.BAD, State.WELL: Tone.GOOD}
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
@@ -129,13 +128,12 @@ def recommended(campaign: Campaign) -> tuple[str, ...]:
 
 
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
-    """What `recommended` says, and what to do next for the worst node, or for all that have its reason."""
-    others = _others(campaign) if campaign.judges_nodes else []
-    worst = min(others, key=NodeState.urgency, default=None)
-    if worst is None or worst.state is State.WELL:
+    """What `recommended` says, and what to do next for the worst node and all that have its next step."""
+    rows = [row for row in node_rows(campaign) if row.state not in (State.WELL, State.DRILL)]
+    if not rows or not campaign.judges_nodes:
         return recommended(campaign)
-    finding = finding_of(campaign, worst)
-    return (*recommended(campaign), f"Next for {listing(finding.nodes, 3)}: {sentence(finding.resolution)}")
+    same = [row.node for row in rows if row.next_step == rows[0].next_step]
+    return (*recommended(campaign), f"Next for {listing(same, 3)}: {sentence(rows[0].next_step)}")
 
 
 def _answered(campaign: Campaign) -> list[str]:

@@ -21,14 +21,14 @@ class SharedGpu(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """ "GPU 0 was shared: 1 other process, 41.3 GB in use beside the run"."""
+        """ "1 other process, 41.3 GB in use beside the run on GPU 0"."""
         parts = []
         if self.num_processes:
             parts.append(count(self.num_processes, "other process"))
         if self.memory_gb:
             parts.append(f"{figure(self.memory_gb, 3)} GB in use beside the run")
-        which, (gpus, were) = listing(map(str, self.gpus)), ("GPU", "was") if len(self.gpus) == 1 else ("GPUs", "were")
-        return f"{gpus} {which} {were} shared: {', '.join(parts)}"
+        gpus = "GPU" if len(self.gpus) == 1 else "GPUs"
+        return f"{', '.join(parts)} on {gpus} {listing(map(str, self.gpus))}"
 
 
 def shared_by(result: RunResult) -> SharedGpu | None:

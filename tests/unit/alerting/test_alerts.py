@@ -57,7 +57,7 @@ def test_a_drill_that_was_detected_is_called_a_drill_and_else_it_is_an_alarm() -
 
 
 def test_a_change_of_the_fleet_is_one_alert() -> None:
-    change = make_finding("node-1", Why.CHANGED, nodes=tuple(RATES), summary="became slower together")
+    change = make_finding("node-1", Why.CHANGED, nodes=tuple(RATES), summary="have become slower")
     (alert,) = alerts(night(1, RATES, dict.fromkeys(RATES, Why.CHANGED), findings=(change,)))
 
     assert (len(alert.nodes), alert.level) == (3, Level.WARNING)

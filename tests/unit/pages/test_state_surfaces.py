@@ -108,7 +108,7 @@ def test_what_the_run_says(why: Why) -> None:
     campaign, effects, trait = night_of(why), EFFECTS[why], TRAITS[why]
     raised = alerts(campaign)
     of_node = [alert for alert in raised if "node-1" in alert.nodes]
-    head = {Why.WELL: "All 4 nodes are well", Why.CHANGED: "2 of 4 nodes became slower together: node-1 and node-2",
+    head = {Why.WELL: "All 4 nodes are well", Why.CHANGED: f"2 of 4 nodes {trait.several}: node-1 and node-2",
             Why.DRILL: "Drill detected: node-1"}.get(why, f"1 of 4 nodes {trait.one}: node-1")  # fmt: skip
     terminal = Console(width=2000, record=True, file=io.StringIO())
     terminal.print(verdict_table(campaign))
@@ -217,4 +217,4 @@ def test_beside_an_acknowledged_node_not_all_are_well(history: History) -> None:
     history.record(night_of(Why.SLOW))
     pages = Pages(history.engine, {DAG})
     pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", ended(1))
-    assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is acknowledged: node-1; 3 are well."
+    assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is red and acknowledged: node-1; 3 are well."

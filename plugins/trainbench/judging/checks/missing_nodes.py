@@ -106,5 +106,6 @@ def unmeasured_node_findings(
                 measured=f"no valid run {since}",
                 expected=f"one within {UNMEASURED_DAYS} days",
                 summary=f"is busy with other work each time, and has not been measured {since}",
-                resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a slot",
+                resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a time "
+                "for it",
             )
