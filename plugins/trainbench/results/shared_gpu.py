@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
@@ -18,6 +19,10 @@ class SharedGpu(NamedTuple):
     num_processes: int | None
     memory_gb: float | None
     gpus: tuple[int, ...]
+
+    @property
+    def size(self) -> tuple[int, float]:
+        return self.num_processes or 0, self.memory_gb or 0.0
 
     @property
     def sentence(self) -> str:
@@ -52,3 +57,8 @@ def shared_by(result: RunResult) -> SharedGpu | None:
         memory_gb=known_max(memory_gb for _, _, memory_gb in shared),
         gpus=tuple(position for position, _, _ in shared),
     )
+
+
+def most_shared(runs: Iterable[RunResult]) -> SharedGpu | None:
+    """Of the run that shared its GPU with the most processes, or with the most memory of others."""
+    return max((shared for run in runs if (shared := shared_by(run))), key=lambda shared: shared.size, default=None)

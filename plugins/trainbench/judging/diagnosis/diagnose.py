@@ -34,7 +34,6 @@ from trainbench.judging.diagnosis.clues import (
     cause_with_share,
     explains_nothing,
     memory_clues,
-    most_shared,
     slow_clues,
     temperature_clues,
 )
@@ -299,14 +298,13 @@ def _plain(node: NodeVerdict, scene: Scene) -> Finding:
     """Reasons that need no clues."""
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
     noise = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
-    shared = most_shared(own)
     odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
     measured, expected = {
         Why.OTHER_NUMBERS: (
             f"{odd} of {len(own)} runs computed other numbers",
             "the losses of its peers",
         ),
-        Why.SHARED: (shared.sentence if shared else "another program on its GPU", "its GPUs to itself"),
+        Why.SHARED: (node.reason, "its GPUs to itself"),
         Why.NOISY: (noise, "less noise than the limit"),
         Why.OTHER_CHOICE: ("other work", "the work of its peers"),
     }.get(node.why, ("no expectation", "a peer, a past or a level"))

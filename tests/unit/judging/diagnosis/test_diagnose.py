@@ -392,7 +392,7 @@ def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() ->
     assert (drill.category, drill.level, drill.is_drill) == ("drill", Level.ERROR, True)
     assert drill.resolution == TRAITS[Why.DRILL].next_step
     assert (other.category, other.level) == ("shared", Level.INFO)
-    assert other.measured.startswith("1 other process on GPU 0")
+    assert (other.measured, other.expected) == (nodes[3].reason, "its GPUs to itself")
     assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
     assert "Copies from host to GPU are 64 % slower" in slow.explanation  # 20 GB/s of 55.4
 
