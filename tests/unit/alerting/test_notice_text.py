@@ -140,6 +140,6 @@ def test_many_at_once_are_one_message_of_bounded_size() -> None:
 
 def test_the_end_says_what_it_was_and_how_long() -> None:
     assert message([closed(ended="no longer in the cluster")], CLOSED, None).text.splitlines()[2:] == [
-        "node-3: no longer in the cluster since 22 Nov 2026 02:12 UTC",
+        "node-3: no longer in the cluster (22 Nov 2026 02:12 UTC)",
         "It was: node-3 is slow: samples/s −9.7 % against its peers. Open since 21 Nov 2026 02:12 UTC.",
     ]

@@ -45,7 +45,7 @@ def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode])
             ABSENT,
             measured=node.reason,
             expected="ready, with allocatable GPUs",
-            summary=f"was not benchmarked: {node.reason}",
+            summary=f"was not measured: {node.reason}",
             resolution=repair if node.expected else "nothing to do",
             is_missed=node.expected,
         )
