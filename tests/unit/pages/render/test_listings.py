@@ -23,8 +23,8 @@ def row(
     figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
-        seq_length=2048, strategy=strategy, world_size=world_size, place=place, num_campaigns=1, num_runs=1, num_failed=0,
-        is_imported=False, noise_pct=noise_pct, **figures,
+        seq_length=2048, strategy=strategy, world_size=world_size, place=place, num_campaigns=1, num_runs=1,
+        num_failed=0, is_imported=False, noise_pct=noise_pct, **figures,
     )  # fmt: skip
 
 
