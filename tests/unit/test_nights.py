@@ -111,7 +111,6 @@ class TestReRuns:
         """Of two nodes both are slow against their past, one by far, and both as always in the re-runs: the one that
         its peer did not show slow is not blamed by its one round. Of four, node-1 stays slow, and it ran again too.
         """
-        (tmp_path / "two").mkdir()
         two = Nights(tmp_path / "two", "a", "b")
         four = Nights(tmp_path, *FOUR)
         for _ in range(4):
@@ -152,7 +151,6 @@ class TestReRuns:
         """
         names = (*FOUR, "node-5")
         nights = Nights(tmp_path, *FOUR)
-        (tmp_path / "five").mkdir()
         five = Nights(tmp_path / "five", *names)
         for _ in range(4):
             nights.night()
@@ -193,24 +191,24 @@ class TestReRuns:
 
 class TestConstantAndSlow:
     def test_a_node_that_is_always_a_little_slow_is_told_of_once(self, tmp_path: Path) -> None:
-        """[V3] -2.6 % for 30 nights."""
+        """[V3] -2.6 % for 12 nights."""
         nights = Nights(tmp_path, *FOUR, noise_pct=0.3)
-        for _ in range(30):
+        for _ in range(12):
             nights.night({"node-2": 0.974})
         assert [event for _, event, _ in nights.told] in ([], [Event.OPENED])
 
     def test_a_drift_is_told_of_once_and_never_as_well(self, tmp_path: Path) -> None:
-        """-0.2 % a night: against its own first ten nights, then against its peers."""
+        """-0.5 % a night: against its own first nights, then against its peers."""
         nights = Nights(tmp_path, *FOUR)
-        for night in range(40):
-            nights.night({"node-2": 1 - 0.002 * night})
+        for night in range(16):
+            nights.night({"node-2": 1 - 0.005 * night})
         assert {event for _, event, _ in nights.told} <= {Event.OPENED, Event.WORSENED}
         assert len(nights.told) == 2  # a look, then red
         assert nights.fleet()["node-2"].why is Why.SLOW
 
     def test_a_flapping_node_keeps_its_one_notice(self, tmp_path: Path) -> None:
         nights = Nights(tmp_path, *FOUR)
-        for night in range(20):
+        for night in range(8):
             nights.night({"node-2": 0.9 if night % 2 else 1.0})
         assert [event for _, event, _ in nights.told] == [Event.OPENED]
 
@@ -268,7 +266,7 @@ class TestMachines:
 
 
 class TestFleets:
-    @pytest.mark.parametrize("num", [2, 3, 4, 8, 32])
+    @pytest.mark.parametrize("num", [2, 3, 8])
     def test_a_healthy_fleet_is_well_from_the_first_night_on(self, tmp_path: Path, num: int) -> None:
         nights = Nights(tmp_path, *(f"node-{i}" for i in range(num)))
         for _ in range(3):
@@ -315,8 +313,6 @@ class TestFleets:
 
     def test_two_boxes_that_differ(self, tmp_path: Path) -> None:
         """[V12] Neither is green on its first night; a level says which one is slow, and so does a past."""
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
         assert Nights(tmp_path / "a", "a", "b").night({"b": 0.75}).whys == {"a": Why.PAIR, "b": Why.PAIR}
         assert Nights(tmp_path / "b", "a", "b", levels=[h200()]).night({"b": 0.75}).whys == {"b": Why.SLOW}
         nights = Nights(tmp_path, "a", "b")
@@ -326,7 +322,6 @@ class TestFleets:
 
     def test_a_majority_that_is_slow_blames_no_good_node(self, tmp_path: Path) -> None:
         """[V7] Two of three at -10 %, and five of eight, without a past."""
-        (tmp_path / "a").mkdir()
         three = Nights(tmp_path / "a", "node-1", "node-2", "node-3").night({"node-2": 0.9, "node-3": 0.9})
         assert "node-1" not in three.whys
         eight = Nights(tmp_path, *(f"node-{i}" for i in range(8))).night({f"node-{i}": 0.9 for i in range(5)})

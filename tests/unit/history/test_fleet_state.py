@@ -20,6 +20,8 @@ from trainbench.history.fleet_state import SPEND_DAYS, FleetState, nodes_now
 from trainbench.history.history import History
 from trainbench.history.tables import marks, works
 
+pytestmark = pytest.mark.both_databases
+
 DAY = timedelta(days=1)
 NIGHT_3 = ENDED_AT + 2 * DAY
 RUN_USD = 55 / 3600 * 0.6  # what one run of 55 s costs at the builders' price
