@@ -15,7 +15,7 @@ from functools import partial
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.alerting.alerts import alerts as alert
+from trainbench.alerting.run_summary import alerts as alert
 from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, by_level
