@@ -139,6 +139,18 @@ def test_a_node_is_well_by_the_first_expectation_whose_noise_shows_twice_the_lim
         assert decision.reason == "only a slowdown of 10.1 % would differ from chance, the limit is 5 %"
 
 
+def test_a_noisy_past_that_shows_the_node_slow_decides_before_the_level() -> None:
+    compared = (rate(Against.PAST, -12.0, chance=BLIND), rate(Against.LEVEL, 0.0))
+    assert decide(Facts(compared, Tolerances())).why is Why.SLOW
+
+
+def test_a_past_that_sees_nothing_says_nothing_of_a_node_that_is_slow_beside_its_peers() -> None:
+    """Neither that it was always so, nor how far it is off."""
+    compared = (rate(Against.PEERS, -8.0), rate(Against.PAST, 0.0, chance=BLIND))
+    decision = decide(Facts(compared, Tolerances()))
+    assert (decision.why, decision.reason) == (Why.SLOW, "samples/s −8.0 % against x, limit 5 %")
+
+
 @pytest.mark.parametrize(
     ("level", "expected"), [(None, Why.PAIR), (0.0, Why.WELL), (-12.0, Why.SLOW)], ids=["pair", "well", "slow"]
 )
