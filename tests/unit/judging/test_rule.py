@@ -123,7 +123,7 @@ BLIND = 10.1  # percent: chance hides twice the limit
         (BLIND, None, None, Why.NOISY),
         (BLIND, 1.0, None, Why.WELL),
         (BLIND, BLIND, 1.0, Why.WELL),
-        (BLIND, BLIND, BLIND, Why.NOISY),
+        (20.0, BLIND, 30.0, Why.NOISY),
         (None, BLIND, 1.0, Why.WELL),
     ],
 )
@@ -137,6 +137,11 @@ def test_a_node_is_well_by_the_first_expectation_whose_noise_shows_twice_the_lim
     assert decision.why is expected
     if expected is Why.NOISY:
         assert decision.reason == "only a slowdown of 10.1 % would differ from chance, the limit is 5 %"
+
+
+def test_of_two_nodes_alike_the_past_says_that_one_is_well() -> None:
+    decision = decide(Facts((rate(Against.PEERS, 0.0), rate(Against.PAST, -0.5)), Tolerances(), only_peer=True))
+    assert (decision.why, decision.reason) == (Why.WELL, "9.95 samples/s, 99.5 % of x (10.0)")
 
 
 def test_a_noisy_past_that_shows_the_node_slow_decides_before_the_level() -> None:

@@ -437,10 +437,11 @@ def test_a_reason_without_a_cause_says_the_next_step(why: Why, level: Level, ste
 
 def test_the_clock_that_fell_is_named_for_an_unsteady_node() -> None:
     fallen = changed(GOOD[2], {"telemetry.gpus.0.sm_clock_min_mhz": 900.0})
-    (finding,) = diagnosed(*GOOD[:2], fallen, why=Why.UNSTEADY, state=State.LOOK)
+    (finding,) = diagnosed(*GOOD[:2], fallen, why=Why.UNSTEADY, state=State.LOOK, noise_pct=9.0)
 
     assert finding.cause is not None
     assert "; its SM clock fell to 900 MHz at the lowest, its peers' to" in finding.cause
+    assert (finding.measured, finding.expected) == ("a scatter of 9.0 %", "0.3 %, as its peers")
 
 
 def test_of_a_node_with_several_gpus_the_worst_three_are_diagnosed() -> None:
