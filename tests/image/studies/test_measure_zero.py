@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 import measure_zero
+from tests.builders.warm_processes import run_warm
 
 
 def test_a_case_trains_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setattr(subprocess, "run", lambda command, env, **_: run_warm(command[1:], env))
     row = measure_zero.in_a_process(argparse.Namespace(layers=1, device="cpu"), "lora", "by layers")
 
     assert row.get("error") is None
