@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dag.standin_image import as_python
+from tests.dag.standin_image import as_python, image_server
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "dags"
@@ -74,14 +75,22 @@ def load_dags(folder: Path = ROOT / "dags", bundle: str = "dags-folder") -> Any:
     return DagBag(dag_folder=str(folder), bundle_path=folder, bundle_name=bundle)
 
 
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with image_server(tmp_path_factory.mktemp("image")) as server:
+        yield server
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A fresh store and history; pods run the stand-in image."""
+def store(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A fresh store and history; pods run the stand-in image; reports have no pictures, which unit tests draw."""
+    from trainbench.reporting import plots
     from trainbench.results.artefacts import open_store
 
+    monkeypatch.setattr(plots, "draw", lambda campaign: {})
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")
-    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(as_python(tmp_path)))
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(as_python(tmp_path, image)))
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'plugins'}")
     return open_store(str(tmp_path / "store"))
 
