@@ -11,10 +11,11 @@ import pytest
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.played_nights import Night, Nights
+from trainbench.alerting.gauges import RED_FROM, code
 from trainbench.alerting.notice_text import Event
 from trainbench.cli.app import exit_code
 from trainbench.comparison.noise_floor import floors
-from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.core.verdicts import Against, Confirmation, Metric, State, Why
 from trainbench.judging.levels import KnownLevel, made_levels
 from trainbench.reporting.report import benchmark_report
 
@@ -293,6 +294,18 @@ class TestFleets:
         assert "99.7 % of" in night.verdict("box").reason
         assert "band 96 to 104 %" in night.verdict("box").reason
 
+    def test_a_past_of_one_noisy_night_leaves_the_decision_to_the_level(self, tmp_path: Path) -> None:
+        """Noise of 2 %: what nights differ by is not known yet, and three rounds show the level within 5 %."""
+        nights = Nights(tmp_path, "box", levels=[h200()], noise_pct=2, rounds=3)
+        for _ in range(2):
+            night = nights.night()
+            assert night.whys == {}
+        past = night.verdict("box").comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+        assert past
+        assert past.chance
+        assert past.chance > 10
+        assert nights.night({"box": 0.85}).whys == {"box": Why.SLOW}
+
     def test_one_box_below_its_level_is_red(self, tmp_path: Path) -> None:
         night = Nights(tmp_path, "box", levels=[h200(11.0)]).night()
         assert night.whys == {"box": Why.SLOW}
@@ -442,6 +455,23 @@ class TestFigures:
         night = Nights(tmp_path, *FOUR).night(change=wrong)
         assert night.whys == {"node-3": Why.OTHER_NUMBERS}
         assert night.verdict("node-3").state is State.RED
+
+    def test_an_uncorrected_memory_error_is_red_at_once_also_in_a_re_run(self, tmp_path: Path) -> None:
+        """node-2 runs again because it was slow once, and is not; its memory has an error meanwhile."""
+
+        def faulty(run: RunResult) -> RunResult:
+            if (run.spec.identity.node, run.spec.identity.round) != ("node-2", 3):
+                return run
+            events = make_result("node-2", events={"ecc_uncorrected_in_run": 1}).telemetry
+            return run.model_copy(update={"telemetry": events})
+
+        nights = Nights(tmp_path, *FOUR)
+        night = nights.night(lambda node, round_: 0.9 if (node, round_) == ("node-2", 1) else 1.0, change=faulty)
+        assert night.whys == {"node-2": Why.BROKEN_GPU}
+        (told,) = night.told
+        assert "1 uncorrected memory error (ECC)" in told.text
+        assert "Next: drain the node and reset the GPU" in told.text
+        assert code(nights.fleet()["node-2"]) >= RED_FROM
 
     def test_a_shared_gpu_is_told_and_enters_no_past(self, tmp_path: Path) -> None:
         """[V11] Another process takes 17 % of the rate; the night after, the past is what it was."""
