@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.dag.standin_image import as_python, image_server
+from tests.builders.image_server import as_python, image_server
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "dags"
@@ -77,7 +77,7 @@ def load_dags(folder: Path = ROOT / "dags", bundle: str = "dags-folder") -> Any:
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with image_server(tmp_path_factory.mktemp("image")) as server:
+    with image_server(tmp_path_factory.mktemp("image"), "tests.dag.standin_image") as server:
         yield server
 
 

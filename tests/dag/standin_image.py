@@ -11,16 +11,10 @@ is healthy.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -101,68 +95,14 @@ def _oom(spec: RunSpec) -> str:
     return result.model_dump_json()
 
 
-ASK = """
-import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect(sys.argv[1])
-server.sendall(json.dumps([os.getpid(), dict(os.environ)]).encode() + b"\\n")
-sys.exit(int(server.recv(9) or 1))
-"""
-
-
-@contextmanager
-def image_server(folder: Path) -> Iterator[Path]:
-    """The socket of a process that has imported what this program needs, which takes ten times as long as its run."""
-    from bench_image.process.parent_death import die_with_parent
-
-    at, environ = folder / "image", os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(at)]
-    with subprocess.Popen(command, env=environ, preexec_fn=die_with_parent) as server:
-        try:
-            while not at.exists():
-                assert server.poll() is None
-                time.sleep(0.05)
-            yield at
-        finally:
-            server.terminate()
-
-
-def serve(at: Path) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"{at}.new")
-        listening.listen(64)
-        Path(f"{at}.new").rename(at)
-        while True:
-            asking, _ = listening.accept()
-            if os.fork() == 0:
-                break
-            asking.close()
-    pid, environ = json.loads(asking.makefile().readline())
-    for descriptor in (1, 2):
-        os.dup2(os.open(f"/proc/{pid}/fd/{descriptor}", os.O_WRONLY), descriptor)
-    os.environ.clear()
-    os.environ.update(environ)
-    try:
-        code = main()
-    except SystemExit as end:
-        print(end, file=sys.stderr, flush=True)
-        code = 1
-    asking.sendall(str(code).encode())
-
-
-def as_python(folder: Path, server: Path | None = None) -> Path:
-    """For TRAINBENCH_LOCAL_PYTHON: runs this program whatever module is asked for, or lets an `image_server` do so."""
+def as_python(folder: Path) -> Path:
+    """For TRAINBENCH_LOCAL_PYTHON: runs this program whatever module is asked for."""
     python = folder / "python"
     version_check = '[ "$1" = -c ] && exec echo 3.11.0'  # by the task `ready`: which version, and is anything missing
-    program = str(Path(__file__).resolve())
-    if server:
-        (folder / "ask.py").write_text(ASK)
-        program = f'{folder / "ask.py"}" "{server}'
-    python.write_text(f'#!/bin/sh\n{version_check}\nexec "{sys.executable}" {"-IS " if server else ""}"{program}"\n')
+    python.write_text(f'#!/bin/sh\n{version_check}\nexec "{sys.executable}" "{Path(__file__).resolve()}"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     return python
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Path(sys.argv[2])) if sys.argv[1:2] == ["--serve"] else main())
+    sys.exit(main())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.dag.standin_image import as_python
+from tests.builders.image_server import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
 from tests.kube.after_fault import after_fault
 from trainbench.cluster import doctor
