@@ -95,6 +95,14 @@ def store(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return open_store(str(tmp_path / "store"))
 
 
+def states(dag_run: Any) -> dict[str, list[str]]:
+    """Of the instances of each task."""
+    by_task: dict[str, list[str]] = {}
+    for ti in dag_run.get_task_instances():
+        by_task.setdefault(ti.task_id, []).append(str(ti.state))
+    return by_task
+
+
 def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:
     """Task and map index of each run, as a run's page finds them; None: not found."""
     from trainbench.pages.web.run_routes import task_of

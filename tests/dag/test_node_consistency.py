@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.builders import make_result, make_spec
-from tests.dag.conftest import load_dags, tasks_of
+from tests.dag.conftest import load_dags, states, tasks_of
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from tests.kube.after_fault import after_night
 from trainbench.core.verdicts import Confirmation, Finding, Level, State, Why
@@ -35,13 +35,6 @@ def run(dagbag: Any, **conf: Any) -> Any:
 
 def campaign_of(store: Any, dag_run: Any) -> Any:
     return store.read_campaign(campaign_id("node_consistency", dag_run.run_id))
-
-
-def states(dag_run: Any) -> dict[str, list[str]]:
-    actual: dict[str, list[str]] = {}
-    for ti in dag_run.get_task_instances():
-        actual.setdefault(ti.task_id, []).append(str(ti.state))
-    return actual
 
 
 @pytest.mark.parametrize("dag_id", ["node_consistency", "strategy_scaling"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
+from tests.dag.conftest import states
 from tests.kube.after_fault import after_night
 from trainbench.planning.plan import campaign_id
 
@@ -17,13 +18,6 @@ CONF = {"device": "cuda", "model": "tier-a", "nodes": ["gpu-a", "gpu-bb"], "reci
 
 def run(dagbag: Any, **conf: Any) -> Any:
     return dagbag.dags["strategy_scaling"].test(run_conf=CONF | conf)
-
-
-def states(dag_run: Any) -> dict[str, list[str]]:
-    by_name: dict[str, list[str]] = {}
-    for ti in dag_run.get_task_instances():
-        by_name.setdefault(ti.task_id, []).append(str(ti.state))
-    return by_name
 
 
 def campaign_of(store: Any, dag_run: Any) -> Any:
