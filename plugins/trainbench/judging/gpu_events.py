@@ -15,7 +15,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
 from trainbench.judging.xids import RESET, WATCH, xid
 from trainbench.pods.gangs import failed_rank, nodes_of
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
 
 # Categories; stable: scripts match on them. The first three mean a broken GPU.
 XID, ROW_REMAP_FAILED, ECC_UNCORRECTED = "xid", "row_remap_failed", "ecc_uncorrected"

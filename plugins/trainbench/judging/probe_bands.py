@@ -11,8 +11,7 @@ from bench_image.contract.result_sections import Probes, share_field
 from trainbench.core.formats import figure
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, gpu_title
-from trainbench.results.readings import gpu_name
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import gpu_name, shared_by
 
 PROBE_ODD = "probe_odd"
 

@@ -19,7 +19,7 @@ from tests.kube.after_fault import after_night, is_green
 from trainbench import pipeline
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import PART_FAILED, Level, State, Why
-from trainbench.history import run_rows
+from trainbench.history import summaries
 from trainbench.history.history import open_history
 from trainbench.judging import judge
 from trainbench.judging.diagnosis import diagnose
@@ -171,7 +171,7 @@ def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
 PARTS = (
     (priced_runs.run_cost, "price_run", "pricing failed"),
     (pipeline, "doubts_of_run", "checking figures failed"),
-    (run_rows, "_row", "recording in the history failed"),
+    (summaries, "_row", "recording in the history failed"),
 )
 
 
