@@ -15,7 +15,7 @@ from functools import partial
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.alerting.alerts import alerts as alert
+from trainbench.alerting.run_summary import alerts as alert
 from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, by_level
@@ -118,7 +118,7 @@ def _judgement(measured: Measured, reruns: Sequence[RunResult]) -> Judgement:
         earlier=history.node_records(fingerprints, plan.campaign_id, at) if plan.judges_nodes else (),
         baselines=history.baselines(),
         levels=measured.levels.known,
-        broken={node: f.summary for f in broken_gpu_findings(measured.results) for node in f.nodes},
+        broken={node: f.summary for f in broken_gpu_findings((*measured.results, *reruns)) for node in f.nodes},
     )
     return judge_nodes(plan, measured.results, reruns, known)
 

@@ -14,7 +14,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import base, baseline, cluster, exchange, levels, money, own_job, params, planned
+from trainbench.cli import base, baseline, cluster, exchange, levels, money, params, planned
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
@@ -24,7 +24,7 @@ from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 if TYPE_CHECKING:
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
-    from trainbench.results.stored_results import BrokenFile
+    from trainbench.results.store_files import BrokenFile
 
 EXIT_CODES = """Exit codes:
 
@@ -143,8 +143,8 @@ def plan(
     name = "dry-run"
     if with_manifests:
         name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
-    job = own_job.job_values(None, None, None, settings.log_profiles, campaign)
-    device = own_job.device_of(job, Device.CUDA if gpu else device)
+    job = planned.job_values(None, None, None, settings.log_profiles, campaign)
+    device = planned.device_of(job, Device.CUDA if gpu else device)
     made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, starts_here=False)
     if with_manifests:
         planned.refuse_gangs_beside_others(made)
@@ -199,11 +199,11 @@ def run(
     if command and Path(command[0]).suffix in CAMPAIGN_SUFFIXES:  # no program is named like that
         campaign_file, command = read_campaign_file(Path(command[0])), command[1:]
     chosen = suite or (campaign_file.suite if campaign_file else FIRST_SUITE)
-    job = own_job.job_values(command, environment, profile, settings.log_profiles, campaign_file)
+    job = planned.job_values(command, environment, profile, settings.log_profiles, campaign_file)
     short = {"model": model, "quick": quick or None}
     # Milliseconds: of two runs in one second the second would replace the first in store and history.
     campaign_id = planned.campaign_name(campaign_file.name if campaign_file else chosen, datetime.now(UTC))
-    device = own_job.device_of(job, device)
+    device = planned.device_of(job, device)
     made = planned.make_plan(chosen, settings, nodes, device, set_, campaign_id, None, job, short)
     if made.promise:
         raise UserError(
@@ -250,7 +250,18 @@ def report(
     ] = None,
     store_url: StoreUrl = None,
 ) -> ExitCode:
-    """Write the reports again, from a stored campaign or from result files."""
+    """Write the reports again, from a stored campaign or from result files, another program's flat ones too."""
+    from trainbench.exchange.flat_summary import flat_summary
+    from trainbench.prices.price_tables import load_prices
+    from trainbench.results.store_files import is_folder
+
+    if is_folder(source) and (texts := flat_summary(Path(source), load_prices(base.read_settings().prices))):
+        folder = Path(output or source) / "summary"
+        for name, text in texts.items():
+            base.write_file(folder / name, text)
+        if not base.print_json({"campaign_id": None, "files": {name: str(folder / name) for name in texts}}):
+            typer.echo("\n".join(str(folder / name) for name in texts))
+        return ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,10 +14,6 @@ from trainbench.cli import base
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
-
-if TYPE_CHECKING:
-    from trainbench.exchange.result_files import ComparisonRow
-
 
 PANEL = "Tables, prices and costs"
 app = base.App(PANEL)
@@ -219,8 +214,12 @@ def estimate(
         typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
     ] = None,
     price: Annotated[
-        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
-    ] = "on-demand",
+        str,
+        typer.Option(
+            help="all, on-demand, spot, reserved, day, week, month, owned, or your own price in USD per GPU-hour. "
+            "all: every kind of the price table, and owned where its details are given."
+        ),
+    ] = "all",
     with_: Annotated[
         list[str] | None,
         typer.Option(
@@ -245,6 +244,7 @@ def estimate(
         of_measured,
         pricing_of,
     )
+    from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import exact_prices, load_prices
     from trainbench.reporting.terminal import plain, rich_table
 
@@ -272,29 +272,24 @@ def estimate(
     )
     market = (prices, pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:
-        estimates = of_measured(request, _measured_rows(sources, store_url), *market)
+        gathered = read_result_files(find_result_files(sources, base.open_store(store_url)))
+        base.print_broken(gathered.broken)
+        if not gathered.rows:
+            raise UserError("no file holds a measured run: give other results, or the job and a rate")
+        estimates = of_measured(request, gathered.rows, *market)
     else:
         estimates = (by_formula(request, *market),)
     if not base.print_json({"currency": "USD", "estimates": estimates}):
+        table = estimate_table(estimates)
+        base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
+        base.print_lines(*table.notes)
         for one in estimates:
-            table = estimate_table(one)
-            base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
             memory = [one.memory.sentence] if one.memory else []
-            base.print_lines(*table.notes, *memory, *one.assumptions, headline(one))
+            base.print_lines(*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one))
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         base.print_error(line)
     return ExitCode.USAGE if missing else ExitCode.OK
-
-
-def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
-    from trainbench.exchange.result_files import find_result_files, read_result_files
-
-    gathered = read_result_files(find_result_files(sources, base.open_store(store_url)))
-    base.print_broken(gathered.broken)
-    if not gathered.rows:
-        raise UserError("no file holds a measured run: give other results, or the job and a rate")
-    return gathered.rows
 
 
 def _today() -> date:

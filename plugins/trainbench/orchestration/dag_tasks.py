@@ -211,7 +211,7 @@ def publish_scaling() -> dict[str, str]:
 def raise_alert() -> list[Any]:
     """Push the alerts to the asset event, the run's note and the gate. A red node does not fail this task."""
     from trainbench.alerting import run_note, run_summary
-    from trainbench.alerting.alerts import alerts
+    from trainbench.alerting.run_summary import alerts
     from trainbench.results.artefacts import open_store
 
     context = get_current_context()
@@ -236,15 +236,14 @@ def raise_alert() -> list[Any]:
 )
 def send_notices() -> None:
     """Send notices that opened and closed. Retried when it fails; only the gate decides the run's state."""
-    from trainbench.alerting import notify
-    from trainbench.alerting.outbox import Outbox
+    from trainbench.alerting.outbox import Outbox, send, send_due
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
 
     dag_id, now = get_current_context()["dag"].dag_id, datetime.now(UTC)
     settings = settings_for(dag_id, read_settings())
     outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
-    sent = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    sent = send_due(outbox, dag_id, settings.notify, _base_url(), now, send)
     for line in sent.lines or ("nothing is due",):
         log(line)
     if sent.problems:
@@ -355,7 +354,7 @@ def _published(judged: Judged) -> dict[str, str]:
 def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
-    from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
+    from trainbench.cluster.node_marks import acts_before, is_due, mark_nodes, store_acts
     from trainbench.core.verdicts import OF_MARKS
 
     before = acts_before(store, campaign.campaign_id)
