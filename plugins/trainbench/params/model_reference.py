@@ -65,6 +65,8 @@ def _of_file(path: str) -> str:
     """Raises ValueError."""
     file = Path(path).expanduser()
     file = file / "config.json" if file.is_dir() else file
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise ValueError("it is neither a file nor a folder")
     try:
         with file.open("rb") as opened:
             text = opened.read(MOST_BYTES + 1)
