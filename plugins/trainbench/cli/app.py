@@ -166,7 +166,10 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
-    model: Annotated[str | None, typer.Option(help="Short for --set model=NAME.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
     environment: Annotated[
         list[str] | None,
