@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,26 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
         ("single", Status.OK, None), ("ddp", Status.OK, None),
     ]  # fmt: skip
     assert [rank.rank for rank in results[1].ranks] == [0, 1]
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: Runs) -> None:
+    """Each step is an all-reduce over both; the log of node rank 0 alone has steps."""
+    code = (
+        "import torch, torch.distributed as dist; dist.init_process_group('gloo')\n"
+        "for n, one in enumerate([torch.ones(1) for _ in range(9)]):\n    dist.all_reduce(one)\n"
+        "    if dist.get_rank() == 0: print('trainbench: step=%d seconds=0.25 samples=%d' % (n, 4 * int(one)))"
+    )
+    joined = "--nnodes {nodes} --node-rank {node_rank} --master-addr {master_addr} --master-port {master_port}"
+    command = f"python -m torch.distributed.run {joined} --no-python python -c {shlex.quote(code)}"
+    params = {"nodes": nodes(cluster, 2), "world_sizes": ["2"], "gpus_per_node": 1, "job_warmup_steps": 0}
+    run_id = runs.start("strategy_scaling", **params, device="cpu", command=command, timeout_s=120)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert (result.status, result.error, result.spec.placement.nodes) == (Status.OK, None, 2)
+    assert result.performance.samples_per_second == pytest.approx(32)
     assert state == "success"
     wait_until_ours_are_gone(cluster)
 

@@ -180,8 +180,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
-            help="A campaign file, whose values options replace. A training command of your own, which {gpus}, {node}, "
-            "{nodes} and {node_rank} may stand in.",
+            help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
+            "{node} and the like may stand (docs/own-job.md).",
             autocompletion=planned.campaign_paths,
         ),
     ] = None,
