@@ -14,8 +14,21 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import base, baseline, cluster, exchange, levels, money, own_job, params, planned
+from trainbench.cli import (
+    base,
+    baseline,
+    campaigns,
+    cluster,
+    completions,
+    exchange,
+    levels,
+    money,
+    own_job,
+    params,
+    planned,
+)
 from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.cli.campaigns import Source
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -55,7 +68,7 @@ app = base.App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for part in (params, cluster, exchange, money):
+for part in (params, cluster, campaigns, exchange, money):
     app.add_typer(part.app)
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
@@ -80,13 +93,6 @@ Suite = Annotated[
     ),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
-Source = Annotated[
-    str,
-    typer.Argument(
-        help="A campaign's id, or a folder with result.json files at any depth.",
-        autocompletion=lambda: list(base.open_store().campaign_ids()),
-    ),
-]
 
 
 def _print_version(is_given: bool) -> None:
@@ -116,7 +122,10 @@ def plan(
     set_: Set = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
+        typer.Option(
+            help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda.",
+            autocompletion=completions.gpus,
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
@@ -166,7 +175,9 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
-    model: Annotated[str | None, typer.Option(help="Short for --set model=NAME.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Short for --set model=NAME.", autocompletion=completions.models)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
     environment: Annotated[
         list[str] | None,
