@@ -88,6 +88,23 @@ def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None
 
 
 @pytest.mark.parametrize(
+    "program",
+    ["echo hello", "yes | head -n 1000000", "head -c 10000000 /dev/zero | tr '\\0' x"],
+    ids=["no step", "a million lines", "a line of 10 MB"],
+)
+def test_a_hostile_command_on_one_node_takes_nothing_from_another(program: str, own_folder: Path) -> None:
+    """An image that is not there: tests/kube/faults.toml; files with an alias bomb: test_campaign_file."""
+    script = f"if [ $1 = bad ]; then {program}; else exec {sys.executable} train.py; fi"
+    result = trainbench("run", "--json", "--nodes", "bad,good", "--", "sh", "-c", script, "sh", "{node}")
+    campaign = open_store().read_campaign(document(result)["campaign_id"])
+    assert {run.spec.identity.node: run.status for run in campaign.results} == {
+        "bad": Status.ERROR, "good": Status.OK,
+    }  # fmt: skip
+    (error,) = (run.error for run in campaign.results if run.error)
+    assert (error.kind, "no line of a step" in error.message, len(error.message) <= 4000) == ("no_step", True, True)
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--", "train", "{gpu}"), "{gpu} is not a placeholder: choose {gpus}, {node}, {nodes}, {node_rank}"),
