@@ -47,12 +47,24 @@ TEMPLATE = {
     "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
     "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
 }
+POOL = ["gpu-a", "gpu-bb", "gpu-ccc"]
+CAMPAIGN = {"suite": "node_consistency", "nodes": POOL, "parameters": {"rounds": 1}}
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 @pytest.fixture(scope="module")
 def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     state = tmp_path_factory.mktemp("airflow")
-    changes = {}
+    (state / "campaigns").mkdir()
+    (state / "campaigns" / "pool-by-night.yaml").write_text(yaml.safe_dump(CAMPAIGN))
+    bundles = [
+        {"name": name, "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
+        for name, folder in (("dags-folder", ROOT / "dags"), ("examples", ROOT / "docs" / "examples" / "dags"))
+    ]
+    changes = {
+        "TRAINBENCH_CAMPAIGNS": str(state / "campaigns"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+    }
     if not IS_REAL:  # a real cluster may have no such RuntimeClass
         template = state / "pod-template.yaml"
         template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
@@ -120,6 +132,30 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
     )
     assert report["spend"][-1]["total"]["num_runs"] >= len(campaign.results)
     assert "cost_report" not in runs.causes_of_cost_reports()
+
+
+def test_a_campaign_file_and_parts_of_ones_own_dag_wait_for_pods_as_our_dags_do(
+    cluster: Any, runs: Runs, image: str
+) -> None:
+    """The DAG of a file, a NodeCheck, and a sensor with a BenchmarkOperator behind it, which may go on by then."""
+    for name in POOL:
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    for dag_id, conf, waiting in (
+        ("pool-by-night", {}, ("benchmark", 0)),
+        ("driver_rollout", {"nodes": POOL}, ("check.benchmark", 0)),
+        ("training", {"nodes": POOL}, ("measure", -1)),
+    ):
+        runs.wait_until_known(dag_id)
+        run_id = runs.start(dag_id, **conf)
+        runs.wait_for_task(dag_id, run_id, waiting, WHILE_A_POD_RUNS)
+        state = runs.wait(dag_id, run_id)
+        tasks = runs.tasks(dag_id, run_id)
+        assert state == "success", tasks
+        if dag_id != "training":
+            assert {node.node: node.why for node in runs.campaign(dag_id, run_id).nodes} == dict.fromkeys(
+                POOL, Why.WELL
+            )
+        wait_until_ours_are_gone(cluster)
 
 
 @pytest.mark.skipif(
