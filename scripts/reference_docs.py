@@ -24,10 +24,9 @@ from trainbench.params.campaign_kind import SUITES
 from trainbench.params.campaign_params import FIELDS, SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings import provider_info
-from trainbench.settings.airflow_section import SECTION, SENSITIVE
 from trainbench.settings.campaign_file import JOB, PLACES, TOP
 from trainbench.settings.channels import Channel
-from trainbench.settings.environment import DAGS, PREFIX, Settings
+from trainbench.settings.environment import DAGS, PREFIX, SECTION, SENSITIVE, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."

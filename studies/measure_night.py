@@ -28,7 +28,6 @@ import psutil
 
 from bench_image.contract.pod_io import SPEC_ENV
 from local_airflow import LocalAirflow
-from studies.measure_overhead import DAG, IMAGE, SCHEDULES
 from tests.builders import fields_of, make_result
 from tests.builders.ports import free_port
 from tests.builders.postgres import server
@@ -38,6 +37,8 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
 
+DAG, IMAGE = "node_consistency", "trainbench/bench:0.1.0"
+SCHEDULES = {f"TRAINBENCH_SCHEDULE_{dag}": "none" for dag in ("NODE_CONSISTENCY", "STRATEGY_SCALING", "HOUSEKEEPING")}
 SAMPLE_S = 3.0
 NODE = "node-of-the-pod"
 PROGRAM = """#!/bin/sh

@@ -34,8 +34,7 @@ from tests.builders.verdicts import make_comparison, make_finding, make_group, m
 from trainbench.core.verdicts import Metric, NodeVerdict, State, Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
-from trainbench.history.run_rows import rows
-from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, summarise, with_known_gpus
+from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, rows, summarise, with_known_gpus
 from trainbench.history.tables import acknowledgements, campaigns, node_verdicts, notices, runs, works
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from bench_image.contract.options import Precision
@@ -168,5 +169,6 @@ def _named(table: Mapping[str, T], gpu_name: str) -> T | None:
     return max(matches, key=lambda match: match[0])[1] if matches else None
 
 
+@lru_cache(maxsize=256)  # a report asks for the same few names again and again
 def _name_parts(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))

@@ -118,7 +118,7 @@ def _judgement(measured: Measured, reruns: Sequence[RunResult]) -> Judgement:
         earlier=history.node_records(fingerprints, plan.campaign_id, at) if plan.judges_nodes else (),
         baselines=history.baselines(),
         levels=measured.levels.known,
-        broken={node: f.summary for f in broken_gpu_findings(measured.results) for node in f.nodes},
+        broken={node: f.summary for f in broken_gpu_findings((*measured.results, *reruns)) for node in f.nodes},
     )
     return judge_nodes(plan, measured.results, reruns, known)
 

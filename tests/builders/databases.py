@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import Engine, text
@@ -23,7 +25,10 @@ def empty_database(kind: str, folder: Path, *, has_tables: bool = False) -> str:
     tables stay, without a row: it takes ten times as long to make them.
     """
     if kind == "sqlite":
-        return f"sqlite:///{folder}/history.sqlite"
+        file = folder / "history.sqlite"
+        if has_tables:
+            file.write_bytes(_empty_sqlite())
+        return f"sqlite:///{file}"
     is_ci = os.environ.get("CI") == "true"
     if not is_ci and not is_named():
         pytest.skip(f"PostgreSQL takes three times as long: set CI=true, or name an empty database with {NAMED_BY}")
@@ -41,6 +46,15 @@ def empty_database(kind: str, folder: Path, *, has_tables: bool = False) -> str:
             migrate(engine)
             _made.add(url)
     return url
+
+
+@cache
+def _empty_sqlite() -> bytes:
+    """The file of a history without a row."""
+    with TemporaryDirectory() as folder:
+        url = empty_database("sqlite", Path(folder))
+        migrate(connect(url))
+        return Path(folder, "history.sqlite").read_bytes()
 
 
 def _has_emptied_tables(engine: Engine) -> bool:

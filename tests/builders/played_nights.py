@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
+from tests.builders.databases import empty_database
 from trainbench.alerting.notice_text import Event, message
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.states import NodeState
@@ -55,7 +56,8 @@ class Nights:
     def __init__(
         self, folder: Path, *nodes: str, noise_pct: float = 0.1, levels: Sequence[KnownLevel] = (), **params: Any
     ) -> None:
-        self.history: History = open_history(f"sqlite:///{folder}/history.sqlite")
+        folder.mkdir(exist_ok=True)
+        self.history: History = open_history(empty_database("sqlite", folder, has_tables=True))
         self.nodes, self.noise_pct, self.levels, self.params = nodes, noise_pct, tuple(levels), params
         self.played: list[Night] = []
         self.draw = random.Random(2026)

@@ -22,7 +22,7 @@ from trainbench.cli.app import app
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.kubernetes_api import open_cluster
-from trainbench.cluster.mark_nodes import acts_before, mark_nodes, store_acts
+from trainbench.cluster.node_marks import acts_before, mark_nodes, store_acts
 from trainbench.core.verdicts import Finding, Level, NodeVerdict
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 from typer import testing
 
 from tests.builders.databases import DATABASES, empty_database
@@ -15,16 +18,29 @@ from trainbench.history.history import History, open_history
 testing._get_command = cache(testing._get_command)  # typer's runner makes the tree of all commands anew for each call
 
 
-@pytest.fixture(params=DATABASES)
+@event.listens_for(Engine, "connect")
+def _without_waiting_for_the_disk(connection: Any, _record: Any) -> None:
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests run on SQLite; those marked `both_databases`, where a difference could show, on PostgreSQL too."""
+    if metafunc.definition.get_closest_marker("both_databases"):
+        for fixture in {"url", "fresh_url", "recorded"} & set(metafunc.fixturenames):
+            metafunc.parametrize(fixture, DATABASES, indirect=True)
+
+
+@pytest.fixture
 def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database that has never held anything."""
-    return empty_database(request.param, tmp_path)
+    return empty_database(getattr(request, "param", "sqlite"), tmp_path)
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database without a row."""
-    return empty_database(request.param, tmp_path, has_tables=True)
+    return empty_database(getattr(request, "param", "sqlite"), tmp_path, has_tables=True)
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.played_nights import Night, Nights
+from trainbench.alerting.gauges import RED_FROM, code
 from trainbench.alerting.notice_text import Event
 from trainbench.cli.app import exit_code
 from trainbench.comparison.noise_floor import floors
-from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.core.verdicts import Against, Confirmation, Metric, State, Why
 from trainbench.judging.levels import KnownLevel, made_levels
 from trainbench.reporting.report import benchmark_report
 
@@ -110,7 +111,6 @@ class TestReRuns:
         """Of two nodes both are slow against their past, one by far, and both as always in the re-runs: the one that
         its peer did not show slow is not blamed by its one round. Of four, node-1 stays slow, and it ran again too.
         """
-        (tmp_path / "two").mkdir()
         two = Nights(tmp_path / "two", "a", "b")
         four = Nights(tmp_path, *FOUR)
         for _ in range(4):
@@ -151,7 +151,6 @@ class TestReRuns:
         """
         names = (*FOUR, "node-5")
         nights = Nights(tmp_path, *FOUR)
-        (tmp_path / "five").mkdir()
         five = Nights(tmp_path / "five", *names)
         for _ in range(4):
             nights.night()
@@ -192,24 +191,24 @@ class TestReRuns:
 
 class TestConstantAndSlow:
     def test_a_node_that_is_always_a_little_slow_is_told_of_once(self, tmp_path: Path) -> None:
-        """[V3] -2.6 % for 30 nights."""
+        """[V3] -2.6 % for 12 nights."""
         nights = Nights(tmp_path, *FOUR, noise_pct=0.3)
-        for _ in range(30):
+        for _ in range(12):
             nights.night({"node-2": 0.974})
         assert [event for _, event, _ in nights.told] in ([], [Event.OPENED])
 
     def test_a_drift_is_told_of_once_and_never_as_well(self, tmp_path: Path) -> None:
-        """-0.2 % a night: against its own first ten nights, then against its peers."""
+        """-0.5 % a night: against its own first nights, then against its peers."""
         nights = Nights(tmp_path, *FOUR)
-        for night in range(40):
-            nights.night({"node-2": 1 - 0.002 * night})
+        for night in range(16):
+            nights.night({"node-2": 1 - 0.005 * night})
         assert {event for _, event, _ in nights.told} <= {Event.OPENED, Event.WORSENED}
         assert len(nights.told) == 2  # a look, then red
         assert nights.fleet()["node-2"].why is Why.SLOW
 
     def test_a_flapping_node_keeps_its_one_notice(self, tmp_path: Path) -> None:
         nights = Nights(tmp_path, *FOUR)
-        for night in range(20):
+        for night in range(8):
             nights.night({"node-2": 0.9 if night % 2 else 1.0})
         assert [event for _, event, _ in nights.told] == [Event.OPENED]
 
@@ -267,7 +266,7 @@ class TestMachines:
 
 
 class TestFleets:
-    @pytest.mark.parametrize("num", [2, 3, 4, 8, 32])
+    @pytest.mark.parametrize("num", [2, 3, 8])
     def test_a_healthy_fleet_is_well_from_the_first_night_on(self, tmp_path: Path, num: int) -> None:
         nights = Nights(tmp_path, *(f"node-{i}" for i in range(num)))
         for _ in range(3):
@@ -295,6 +294,18 @@ class TestFleets:
         assert "99.7 % of" in night.verdict("box").reason
         assert "band 96 to 104 %" in night.verdict("box").reason
 
+    def test_a_past_of_one_noisy_night_leaves_the_decision_to_the_level(self, tmp_path: Path) -> None:
+        """Noise of 2 %: what nights differ by is not known yet, and three rounds show the level within 5 %."""
+        nights = Nights(tmp_path, "box", levels=[h200()], noise_pct=2, rounds=3)
+        for _ in range(2):
+            night = nights.night()
+            assert night.whys == {}
+        past = night.verdict("box").comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+        assert past
+        assert past.chance
+        assert past.chance > 10
+        assert nights.night({"box": 0.85}).whys == {"box": Why.SLOW}
+
     def test_one_box_below_its_level_is_red(self, tmp_path: Path) -> None:
         night = Nights(tmp_path, "box", levels=[h200(11.0)]).night()
         assert night.whys == {"box": Why.SLOW}
@@ -302,8 +313,6 @@ class TestFleets:
 
     def test_two_boxes_that_differ(self, tmp_path: Path) -> None:
         """[V12] Neither is green on its first night; a level says which one is slow, and so does a past."""
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
         assert Nights(tmp_path / "a", "a", "b").night({"b": 0.75}).whys == {"a": Why.PAIR, "b": Why.PAIR}
         assert Nights(tmp_path / "b", "a", "b", levels=[h200()]).night({"b": 0.75}).whys == {"b": Why.SLOW}
         nights = Nights(tmp_path, "a", "b")
@@ -313,7 +322,6 @@ class TestFleets:
 
     def test_a_majority_that_is_slow_blames_no_good_node(self, tmp_path: Path) -> None:
         """[V7] Two of three at -10 %, and five of eight, without a past."""
-        (tmp_path / "a").mkdir()
         three = Nights(tmp_path / "a", "node-1", "node-2", "node-3").night({"node-2": 0.9, "node-3": 0.9})
         assert "node-1" not in three.whys
         eight = Nights(tmp_path, *(f"node-{i}" for i in range(8))).night({f"node-{i}": 0.9 for i in range(5)})
@@ -447,6 +455,23 @@ class TestFigures:
         night = Nights(tmp_path, *FOUR).night(change=wrong)
         assert night.whys == {"node-3": Why.OTHER_NUMBERS}
         assert night.verdict("node-3").state is State.RED
+
+    def test_an_uncorrected_memory_error_is_red_at_once_also_in_a_re_run(self, tmp_path: Path) -> None:
+        """node-2 runs again because it was slow once, and is not; its memory has an error meanwhile."""
+
+        def faulty(run: RunResult) -> RunResult:
+            if (run.spec.identity.node, run.spec.identity.round) != ("node-2", 3):
+                return run
+            events = make_result("node-2", events={"ecc_uncorrected_in_run": 1}).telemetry
+            return run.model_copy(update={"telemetry": events})
+
+        nights = Nights(tmp_path, *FOUR)
+        night = nights.night(lambda node, round_: 0.9 if (node, round_) == ("node-2", 1) else 1.0, change=faulty)
+        assert night.whys == {"node-2": Why.BROKEN_GPU}
+        (told,) = night.told
+        assert "1 uncorrected memory error (ECC)" in told.text
+        assert "Next: drain the node and reset the GPU" in told.text
+        assert code(nights.fleet()["node-2"]) >= RED_FROM
 
     def test_a_shared_gpu_is_told_and_enters_no_past(self, tmp_path: Path) -> None:
         """[V11] Another process takes 17 % of the rate; the night after, the past is what it was."""

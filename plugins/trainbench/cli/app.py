@@ -14,19 +14,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import (
-    base,
-    baseline,
-    campaigns,
-    cluster,
-    completions,
-    exchange,
-    levels,
-    money,
-    own_job,
-    params,
-    planned,
-)
+from trainbench.cli import base, baseline, campaigns, cluster, completions, exchange, levels, money, params, planned
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.cli.campaigns import Source
 from trainbench.core.formats import count
@@ -37,7 +25,7 @@ from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 if TYPE_CHECKING:
     from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
-    from trainbench.results.stored_results import BrokenFile
+    from trainbench.results.store_files import BrokenFile
 
 EXIT_CODES = """Exit codes:
 
@@ -152,8 +140,8 @@ def plan(
     name = "dry-run"
     if with_manifests:
         name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
-    job = own_job.job_values(None, None, None, settings.log_profiles, campaign)
-    device = own_job.device_of(job, Device.CUDA if gpu else device)
+    job = planned.job_values(None, None, None, settings.log_profiles, campaign)
+    device = planned.device_of(job, Device.CUDA if gpu else device)
     made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, starts_here=False)
     if with_manifests:
         planned.refuse_gangs_beside_others(made)
@@ -207,11 +195,11 @@ def run(
     if command and Path(command[0]).suffix in CAMPAIGN_SUFFIXES:  # no program is named like that
         campaign_file, command = read_campaign_file(Path(command[0])), command[1:]
     chosen = suite or (campaign_file.suite if campaign_file else FIRST_SUITE)
-    job = own_job.job_values(command, environment, profile, settings.log_profiles, campaign_file)
+    job = planned.job_values(command, environment, profile, settings.log_profiles, campaign_file)
     short = {"model": model, "quick": quick or None}
     # Milliseconds: of two runs in one second the second would replace the first in store and history.
     campaign_id = planned.campaign_name(campaign_file.name if campaign_file else chosen, datetime.now(UTC))
-    device = own_job.device_of(job, device)
+    device = planned.device_of(job, device)
     made = planned.make_plan(chosen, settings, nodes, device, set_, campaign_id, None, job, short)
     if made.promise:
         raise UserError(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainbench.core.tables import Table
     from trainbench.history.history import History
     from trainbench.results.artefacts import Store
-    from trainbench.results.stored_results import BrokenFile
+    from trainbench.results.store_files import BrokenFile
     from trainbench.settings.environment import Settings
 
 

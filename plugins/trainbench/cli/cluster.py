@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainbench.cluster.kubernetes_api import Cluster
-    from trainbench.cluster.marked_nodes import NodeOutcome
+    from trainbench.cluster.node_marks import NodeOutcome
     from trainbench.cluster.running_pods import LivePod
     from trainbench.settings.environment import Settings
 
@@ -72,20 +72,7 @@ def doctor(
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
     if not base.print_json({"ready": is_ready, "checks": checks}):
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        from trainbench.reporting.terminal import STYLES
-
-        # The sign carries the tone: long coloured sentences are hard to read.
-        content, shown = table(checks), Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in content.names:
-            shown.add_column(name, overflow="fold")
-        for row in content.rows:
-            sign, *rest = row.texts
-            shown.add_row(Text(sign, style=STYLES[row.tone]), *map(Text, rest))
-        base.console().print(shown)
+        base.print_tables(table(checks), titles=False)
         base.print_lines(verdict(checks))
     return ExitCode.OK if is_ready else ExitCode.RED
 
@@ -271,7 +258,7 @@ nodes_app = base.App(PANEL, help="Nodes that trainbench marked because they are 
 @nodes_app.command("list")
 def list_(kubeconfig: Kubeconfig = None, context: Context = None) -> ExitCode:
     """List all marked nodes of the cluster: since when, why, and by whom."""
-    from trainbench.cluster.marked_nodes import marked_nodes
+    from trainbench.cluster.node_marks import marked_nodes
 
     settings = base.read_settings()
     with _cluster(settings, kubeconfig, context) as cluster:
@@ -289,7 +276,7 @@ def free(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Take the marks off nodes: other work may run there again. A later red run marks a node anew."""
-    from trainbench.cluster.marked_nodes import Outcome, free_nodes
+    from trainbench.cluster.node_marks import Outcome, free_nodes
     from trainbench.history.database import HistoryError
 
     settings = base.read_settings()
@@ -308,7 +295,7 @@ def free(
 
 
 def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
-    from trainbench.cluster.marked_nodes import outcomes_table
+    from trainbench.cluster.node_marks import outcomes_table
     from trainbench.reporting.terminal import rich_table
 
     if not base.print_json({"nodes": [each.document for each in outcomes]}):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,14 +39,6 @@ def _is_number(text: str) -> bool:
     return not Path(text).exists()
 
 
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Call the value after each of `total` steps."""
-    numbers = itertools.count(1)
-    with base.progress(what) as update:
-        yield lambda: update(next(numbers), total)
-
-
 @app.command(cls=_PricesInARow)
 def compare(
     sources: Annotated[
@@ -75,8 +64,8 @@ def compare(
     from trainbench.prices.price_tables import load_prices
 
     files = find_result_files(sources, base.open_store(store_url))
-    with _progress("files read", len(files)) as advance:
-        gathered = read_result_files(files, advance)
+    with base.progress("files read") as on_progress:
+        gathered = read_result_files(files, on_progress)
     jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), cost or (), baseline)
     if html:
         base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
@@ -136,7 +125,8 @@ def import_(
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
     from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
     from trainbench.exchange.reindex import imported_campaign
-    from trainbench.results.stored_results import BrokenFile
+    from trainbench.history.database import HistoryError
+    from trainbench.results.store_files import BrokenFile
 
     taken: dict[str, str] = {}
     campaigns: list[Campaign] = []
@@ -151,25 +141,17 @@ def import_(
             campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored
             store.write_result(result)
             taken[str(path)] = result.spec.identity.campaign_id
-    _record(campaigns, store_url)
+    try:
+        if campaigns:
+            history = base.open_history(store_url)
+            for campaign in campaigns:
+                history.record(campaign)
+    except HistoryError as error:
+        base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
     base.print_broken(broken)
     if not base.print_json({"campaigns": taken, "left_out": broken}):
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     return ExitCode.RED if broken else ExitCode.OK
-
-
-def _record(campaigns: Sequence[Campaign], store_url: str | None) -> None:
-    """Record imported campaigns for the pages; print what to do where the history cannot be reached."""
-    from trainbench.history.database import HistoryError
-
-    if not campaigns:
-        return
-    try:
-        history = base.open_history(store_url)
-        for campaign in campaigns:
-            history.record(campaign)
-    except HistoryError as error:
-        base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
 
 
 @app.command()
@@ -179,8 +161,8 @@ def reindex(store_url: StoreUrl = None) -> ExitCode:
     from trainbench.exchange.reindex import reindex as rebuild
 
     store, history = base.open_store(store_url), base.open_history(store_url)
-    with _progress("campaigns", len(store.campaign_ids())) as advance:
-        report = rebuild(store, history, advance)
+    with base.progress("campaigns") as on_progress:
+        report = rebuild(store, history, on_progress)
     base.print_broken(report.broken)
     skipped = {"unpublished": report.unpublished, "imported": report.imported, "left_out": report.broken}
     if not base.print_json({"recorded": report.recorded, **skipped}):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,10 +14,6 @@ from trainbench.cli import base, completions
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
-
-if TYPE_CHECKING:
-    from trainbench.exchange.result_files import ComparisonRow
-
 
 PANEL = "Tables, prices and costs"
 app = base.App(PANEL)
@@ -258,6 +253,7 @@ def estimate(
         of_measured,
         pricing_of,
     )
+    from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import exact_prices, load_prices
     from trainbench.reporting.terminal import plain, rich_table
 
@@ -285,7 +281,11 @@ def estimate(
     )
     market = (prices, pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:
-        estimates = of_measured(request, _measured_rows(sources, store_url), *market)
+        gathered = read_result_files(find_result_files(sources, base.open_store(store_url)))
+        base.print_broken(gathered.broken)
+        if not gathered.rows:
+            raise UserError("no file holds a measured run: give other results, or the job and a rate")
+        estimates = of_measured(request, gathered.rows, *market)
     else:
         estimates = (by_formula(request, *market),)
     if not base.print_json({"currency": "USD", "estimates": estimates}):
@@ -298,16 +298,6 @@ def estimate(
     for line in missing:
         base.print_error(line)
     return ExitCode.USAGE if missing else ExitCode.OK
-
-
-def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
-    from trainbench.exchange.result_files import find_result_files, read_result_files
-
-    gathered = read_result_files(find_result_files(sources, base.open_store(store_url)))
-    base.print_broken(gathered.broken)
-    if not gathered.rows:
-        raise UserError("no file holds a measured run: give other results, or the job and a rate")
-    return gathered.rows
 
 
 def _today() -> date:

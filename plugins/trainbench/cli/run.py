@@ -22,11 +22,10 @@ from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalOutcome, LocalPod
 from trainbench.pods.machine_turns import MachineTurns, Slot, slots
 from trainbench.pods.manifests import manifest, pod_title
-from trainbench.results.arrivals import PlannedCampaign, store_log
+from trainbench.results.arrivals import PlannedCampaign, marked_as_running, store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
-from trainbench.results.running_mark import marked_as_running
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Settings
 

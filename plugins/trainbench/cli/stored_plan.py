@@ -25,13 +25,11 @@ from trainbench.planning.plan import Plan
 from trainbench.planning.skipped import Skipped, WithoutResult
 from trainbench.planning.work import identifier
 from trainbench.pods.machine_turns import slots
-from trainbench.results.arrivals import PlannedCampaign
+from trainbench.results.arrivals import PlannedCampaign, is_running
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign
 from trainbench.results.collect import collect
-from trainbench.results.running_mark import is_running
-from trainbench.results.store_files import StoreError, is_folder
-from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
+from trainbench.results.store_files import BrokenFile, Progress, StoredResults, StoreError, is_folder, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 REASONS = {

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from trainbench.cluster.cluster_checks import GPUS, on_cluster
+from trainbench.cluster.cluster_checks import GPUS, on_cluster, probe, sample_pods
 from trainbench.cluster.doctor_check import Check, CheckState, Examination, Manifests, Site, fail, ok, unknown
-from trainbench.cluster.doctor_pods import probe, sample_pods
 from trainbench.cluster.installation_checks import airflow, campaigns, channels, history, interpreter, notices, store
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.formats import count, one_line
-from trainbench.core.tables import Table, Tone, make_table, text
+from trainbench.core.tables import Table, make_table, text
 from trainbench.planning.nodes import Fleet
 from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import Launcher, Settings
@@ -23,12 +22,6 @@ IN_THIS_THREAD = (airflow, channels)  # a task requests a connection from its su
 NOT_PROBED = unknown("DNS", "only a pod can test whether pods find each other by the Service", "--probe runs one")
 OUTAGES = ("cluster", "store", "history")  # checks that fail where something gives no answer
 SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
-TONES = {
-    CheckState.OK: Tone.GOOD,
-    CheckState.WARN: Tone.WARN,
-    CheckState.FAIL: Tone.BAD,
-    CheckState.UNKNOWN: Tone.PLAIN,
-}
 
 
 def examine(
@@ -144,5 +137,4 @@ def table(checks: Sequence[Check]) -> Table:
             text("what", lambda check: check.name),
             text("how it is, and what to do", lambda check: check.sentences),
         ),
-        tone=lambda check: TONES[check.state],
     )

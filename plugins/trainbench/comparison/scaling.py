@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct, work_groups
 from trainbench.core.formats import NA, count, listing, share
 from trainbench.core.grouping import grouped
-from trainbench.results.same_machine import Machines, nodes_of
+from trainbench.results.setups import Machines, nodes_of
 
 MIN_SCALING_PCT = 60.0  # below it a larger gang is not worth its GPUs: 2 * 30 %
 GOOD_SCALING_PCT = 70.0  # 2 * 35 %

@@ -287,14 +287,11 @@ def _dearest(runs: DataFrame, column: str) -> tuple[Spend, ...]:
 
 class OtherPrice(Quote):
     """The quote of a month's GPU-hours on one kind of GPU: `usd` is their cost at this price, the paid price the mean
-    of what the runs paid. Of one work where `work` is given.
+    of what the runs paid. The cost of each of its works changes by the same share.
     """
 
     gpu_name: str | None
     against_paid_pct: float | None
-    work: str | None = None
-    fingerprint: str | None = None
-    usd_per_1m_tokens: float | None = None
 
     @property
     def label(self) -> str:
@@ -321,20 +318,4 @@ def other_prices(
                 }
                 tried.append(OtherPrice(**dict(quote) | costs, gpu_name=gpu))
         made += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
-    return tuple(made)
-
-
-def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[OtherPrice, ...]:
-    """The cost of each of this month's works at each price of its kind of GPU."""
-    made = []
-    for work in works:
-        for price in prices:
-            if work.this and price.gpu_name == work.gpu_name:
-                at = (price.usd_per_gpu_hour, work.num_gpus)
-                costs = {  # of so many samples or tokens, not of the month
-                    **dict.fromkeys(("usd", "against_paid_pct")),
-                    "usd_per_1000_samples": where_known(usd_per_1000_samples, *at, work.this.samples_per_s),
-                    "usd_per_1m_tokens": where_known(usd_per_1m_tokens, *at, work.this.tokens_per_s),
-                }
-                made.append(price.model_copy(update={"work": work.work, "fingerprint": work.fingerprint} | costs))
     return tuple(made)

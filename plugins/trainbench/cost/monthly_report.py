@@ -27,7 +27,6 @@ from trainbench.cost.monthly_cost import (
     other_prices,
     paid_runs,
     signed_usd,
-    what_if,
     work_costs,
 )
 from trainbench.figure_catalogue.run_figures import (
@@ -47,7 +46,6 @@ from trainbench.figure_catalogue.table_figures import (
     MONTH_CHANGE,
     OF_CHEAPEST,
     OTHER_PRICE,
-    WHAT_IF,
     time_columns,
 )
 from trainbench.history.history import History
@@ -88,7 +86,6 @@ class SpendReport(Frozen):
     nodes: tuple[Spend, ...]  # of `month`
     works: tuple[WorkCost, ...]
     prices: tuple[OtherPrice, ...]
-    what_if: tuple[OtherPrice, ...]
     energy: Energy | None
     findings: tuple[Finding, ...]
     summary: tuple[str, ...]
@@ -129,7 +126,6 @@ def make_report(
         nodes=by_node(of_month),
         works=works,
         prices=prices,
-        what_if=what_if(works, prices),
         energy=energy,
         findings=tuple(findings),
         summary=(),
@@ -211,7 +207,7 @@ FILES = "costs.csv and costs.json have all of them."
 
 def spend_tables(report: SpendReport) -> tuple[Table, ...]:
     """The tables with rows, in the report's order."""
-    every = (_months, _nodes, _works, _trend, _prices, _what_if, _table_energy)
+    every = (_months, _nodes, _works, _trend, _prices, _table_energy)
     return tuple(made for make in every if (made := make(report)).rows)
 
 
@@ -265,8 +261,8 @@ def _nodes(report: SpendReport) -> Table:
     )
 
 
-def _work_columns(of: Callable[[Any], WorkCost | OtherPrice]) -> tuple[Column[Any], ...]:
-    return (text("work", lambda row: of(row).work or ""), text("GPU", lambda row: of(row).gpu_name or "CPU"))
+def _work_columns(of: Callable[[Any], WorkCost]) -> tuple[Column[Any], ...]:
+    return (text("work", lambda row: of(row).work), text("GPU", lambda row: of(row).gpu_name or "CPU"))
 
 
 def _works(report: SpendReport) -> Table:
@@ -368,40 +364,6 @@ def _prices(report: SpendReport) -> Table:
     )
 
 
-def _what_if(report: SpendReport) -> Table:
-    """For each work the price given by hand and the cheapest other price."""
-    paid: dict[tuple[str | None, str | None], float | None] = {
-        (work.fingerprint, work.gpu_name): work.this.usd_per_1000_samples for work in report.works if work.this
-    }
-    by_work = grouped(((tried.fingerprint, tried.gpu_name), tried) for tried in report.what_if)
-    shown = [
-        cheapest_first[0]
-        for of_work in list(by_work.values())[:MAX_WORKS]
-        for cheapest_first in grouped((tried.basis is Basis.GIVEN, tried) for tried in of_work).values()
-    ]
-
-    def before(tried: OtherPrice) -> float | None:
-        return paid.get((tried.fingerprint, tried.gpu_name))
-
-    return make_table(
-        shown,
-        (
-            *_work_columns(lambda tried: tried),
-            text("price", lambda tried: tried.label),
-            WHAT_IF.column(before),
-            WHAT_IF.column(lambda tried: tried.usd_per_1000_samples, "per 1K samples then"),
-            WHAT_IF.column(lambda tried: tried.usd_per_1m_tokens, "per 1M tokens then"),
-            MONTH_CHANGE.column(
-                lambda t: 100 * (t.usd_per_1000_samples / paid_usd - 1) if (paid_usd := before(t)) else None,
-                "change",
-                write=percent,
-            ),
-        ),
-        title="What if: the work at other prices",
-        notes=("For each work the price given by hand, if any, and the cheapest of the others. costs.csv has all.",),
-    )
-
-
 def _table_energy(report: SpendReport) -> Table:
     tariff, pue = report.params.usd_per_kwh, report.params.pue
     terms = f"at {usd(tariff)} per kWh, PUE {pue:g}" if tariff else "n/a: give usd_per_kwh"
@@ -443,9 +405,9 @@ FORMULAS = (
     "Electricity: kWh x PUE x tariff.",
 )
 
-# Of costs.csv, with one row for each work, month and price: what was paid, then what if.
+# Of costs.csv, with one row for each work and month.
 COLUMNS = (
-    "month", "work", "fingerprint", "gpu", "num_gpus", "num_runs", "samples_per_s", "tokens_per_s", "price", "is_paid",
+    "month", "work", "fingerprint", "gpu", "num_gpus", "num_runs", "samples_per_s", "tokens_per_s", "price",
     "usd_per_gpu_hour", "usd_per_1000_samples", "usd_per_1m_tokens", "last_run",
 )  # fmt: skip
 
@@ -455,26 +417,19 @@ def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str
     rows: list[tuple[Cell, ...]] = []
     links: dict[str, str] = {}
     for work in report.works:
-        rows += [_row(work, of, "; ".join(of.price_sources), of) for of in (work.last, work.this) if of]
+        for of in filter(None, (work.last, work.this)):
+            about = (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus)
+            rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
+            costs = (of.usd_per_gpu_hour, of.usd_per_1000_samples, of.usd_per_1m_tokens)
+            rows.append((*about, *rates, "; ".join(of.price_sources), *costs, of.last_run))
         if work.this and (parts := work.this.last_run.split("/", 1))[0] in campaign_ids:
             links[work.this.last_run] = RESULT.format(*parts)
-    works = {(work.fingerprint, work.gpu_name): work for work in report.works if work.this}
-    for tried in report.what_if:
-        work = works[tried.fingerprint or "", tried.gpu_name]
-        rows += [_row(work, work.this, tried.label, tried)] if work.this else []
     return {
         "COST_REPORT.md": as_markdown(report, links),
         "cost_report.html": as_page(report, links),
         "costs.csv": lines((COLUMNS, *rows)),
         "costs.json": report.model_dump_json(indent=1) + "\n",
     }
-
-
-def _row(work: WorkCost, of: WorkMonth, price: str, at: WorkMonth | OtherPrice) -> tuple[Cell, ...]:
-    about = (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus)
-    rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
-    costs = (at.usd_per_gpu_hour, at.usd_per_1000_samples, at.usd_per_1m_tokens)
-    return (*about, *rates, price, at is of, *costs, of.last_run)
 
 
 def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:

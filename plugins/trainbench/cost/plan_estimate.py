@@ -17,7 +17,7 @@ from bench_image.contract.work import AUTO, Device
 from trainbench.core.formats import count, listing, share
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import memory_fit, rate_by_mfu
-from trainbench.history.past_durations import PastRun
+from trainbench.history.history import PastRun
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Plan
 from trainbench.prices.price_tables import Price, exact_prices, names_gpu, price_for

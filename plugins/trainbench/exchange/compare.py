@@ -29,10 +29,10 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
-from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
 from trainbench.reporting.document import Lines, Section, Terms
 from trainbench.reporting.html import document_html
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
@@ -83,10 +83,7 @@ def compare(
         raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(rows), 'row')}: {listed}")
     if baseline is not None and not 1 <= baseline <= len(rows):
         raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
-    priced = [
-        _priced(number, row, *_price(row, prices, costs[number - 1] if costs else None))
-        for number, row in enumerate(rows, 1)
-    ]
+    priced = [_priced(number, row, prices, costs[number - 1] if costs else None) for number, row in enumerate(rows, 1)]
     of_jobs: dict[tuple[object, ...], list[RankedRow]] = {}
     for row in priced:
         of_jobs.setdefault((row.measured.program, *sorted(row.measured.job.items())), []).append(row)
@@ -141,29 +138,26 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Broke
     }
 
 
-def _price(measured: ComparisonRow, prices: Sequence[Price], given: float | None) -> tuple[float | None, str | None]:
+def _priced(number: int, measured: ComparisonRow, prices: Sequence[Price], given: float | None) -> RankedRow:
+    price, source = None, None
     if given is not None:
         try:
-            return positive(given, "--cost"), GIVEN
+            price, source = positive(given, "--cost"), GIVEN
         except QuantityError as error:
             raise CompareError(f"{error}, in $ per GPU-hour") from None
-    if measured.usd_per_gpu_hour is not None:
-        return measured.usd_per_gpu_hour, measured.price_source or "given for the run"
-    price = price_for(measured.hardware, prices)
-    return (price.usd_per_gpu_hour, f"{price.label}, {price.as_of}") if price else (None, None)
-
-
-def _priced(number: int, measured: ComparisonRow, usd_per_gpu_hour: float | None, source: str | None) -> RankedRow:
-    known = usd_per_gpu_hour is not None
-    price, ranks, tokens = usd_per_gpu_hour or 0.0, measured.num_ranks, measured.figure(TOKENS_PER_SECOND)
+    elif measured.usd_per_gpu_hour is not None:
+        price, source = measured.usd_per_gpu_hour, measured.price_source or "given for the run"
+    elif listed := price_for(measured.hardware, prices):
+        price, source = listed.usd_per_gpu_hour, f"{listed.label}, {listed.as_of}"
+    ranks, epoch_s = measured.num_ranks, measured.epoch_s
     return RankedRow(
         number=number,
         measured=measured,
-        usd_per_gpu_hour=usd_per_gpu_hour,
+        usd_per_gpu_hour=price,
         price_source=source,
-        usd_per_1000_samples=usd_per_1000_samples(price, ranks, measured.samples_per_s) if known else None,
-        usd_per_1m_tokens=usd_per_1m_tokens(price, ranks, tokens) if known and tokens else None,
-        usd_per_epoch=price * ranks * measured.epoch_s / 3600 if known and measured.epoch_s else None,
+        usd_per_1000_samples=where_known(usd_per_1000_samples, price, ranks, measured.samples_per_s),
+        usd_per_1m_tokens=where_known(usd_per_1m_tokens, price, ranks, measured.figure(TOKENS_PER_SECOND)),
+        usd_per_epoch=None if price is None or epoch_s is None else price * ranks * epoch_s / 3600,
     )
 
 
@@ -179,12 +173,8 @@ def _against(row: RankedRow, base: RankedRow) -> RankedRow:
     )
 
 
-def _times(value: float | None) -> str:
-    return NA if value is None else f"{value:.2f}x"
-
-
 def _relative(row: RankedRow, value: float | None) -> str:
-    return f"{_times(value)}{'' if row.is_ranked or value is None else ', other batch'}"
+    return NA if value is None else f"{value:.2f}x{'' if row.is_ranked else ', other batch'}"
 
 
 def _batch(measured: ComparisonRow) -> str:

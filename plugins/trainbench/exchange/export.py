@@ -42,8 +42,7 @@ from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name
-from trainbench.results.store_files import StoreError, is_file, is_folder, read_bounded
-from trainbench.results.stored_results import read_results
+from trainbench.results.store_files import StoreError, is_file, is_folder, read_bounded, read_results
 
 CAMPAIGN, HOST = "published", "left-out"
 LEFT_OUT = "left out when the result was exported"

@@ -8,10 +8,10 @@ history that has later nights keeps its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bench_image.contract.result import RunResult
 from trainbench.params.campaign_kind import CampaignKind
@@ -19,8 +19,10 @@ from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import IMPORTED, IMPORTED_SUITE, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
-from trainbench.results.store_files import StoreError
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import BrokenFile, Progress, StoreError, no_progress
+
+if TYPE_CHECKING:
+    from trainbench.history.history import History
 
 
 def imported_campaign(results: Sequence[RunResult]) -> Campaign:
@@ -48,12 +50,6 @@ HEAD_BYTES = 65_536
 _FINISHED_AT = re.compile(rb'^ ?"finished_at": ?"([^"]{10,40})"', re.MULTILINE)
 
 
-class Recorder(Protocol):
-    """The part of the history that records."""
-
-    def record(self, campaign: Campaign) -> None: ...
-
-
 @dataclass(frozen=True)
 class Reindexed:
     """Ids of recorded campaigns, of those left out on purpose, and of the `broken` ones."""
@@ -64,23 +60,30 @@ class Reindexed:
     broken: tuple[BrokenFile, ...]
 
 
-def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambda: None) -> Reindexed:
-    """Record every campaign again. Rows whose artefacts are gone stay. Calls `advance` after each campaign. Raises
+def reindex(store: Store, history: History, progress: Progress = no_progress) -> Reindexed:
+    """Record every campaign again. Rows whose artefacts are gone stay. Calls `progress` after each campaign. Raises
     StoreError when store or history fail; it can be repeated then.
     """
     imported, own = _parted(store.campaign_ids(), lambda name: name.startswith(IMPORTED))
     published, unpublished = _parted(own, store.has_verdict)
     recorded: list[str] = []
     broken: list[BrokenFile] = []
-    for campaign_id in (*_oldest_first(store, published), *imported):
+    # By their end; those without a readable end come last, and are reported then.
+    ends = {name: _finished_at(store, name) for name in published}
+    dated = {name: end for name, end in ends.items() if end}
+    oldest_first = (*sorted(dated, key=lambda name: dated[name]), *(name for name in published if name not in dated))
+    for number, campaign_id in enumerate((*oldest_first, *imported), 1):
         try:
-            campaign = _read(store, campaign_id)
+            if campaign_id in imported and not store.has_verdict(campaign_id):
+                campaign = imported_campaign(store.read_results(campaign_id).readable(campaign_id))
+            else:
+                campaign = store.read_campaign(campaign_id)
         except StoreError as error:
             broken.append(BrokenFile(campaign_id, str(error)))
         else:
             history.record(campaign)
             recorded.append(campaign_id)
-        advance()
+        progress(number, len(published) + len(imported))
     return Reindexed(
         recorded=tuple(name for name in recorded if not name.startswith(IMPORTED)),
         unpublished=tuple(unpublished),
@@ -95,21 +98,6 @@ def _parted(names: Iterable[str], is_first: Callable[[str], bool]) -> tuple[list
     for name in names:
         parts[0 if is_first(name) else 1].append(name)
     return parts
-
-
-def _read(store: Store, campaign_id: str) -> Campaign:
-    """The stored campaign; of an import, which has no verdict, its results. Raises StoreError."""
-    if campaign_id.startswith(IMPORTED) and not store.has_verdict(campaign_id):
-        return imported_campaign(store.read_results(campaign_id).readable(campaign_id))
-    return store.read_campaign(campaign_id)
-
-
-def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
-    """Campaign ids by their end; those without a readable end come last and are reported later."""
-    dated = {name: _finished_at(store, name) for name in ids}
-    known = {name: at for name, at in dated.items() if at is not None}
-    yield from sorted(known, key=lambda name: known[name])
-    yield from (name for name, at in dated.items() if at is None)
 
 
 def _finished_at(store: Store, campaign_id: str) -> datetime | None:

@@ -13,7 +13,7 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,8 +45,16 @@ from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
-from trainbench.results.store_files import StoreError, address, is_file, is_folder, read_bounded
-from trainbench.results.stored_results import BrokenFile
+from trainbench.results.store_files import (
+    BrokenFile,
+    Progress,
+    StoreError,
+    address,
+    is_file,
+    is_folder,
+    no_progress,
+    read_bounded,
+)
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -108,8 +116,13 @@ MAX_ADDRESSES = 20
 class Collector:
     """Collects files one by one and keeps a few figures of each, so that 100,000 results fit into memory."""
 
+    broken: list[BrokenFile] = field(default_factory=list)
     _runs: dict[tuple[str, ...], _Runs] = field(default_factory=dict)
     _order: list[ComparisonRow | _Runs] = field(default_factory=list)
+    _seen: dict[str, str] = field(default_factory=dict)  # identity of a run -> its first file
+    _twice: list[tuple[str, str]] = field(default_factory=list)
+    _failed: Counter[str] = field(default_factory=Counter)
+    _num_drills: int = 0
 
     def add_result(self, source: str, address: str, result: RunResult) -> None:
         """Add a measured run. Runs of one source, campaign, work, hardware and pod template become one row."""
@@ -120,10 +133,6 @@ class Collector:
             self._order.append(self._runs[key])
         self._runs[key].add(address, result)
 
-    def add_row(self, row: ComparisonRow) -> None:
-        """Add a file of another format, which is a row of its own."""
-        self._order.append(row)
-
     def rows(self) -> tuple[ComparisonRow, ...]:
         """The rows, in the order in which their first files were added."""
         campaigns: dict[str, set[str]] = {}
@@ -132,6 +141,65 @@ class Collector:
         for (source, campaign_id, *_), runs in self._runs.items():
             runs.name = source if len(campaigns[source]) == 1 else campaign_id
         return tuple(item.row() if isinstance(item, _Runs) else item for item in self._order)
+
+    def read(self, file: ResultFile) -> None:
+        try:
+            content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
+            if SCHEMA.match(content):
+                self._take_result(file, parse_payload(content))
+            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(content):
+                # Each one is named result.json: its folder names the run.
+                self._take_foreign(file, file.path.parent.name, parse_flat(content))
+            elif file.path.name == RESULT_FILE:
+                self._take_result(file, parse_payload(content))
+            elif SUBMISSION.match(content):
+                raise BenchFileError(IMPORT_FIRST)
+            elif isinstance(document := parse_bench_file(content), RunResult):
+                self._take_result(file, document, of_epochs=True)
+            else:
+                self._take_foreign(file, file.path.stem, document)
+        except (BenchFileError, ContractError, StoreError) as error:
+            self.broken.append(BrokenFile(address(file.path), str(error)))
+
+    def notes(self) -> Iterator[str]:
+        if self._twice:
+            listed = listing(f"{address} is {first}" for address, first in self._twice)
+            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {listed}."
+        if self._failed:
+            listed = listing(f"{number} {what}" for what, number in self._failed.most_common())
+            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {listed}."
+        if self._num_drills:
+            yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
+
+    def _take_result(self, file: ResultFile, result: RunResult, of_epochs: bool = False) -> None:
+        # A key of the run from its ids and figures, because ids are unique within one installation only.
+        spec, figures = result.spec, result.performance
+        key = (spec.identity.campaign_id, spec.identity.run_id, spec.identity.node, result.started_at.timestamp())
+        key_of_figures = (figures.samples_per_second, figures.measured_wall_s, gpu_name(result))
+        if not self._is_new(" ".join(map(str, (*key, *key_of_figures))), file):
+            return
+        if result.error is not None:
+            self._failed[f"{result.status.value} ({spec.placement.strategy} on {spec.placement.world_size})"] += 1
+            return
+        self._num_drills += spec.drill is not None
+        if not is_measured(result):
+            return
+        if of_epochs:
+            self._order.append(row_of_epochs(file.path.stem, address(file.path), result))
+        else:
+            self.add_result(file.source, address(file.path), result)
+
+    def _take_foreign(self, file: ResultFile, name: str, document: BenchmarkPyFile | FlatResult) -> None:
+        """A file without ids: its whole content is its key."""
+        if self._is_new(document.model_dump_json(), file):
+            self._order.append(document.row(name, address(file.path)))
+
+    def _is_new(self, identity: str, file: ResultFile) -> bool:
+        if first := self._seen.get(identity):
+            self._twice.append((address(file.path), first))
+            return False
+        self._seen[identity] = address(file.path)
+        return True
 
 
 @dataclass
@@ -466,91 +534,18 @@ def _holds_submissions(folder: Path) -> bool:
 
 def _name(source: str, sources: Sequence[str]) -> str:
     """The name of a source: the last part of its path, or the whole path where another has the same."""
-    path = _resolved(source)
-    has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
-    return source if has_namesake else path.name or source
+    path = Path(source).resolve()
+    others = {Path(other).resolve() for other in sources} - {path}
+    return source if any(other.name == path.name for other in others) else path.name or source
 
 
-def _resolved(source: str) -> Path:
-    return Path(source).resolve()
-
-
-def read_result_files(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
-    """Read every file once and call `on_read` after each."""
-    reader = _Reader()
-    for item in files:
-        reader.read(item)
-        on_read()
-    return Gathered(reader.collector.rows(), tuple(reader.notes()), tuple(reader.broken))
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.collector = Collector()
-        self.broken: list[BrokenFile] = []
-        self._seen: dict[str, str] = {}  # identity of a run -> its first file
-        self._twice: list[tuple[str, str]] = []
-        self._failed: Counter[str] = Counter()
-        self._num_drills = 0
-
-    def read(self, file: ResultFile) -> None:
-        try:
-            content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
-            if SCHEMA.match(content):
-                self._take_result(file, parse_payload(content))
-            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(content):
-                # Each one is named result.json: its folder names the run.
-                self._take_foreign(file, file.path.parent.name, parse_flat(content))
-            elif file.path.name == RESULT_FILE:
-                self._take_result(file, parse_payload(content))
-            elif SUBMISSION.match(content):
-                raise BenchFileError(IMPORT_FIRST)
-            elif isinstance(document := parse_bench_file(content), RunResult):
-                self._take_result(file, document, of_epochs=True)
-            else:
-                self._take_foreign(file, file.path.stem, document)
-        except (BenchFileError, ContractError, StoreError) as error:
-            self.broken.append(BrokenFile(address(file.path), str(error)))
-
-    def notes(self) -> Iterator[str]:
-        if self._twice:
-            listed = listing(f"{address} is {first}" for address, first in self._twice)
-            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {listed}."
-        if self._failed:
-            listed = listing(f"{number} {what}" for what, number in self._failed.most_common())
-            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {listed}."
-        if self._num_drills:
-            yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
-
-    def _take_result(self, file: ResultFile, result: RunResult, of_epochs: bool = False) -> None:
-        # A key of the run from its ids and figures, because ids are unique within one installation only.
-        spec, figures = result.spec, result.performance
-        key = (spec.identity.campaign_id, spec.identity.run_id, spec.identity.node, result.started_at.timestamp())
-        key_of_figures = (figures.samples_per_second, figures.measured_wall_s, gpu_name(result))
-        if not self._is_new(" ".join(map(str, (*key, *key_of_figures))), file):
-            return
-        if result.error is not None:
-            self._failed[f"{result.status.value} ({spec.placement.strategy} on {spec.placement.world_size})"] += 1
-            return
-        self._num_drills += spec.drill is not None
-        if not is_measured(result):
-            return
-        if of_epochs:
-            self.collector.add_row(row_of_epochs(file.path.stem, address(file.path), result))
-        else:
-            self.collector.add_result(file.source, address(file.path), result)
-
-    def _take_foreign(self, file: ResultFile, name: str, document: BenchmarkPyFile | FlatResult) -> None:
-        """A file without ids: its whole content is its key."""
-        if self._is_new(document.model_dump_json(), file):
-            self.collector.add_row(document.row(name, address(file.path)))
-
-    def _is_new(self, identity: str, file: ResultFile) -> bool:
-        if first := self._seen.get(identity):
-            self._twice.append((address(file.path), first))
-            return False
-        self._seen[identity] = address(file.path)
-        return True
+def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
+    """Read every file once and call `progress` after each."""
+    collector = Collector()
+    for number, item in enumerate(files, 1):
+        collector.read(item)
+        progress(number, len(files))
+    return Gathered(collector.rows(), tuple(collector.notes()), tuple(collector.broken))
 
 
 def _files_below(folder: UPath) -> list[UPath]:

@@ -167,12 +167,12 @@ SM_CLOCK_MIN_MHZ = _gpu("sm_clock_min_mhz", "lowest SM clock MHz", "MHz", "telem
     "lowest single reading within the windows, of all GPUs", over=known_min)
 THROTTLE_THERMAL_PCT = _telemetry("throttle_thermal_pct", "thermal throttling", "%",
     "telemetry.gpus.*.throttle_share_pct", "100 x readings with this clocks-event reason / all readings, worst GPU",
-    "bench_image.telemetry.gpu_record.throttle_shares",
+    "bench_image.telemetry.sampler.throttle_shares",
     "test_sampler.py::test_throttle_classes_as_shares_of_the_samples", write=share,
     of=lambda r: readings.throttle_pct(r, "thermal"))
 THROTTLE_POWER_CAP_PCT = _telemetry("throttle_power_cap_pct", "power cap", "%", "telemetry.gpus.*.throttle_share_pct",
     "100 x readings with this clocks-event reason / all readings, worst GPU",
-    "bench_image.telemetry.gpu_record.throttle_shares",
+    "bench_image.telemetry.sampler.throttle_shares",
     "test_sampler.py::test_throttle_classes_as_shares_of_the_samples", write=share,
     of=lambda r: readings.throttle_pct(r, "power_cap"))
 XIDS = _telemetry("num_xids", "Xids", "1", "telemetry.gpus.*.xids",
@@ -195,10 +195,10 @@ ENERGY_PER_TOKEN_J = _telemetry("energy_per_token_j", "J per token", "J", "telem
 CPU_UTILISATION_MEAN_PCT = _telemetry("cpu_utilisation_mean_pct", "CPU use", "%",
     "telemetry.host.cpu_utilisation_mean_pct",
     "share of the CPUs' time within the windows; steal: given to other machines",
-    "bench_image.telemetry.host_record.cpu_times", "test_sampler.py::test_cpu_times_of_linux", write=share)
+    "bench_image.telemetry.sampler.cpu_times", "test_sampler.py::test_cpu_times_of_linux", write=share)
 CPU_STEAL_PCT = _telemetry("cpu_steal_pct", "CPU steal", "%", "telemetry.host.cpu_steal_pct",
     "share of the CPUs' time within the windows; steal: given to other machines",
-    "bench_image.telemetry.host_record.cpu_times", "test_sampler.py::test_cpu_times_of_linux", write=share)
+    "bench_image.telemetry.sampler.cpu_times", "test_sampler.py::test_cpu_times_of_linux", write=share)
 
 # Start-up
 _PHASES = {

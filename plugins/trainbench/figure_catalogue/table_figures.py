@@ -139,10 +139,6 @@ OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.jso
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
     "trainbench.cost.monthly_cost.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
     also=("the month at this price",))
-WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
-    "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
-    "trainbench.cost.monthly_cost.what_if", "test_other_prices.py::test_the_work_at_another_price",
-    also=("per 1K samples then", "per 1M tokens then"), write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
     "J per sample x 1000 / 3.6e6; x PUE x tariff", "trainbench.prices.quote.energy_usd_per_1000_samples",
     "test_energy.py::test_per_thousand_samples", also=("electricity per 1K samples",))

@@ -1,16 +1,18 @@
-"""Accepts the present level as the new baseline; lists and revokes accepted baselines."""
+"""Accepts the present level as the new baseline; lists and revokes accepted baselines. They hold for all names of
+a node, which its GPUs' UUIDs identify.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
 from trainbench.core.verdicts import Against, Why
-from trainbench.history.node_names import other_names
 from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import OURS, baselines, notices, runs
 
@@ -117,3 +119,48 @@ def _text(text: str, what: str, most: int) -> str:
             f"{what} has {len(stripped)} characters: 1 to {most} are allowed, in plain text on one line"
         )
     return stripped
+
+
+_KNOWN = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
+
+
+class _Name(NamedTuple):
+    """A name with its first and last measurement."""
+
+    name: str
+    first: datetime
+    last: datetime
+
+
+def other_names(connection: Connection, node: str) -> tuple[str, ...]:
+    """The earlier and later names of `node`'s present GPUs, the oldest first. As in `judging.renames`, two names in use
+    at the same time are two nodes between which a GPU was moved.
+    """
+    names = [_name(connection, node)]
+    waiting = [node]
+    while waiting:
+        for name in _names_of_gpus(connection, waiting.pop()):
+            dated = _name(connection, name)
+            if all(dated.last < known.first or known.last < dated.first for known in names):
+                names.append(dated)
+                waiting.append(name)
+    return tuple(known.name for known in sorted(names, key=lambda known: known.first) if known.name != node)
+
+
+def _name(connection: Connection, name: str) -> _Name:
+    span = select(func.min(runs.c.started_at), func.max(runs.c.started_at)).where(runs.c.node == name)
+    first, last = connection.execute(span).one()
+    return _Name(name, first, last)
+
+
+def _names_of_gpus(connection: Connection, node: str) -> list[str]:
+    """Names, in alphabetical order, under which one of the GPUs of the node's latest campaign ever ran."""
+    of_node = _KNOWN & (runs.c.node == node)
+    last = select(runs.c.campaign_id).where(of_node).order_by(runs.c.started_at.desc()).limit(1).scalar_subquery()
+    uuids = connection.execute(select(runs.c.gpu_uuids).where(of_node & (runs.c.campaign_id == last))).scalars()
+    gpus = {uuid for text in uuids for uuid in text.split(",")}
+    if not gpus:
+        return []
+    one_of = or_(*(runs.c.gpu_uuids.contains(uuid, autoescape=True) for uuid in sorted(gpus)))
+    rows = connection.execute(select(runs.c.node, runs.c.gpu_uuids).where(_KNOWN & one_of).distinct())
+    return sorted({node for node, uuids in rows if gpus & set(uuids.split(","))})

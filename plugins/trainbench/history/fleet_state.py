@@ -77,7 +77,18 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
     lately = works.c.at >= (judged_at or now) - timedelta(days=FLEET_DAYS)
     marked = marked_nodes(connection)
     nodes = tuple(
-        NodeNow(state, at, num_open, _figures(rows), _probe_shares_pct(rows), state.node in marked)
+        NodeNow(
+            state,
+            at,
+            num_open,
+            works=tuple(
+                WorkFigures(row.group_id, row.gpu_name, *(row._mapping[name] for name in FIGURES))
+                for row in rows
+                if not row.is_drill
+            ),
+            probe_shares_pct=_probe_shares_pct(rows),
+            is_marked=state.node in marked,
+        )
         for state, at, num_open, rows in _standing(connection, None, now, fresh, true(), lately, true())
     )
     return FleetState(judged_at, nodes, _spends(connection, now - timedelta(days=SPEND_DAYS)))
@@ -193,14 +204,6 @@ def _latest(
         for node, verdicts in grouped((row.node, row) for row in rows).items():
             latest.setdefault(node, verdicts)
     return latest
-
-
-def _figures(verdicts: Iterable[Row[Any]]) -> tuple[WorkFigures, ...]:
-    return tuple(
-        WorkFigures(row.group_id, row.gpu_name, *(row._mapping[name] for name in FIGURES))
-        for row in verdicts
-        if not row.is_drill
-    )
 
 
 def _probe_shares_pct(verdicts: Iterable[Row[Any]]) -> dict[str, float]:

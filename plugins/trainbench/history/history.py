@@ -6,12 +6,12 @@ SQLite in the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, true
+from sqlalchemy import Engine, delete, func, insert, select, true
 
 from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline
@@ -22,15 +22,19 @@ from trainbench.history.fleet_state import FleetState, nodes_now, read_fleet_sta
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
 from trainbench.history.notices import Notice, is_old, notice_of, select_notices, update_notices
-from trainbench.history.past_durations import PastRun, read_past_runs
-from trainbench.history.run_rows import rows
-from trainbench.history.summaries import record_summary, summarise, with_known_gpus
+from trainbench.history.summaries import record_summary, rows, summarise, with_known_gpus
 from trainbench.history.tables import OURS, notices, runs, works
 from trainbench.judging.past import NodeRecord
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED_SUITE, Campaign
 
 ROWS_AT_ONCE = 1000
+MAX_PAST_RUNS = 200  # of each work, the latest ones
+
+
+class PastRun(NamedTuple):
+    gpu_name: str | None  # None: on a CPU
+    seconds: float  # from process start to result
 
 
 def open_history(url: str | None = None, store: Store | None = None, timeout_s: int = CONNECT_TIMEOUT_S) -> History:
@@ -64,7 +68,7 @@ class History:
             campaign = campaign.model_copy(update=unjudged)
         made = with_known_gpus(rows(campaign))
         works = summarise(campaign, made)
-        with self._transaction(write=True) as connection:
+        with transaction(self.engine, write=True) as connection:
             connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
             work_ids = record_summary(connection, campaign, made, works)
             for first in range(0, len(made), ROWS_AT_ONCE):
@@ -76,12 +80,12 @@ class History:
 
     def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[NodeRecord, ...]:
         """The campaigns of each node before that one at these works, under any name, driver and image."""
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return read_node_records(connection, fingerprints, campaign_id, before)
 
     def baselines(self) -> tuple[Baseline, ...]:
         """All accepted baselines, revoked ones included, the oldest first."""
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return read_baselines(connection)
 
     def accept_baseline(
@@ -94,12 +98,12 @@ class History:
         fingerprint: str | None = None,
     ) -> Baseline:
         """See `history.baselines.accept`. Raises BaselineError."""
-        with self._transaction(write=True) as connection:
+        with transaction(self.engine, write=True) as connection:
             return accept(connection, node, who, why, at, since, fingerprint)
 
     def revoke_baseline(self, baseline_id: int, who: str, at: datetime) -> Baseline:
         """Revoke an accepted baseline. Raises BaselineError."""
-        with self._transaction(write=True) as connection:
+        with transaction(self.engine, write=True) as connection:
             return revoke(connection, baseline_id, who, at)
 
     def last_measured(self, since: datetime) -> dict[str, datetime]:
@@ -109,41 +113,47 @@ class History:
             .where(OURS, (runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
             .group_by(runs.c.node)
         )
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return {node: started_at for node, started_at in connection.execute(query)}
 
     def has_later(self, campaign: Campaign) -> bool:
         """Whether a later campaign of its DAG is recorded."""
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return is_old(connection, campaign)
 
     def end_marks(self, nodes: Sequence[str], who: str, at: datetime) -> None:
         """End the marks of these nodes, after somebody freed them."""
-        with self._transaction(write=True) as connection:
+        with transaction(self.engine, write=True) as connection:
             end_marks(connection, nodes, who, at)
 
     def past_runs(self, group_ids: Collection[str]) -> Mapping[str, tuple[PastRun, ...]]:
-        """Group id -> the latest runs of this work that ended well, with their seconds."""
-        with self._transaction() as connection:
-            return read_past_runs(connection, group_ids)
+        """Group id, which ends in the fingerprint of work and measurement -> the latest runs of it that ended well. A
+        node whose clock is wrong has runs of no duration, since times are moved into the campaign's; they do not count.
+        """
+        columns, past = (runs.c.gpu_name, runs.c.started_at, runs.c.finished_at), {}
+        ended_well = (runs.c.status == Status.OK.value) & (runs.c.finished_at > runs.c.started_at)
+        newest = runs.c.started_at.desc()
+        with transaction(self.engine) as connection:
+            for group_id in sorted(group_ids):
+                valid = OURS & (runs.c.group_id == group_id) & ended_well & ~runs.c.is_drill
+                latest = connection.execute(select(*columns).where(valid).order_by(newest).limit(MAX_PAST_RUNS))
+                past[group_id] = tuple(PastRun(gpu, (ended - began).total_seconds()) for gpu, began, ended in latest)
+        return past
 
     def open_notices(self) -> tuple[Notice, ...]:
         """All open notices, the oldest first."""
         query = select_notices().where(notices.c.closed_at.is_(None)).order_by(notices.c.opened_at, notices.c.node)
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return tuple(map(notice_of, connection.execute(query)))
 
     def fleet_state(self, now: datetime, fresh: timedelta) -> FleetState:
         """Each node as it stands now; a verdict that is older than `fresh` is stale."""
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             return read_fleet_state(connection, now, fresh)
 
     def states_of(self, nodes: Collection[str], now: datetime, fresh: timedelta) -> tuple[NodeState, ...]:
         """The states of these nodes now, in natural order; a verdict that is older than `fresh` is stale."""
         lately = works.c.at >= now - fresh
-        with self._transaction() as connection:
+        with transaction(self.engine) as connection:
             states = nodes_now(connection, nodes, now, fresh, of_works=true(), lately=lately, of_notices=true())
         return tuple(state for state in states if state.node in nodes)
-
-    def _transaction(self, write: bool = False) -> AbstractContextManager[Connection]:
-        return transaction(self.engine, write)

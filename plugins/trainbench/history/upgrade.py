@@ -38,7 +38,7 @@ from trainbench.history.tables import (
     notices,
     runs,
 )
-from trainbench.results.old_campaigns import CONFIRMATION, OF_METRIC, WHY, finding_of_today
+from trainbench.results.campaign import CONFIRMATION, OF_METRIC, WHY, finding_of_today
 
 READS = "0001_history"  # the revision of 0.1.0
 GONE = ("breaches", "warnings")

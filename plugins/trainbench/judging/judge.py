@@ -64,7 +64,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
 from trainbench.results import fault_isolation
 from trainbench.results.fault_isolation import FaultIsolation
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
 
 WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the limit, it is unsteady
 # Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does

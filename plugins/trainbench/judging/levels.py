@@ -27,9 +27,8 @@ from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level, LevelSource
 from trainbench.judging import gpu_runs
 from trainbench.judging.node_runs import gpu_name
-from trainbench.results.same_machine import gpu_uuids
-from trainbench.results.setups import setup_of
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
+from trainbench.results.setups import gpu_uuids, setup_of
 
 SHIPPED_FILE = "levels.toml"
 LEVELS_UNREAD = "levels_unread"

@@ -26,8 +26,8 @@ from trainbench.judging import noise
 from trainbench.judging.expectations import Expected
 from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
 from trainbench.judging.noise import MIN_SD, Noise, Run, between_rounds, deviation_pct, median_noise, median_variance
+from trainbench.results.readings import shared_by
 from trainbench.results.setups import Setup, change_phrases, setup_of
-from trainbench.results.shared_gpu import shared_by
 
 BASELINE_NIGHTS = 10  # the first ones make the baseline
 LEAST_COMMON = 4  # units of a night: what fewer have in common is mostly their own change

@@ -11,8 +11,7 @@ from bench_image.contract.result_sections import Probes, share_field
 from trainbench.core.formats import figure
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, gpu_title
-from trainbench.results.readings import gpu_name
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import gpu_name, shared_by
 
 PROBE_ODD = "probe_odd"
 
@@ -53,19 +52,19 @@ class _Kind(NamedTuple):
     next_step: str
 
 
-_LINK_CAUSE = "the PCIe link runs with fewer lanes or an older generation, or the host's memory is busy or far away"
+_LINK_CAUSE = "The PCIe link runs with fewer lanes or an older generation, or the host's memory is busy or far away"
 _LINK_STEP = "compare lspci -vv and nvidia-smi -q -d PCIE with a peer's, and look for other load on the host"
-_UNITS_CAUSE = "the GPU's clock is low, it is hot or short of power, or its units are faulty"
+_UNITS_CAUSE = "The GPU's clock is low, it is hot or short of power, or its units are faulty"
 _UNITS_STEP = "look at clocks, temperature and power limit, then run dcgmi diag -r 3 on the node"
 KINDS: Mapping[str, _Kind] = {
     "h2d_gb_per_s": _Kind("host-to-device copy", "GB/s", _LINK_CAUSE, _LINK_STEP),
     "d2h_gb_per_s": _Kind("device-to-host copy", "GB/s", _LINK_CAUSE, _LINK_STEP),
     "memory_gb_per_s": _Kind(
-        "GPU memory", "GB/s", "the memory's clock is low, or its rows are faulty",
+        "GPU memory", "GB/s", "The memory's clock is low, or its rows are faulty",
         "look at the memory's clock and remapped rows (nvidia-smi -q), then run dcgmi diag -r 3",
     ),
     "peer_gb_per_s": _Kind(
-        "GPU-to-GPU copy", "GB/s", "an NVLink is down, or copies go over PCIe or the host",
+        "GPU-to-GPU copy", "GB/s", "An NVLink is down, or copies go over PCIe or the host",
         "look at nvidia-smi topo -m and nvidia-smi nvlink -s",
     ),
     "matmul_bf16_tflops": _Kind("bf16 matmul", "TFLOP/s", _UNITS_CAUSE, _UNITS_STEP),

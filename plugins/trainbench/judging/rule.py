@@ -10,7 +10,9 @@
 | one peer, alike | slow, both | changed: the fleet did |
 | one peer, alike | none | well, by its level where there is one |
 
-Only slow, hot, heavy and wrong numbers are bad. Slow counts as red only after the re-runs showed it again.
+An expectation whose noise would hide a slowdown of twice the limit is no reason to call a node well, and leaves the
+decision to the next one. Only slow, hot, heavy and wrong numbers are bad. Slow counts as red only after the re-runs
+showed it again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from trainbench.core.verdicts import Against, Comparison, Confirmation, Metric, 
 # A node that is slow by exactly the limit is beyond it on every second night, so re-runs begin below it, and half of
 # the limit asks for a look.
 SUSPECT_SHARE, LOOK_SHARE = 0.8, 0.5
-COARSE = 2.0  # times the limit against peers: a slowdown of that size must be visible, or the node is not checked
+COARSE = 2.0  # times the limit against peers: noise that hides a slowdown of that size decides nothing
 
 
 class Facts(NamedTuple):
@@ -52,6 +54,11 @@ class Facts(NamedTuple):
     def of(self, against: Against) -> Comparison | None:
         rates = (c for c in self.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
         return next((c for c in rates if c.against is against), None)
+
+    def first(self, *expectations: Comparison | None) -> Comparison | None:
+        """The first of them that decides: it shows the node slow, or its noise hides no slowdown of COARSE limits."""
+        most = COARSE * self.tolerances.samples_per_second_pct
+        return next((c for c in expectations if c and (c.is_off or (c.chance or 0.0) <= most)), None)
 
 
 class Decision(NamedTuple):
@@ -115,7 +122,7 @@ def _slow(facts: Facts) -> Decision | None:
         return _made(Why.SLOW, phrase(peers), phrase(past) if past else "", facts.since)
     if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
         return None  # it and its only peer became slower together
-    decides = past or level
+    decides = facts.first(past, level)
     if decides and decides.is_off:
         return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")
     return None
@@ -133,7 +140,7 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
             return found._replace(state=State.RED) if metric in facts.tolerances.also_red else found
     if level and level.is_off and not (facts.only_peer and past):
         return _made(Why.BEHIND, phrase(level))
-    if facts.only_peer and peers and not past and not level and abs(peers.deviation) > _visible(peers):
+    if facts.only_peer and peers and not facts.first(past, level) and abs(peers.deviation) > _visible(peers):
         return _made(Why.PAIR, phrase(peers))
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)
@@ -150,14 +157,17 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
 def _visibly_well(facts: Facts) -> Decision:
     """Well, where a slowdown would have been seen."""
     peers, past, level = (facts.of(against) for against in Against)
-    decides = (past or level or peers) if facts.only_peer else (peers or past or level)
-    if decides is None:
+    order = (past, level, peers) if facts.only_peer else (peers, past, level)
+    known = [c.chance or 0.0 for c in order if c]
+    if not known:
         nobody = "no peer, no past, no known level of this GPU at this work"
         return _made(Why.NOTHING_TO_COMPARE, nobody, facts.probes, "from the next night on its own past judges it")
-    limit, visible = facts.tolerances.samples_per_second_pct, _visible(decides)
-    if visible > COARSE * limit:
-        text = f"only a slowdown of {share(visible)} would differ from chance, the limit is {limit:g} %"
-        return _made(Why.NOISY, text)
+    decides = facts.first(*order)
+    if decides is None:
+        limit = facts.tolerances.samples_per_second_pct
+        return _made(
+            Why.NOISY, f"only a slowdown of {share(min(known))} would differ from chance, the limit is {limit:g} %"
+        )
     return _made(Why.WELL, well_phrase(level if decides is past and level and not peers else decides))
 
 

@@ -355,7 +355,7 @@ def _published(judged: Judged) -> dict[str, str]:
 def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
-    from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes, store_acts
+    from trainbench.cluster.node_marks import acts_before, is_due, mark_nodes, store_acts
     from trainbench.core.verdicts import OF_MARKS
 
     before = acts_before(store, campaign.campaign_id)

@@ -37,8 +37,7 @@ from trainbench.core.user_error import UserError
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
-from trainbench.pods.pod_template import digest, with_template
-from trainbench.pods.template_refusals import IMAGE_FOLDERS
+from trainbench.pods.pod_template import IMAGE_FOLDERS, digest, with_template
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads the log of

@@ -7,7 +7,7 @@ from functools import partial
 from tempfile import TemporaryFile
 
 from trainbench.core.verdicts import by_level
-from trainbench.history import run_rows as history_rows
+from trainbench.history import summaries as history_rows
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
 from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report

@@ -36,16 +36,20 @@ from trainbench.pods.pod_log import LOG_FILE, MAX_LOG_BYTES
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import (
     DRAFT,
+    Progress,
+    StoredResults,
     StoreError,
     address,
     as_store_errors,
     is_local,
+    no_progress,
     opened,
+    rank_file,
     read_bounded,
+    read_results,
     refuse_links,
     write_file,
 )
-from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
 from trainbench.settings.environment import default_store, read_settings
 
 if TYPE_CHECKING:

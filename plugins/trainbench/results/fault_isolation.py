@@ -35,7 +35,18 @@ class FaultIsolation:
             return work()
         except Exception as error:
             _LOG.exception("%s of %s failed", part, subject)
-            self.failures.append(_failure(part, subject, error))
+            self.failures.append(
+                Finding(
+                    level=Level.ERROR,
+                    category=PART_FAILED,
+                    item=subject,
+                    measured="an error",
+                    expected="none",
+                    summary=f"{part} failed, which is a defect of trainbench; all other parts went on",
+                    cause=_error_text(error),
+                    resolution="report it with the result.json of the run and the traceback in the log of the task",
+                )
+            )
             return None
 
     def each(self, part: str, results: Iterable[RunResult], work: Callable[[RunResult], Sequence[Made]]) -> list[Made]:
@@ -79,19 +90,6 @@ def _failed(result: RunResult, error: Exception) -> RunResult:
         message=f"its result could not be judged: {_error_text(error)}",
         phase=Phase.REPORT,
         at=result.started_at,
-    )
-
-
-def _failure(part: str, subject: str, error: Exception) -> Finding:
-    return Finding(
-        level=Level.ERROR,
-        category=PART_FAILED,
-        item=subject,
-        measured="an error",
-        expected="none",
-        summary=f"{part} failed, which is a defect of trainbench; all other parts went on",
-        cause=_error_text(error),
-        resolution="report it with the result.json of the run and the traceback in the log of the task",
     )
 
 

@@ -1,14 +1,19 @@
-"""Figures over all GPUs of a run; None where no GPU reported the figure."""
+"""Figures over all GPUs of a run, None where no GPU reported the figure; and whether others used them meanwhile, for
+then its speed says nothing about the machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
+from bench_image.contract.shared_gpus import OTHERS_MEMORY_GB
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
+from trainbench.core.formats import count, figure, listing
 from trainbench.core.known_values import known_max, known_sum
 
 
@@ -68,3 +73,47 @@ def rank_noun(results: Iterable[RunResult]) -> str:
 def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:
     """ "CPU", the GPU's name, or "GPU unknown"."""
     return "CPU" if spec.work.device is Device.CPU else gpu_name or "GPU unknown"
+
+
+class SharedGpu(NamedTuple):
+    """`num_processes`: of others, the most on one GPU; None: a container sees none but its own. `memory_gb`: of others
+    at the run's start or end, the most on one GPU; None: not known. `gpus`: the positions of the shared ones.
+    """
+
+    num_processes: int | None
+    memory_gb: float | None
+    gpus: tuple[int, ...]
+
+    @property
+    def sentence(self) -> str:
+        """ "GPU 0 was shared: 1 other process, 41.3 GB in use beside the run"."""
+        parts = []
+        if self.num_processes:
+            parts.append(count(self.num_processes, "other process"))
+        if self.memory_gb:
+            parts.append(f"{figure(self.memory_gb, 3)} GB in use beside the run")
+        which, (gpus, were) = listing(map(str, self.gpus)), ("GPU", "was") if len(self.gpus) == 1 else ("GPUs", "were")
+        return f"{gpus} {which} {were} shared: {', '.join(parts)}"
+
+
+def shared_by(result: RunResult) -> SharedGpu | None:
+    """Who else used the run's GPUs: another process at its start or in its windows, or memory in use before its first
+    process began or after its last had ended. None: nobody, as far as is known (a MIG slice is nobody else's).
+    """
+    seen = [
+        (
+            position,
+            known_max((gpu.num_other_processes, gpu.other_processes_at_start)),
+            known_max((gpu.other_memory_at_start_gb, gpu.other_memory_at_end_gb)),
+        )
+        for position, gpu in enumerate(result.telemetry.gpus)
+    ]
+    shared = [each for each in seen if each[1] or (each[2] or 0.0) > OTHERS_MEMORY_GB]
+    if not shared:
+        return None
+    most = known_max(processes for _, processes, _ in shared)
+    return SharedGpu(
+        num_processes=None if most is None else int(most),
+        memory_gb=known_max(memory_gb for _, _, memory_gb in shared),
+        gpus=tuple(position for position, _, _ in shared),
+    )

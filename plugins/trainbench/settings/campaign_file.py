@@ -153,22 +153,16 @@ def _mapping(around: Mapping[str, Any], name: str, *above: str) -> dict[Any, Any
 def _schedule(cron: Any) -> str | None:
     if cron is None or str(cron).lower() == "none":
         return None
-    if not isinstance(cron, str) or not _has_times(cron):
-        raise _WrongError(f"schedule is {cron!r:.100}: give a cron expression such as '0 2 * * *', or none", "schedule")
-    return cron
-
-
-def _has_times(cron: str) -> bool:
-    """Five fields, or a word such as @daily, and a time that comes: never does one of 30 February."""
     from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
-    if not cron.startswith("@") and len(cron.split()) != 5:
-        return False
     try:
-        croniter(cron).get_next()
+        if not cron.startswith("@") and len(cron.split()) != 5:
+            raise ValueError
+        croniter(cron).get_next()  # never comes one of 30 February
     except (CroniterError, ValueError, KeyError, AttributeError):
-        return False
-    return True
+        example = "give a cron expression such as '0 2 * * *', or none"
+        raise _WrongError(f"schedule is {cron!r:.100}: {example}", "schedule") from None
+    return str(cron)
 
 
 def _channels(listed: Any) -> tuple[Channel, ...]:

@@ -21,7 +21,7 @@ from tests.kube.production.services import SECRET, Services, services, wait_for_
 from tests.standin import scripted_image
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.results.campaign import Campaign
-from trainbench.results.stored_results import StoredResults
+from trainbench.results.store_files import StoredResults
 
 DAG_ID = "node_consistency"
 HEALTHY = ("gpu-a", "gpu-bb", "gpu-ccc")

@@ -98,6 +98,7 @@ def test_who_acknowledged_a_look_hears_that_it_turned_red(history: History, post
     assert [subject for _, subject in post.sent] == [SLOW]
 
 
+@pytest.mark.both_databases
 def test_a_failed_notice_is_sent_by_the_next_try_and_the_others_not_twice(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     post.broken[MAIL.name] = ConnectionRefusedError("no route to https://hooks.example.org/services/SECRET")
@@ -252,6 +253,7 @@ def test_slack_gets_it_by_its_webhook_or_with_a_channel_by_its_api(channel: str 
     assert (type(made).__name__, made.text) == (notifier, content.slack)
 
 
+@pytest.mark.both_databases
 def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:
     """Two DAG runs whose tasks `notify` overlap, for a new notice and for one that failed before."""
     history.record(night(1, RATES, RED))

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from tests.builders.commands import document, trainbench
 from tests.builders.fake_cluster import NODE, FakeCluster
 from tests.builders.nights import night
-from trainbench.cluster import kubernetes_api, mark_nodes
+from trainbench.cluster import kubernetes_api, node_marks
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.cluster.node_marks import Mark
 from trainbench.history.history import open_history
@@ -82,7 +82,7 @@ def test_the_list_says_since_when_why_and_what_was_not_set_here(cluster: Marked)
 
 def test_a_freed_node_keeps_the_taints_of_others_and_its_warning_ends_with_a_name(cluster: Marked) -> None:
     history = open_history(store=open_store())
-    finding = mark_nodes.marked("gpu-0", "the taint", MARK, None)
+    finding = node_marks.marked("gpu-0", "the taint", MARK, None)
     history.record(night(1, {"gpu-0": 9.0}, findings=[finding], marks_are_known=True))
     done = trainbench("nodes", "free", "--all", "--who", "ada")
 

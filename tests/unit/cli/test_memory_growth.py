@@ -18,7 +18,7 @@ from trainbench.cli.app import app
 from trainbench.history import history
 from trainbench.reporting import data_files, plots
 
-FEW, MANY, GOAL = 20, 60, 8_000  # results: 1,000 nodes, each of their 8 GPUs measured by itself
+FEW, MANY, GOAL = 10, 30, 8_000  # results: 1,000 nodes, each of their 8 GPUs measured by itself
 MOST_BYTES = 1_000_000_000
 PROGRAM_BYTES = 250_000_000  # modules and libraries; the largest is report with 180 MB
 NODES = 10

@@ -12,9 +12,8 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from trainbench import pipeline
-from trainbench.cluster import mark_nodes
-from trainbench.cluster.mark_nodes import acts_before, is_due, store_acts
-from trainbench.cluster.node_marks import MarkRefusal
+from trainbench.cluster import node_marks
+from trainbench.cluster.node_marks import MarkRefusal, acts_before, is_due, store_acts
 from trainbench.core.verdicts import PART_FAILED, Level
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import MARKS_FILE, Shelf, open_store
@@ -58,7 +57,7 @@ def test_what_an_earlier_try_of_the_task_did_is_stored_apart_from_its_report(tmp
     store = open_store(str(tmp_path))
     assert acts_before(store, "night-1") == ()
 
-    (act,) = mark_nodes.not_marked([MarkRefusal("node-1", "no room", "look")])
+    (act,) = node_marks.not_marked([MarkRefusal("node-1", "no room", "look")])
     store_acts(store, "night-1", [act])
     assert acts_before(store, "night-1") == (act,)
     assert store.usage(Shelf.CAMPAIGNS, "night-1").foreign == ()  # housekeeping knows the file
@@ -84,7 +83,7 @@ def test_a_defect_in_it_is_one_red_finding_and_the_campaign_stays_as_it_was_judg
 
 
 def test_without_a_defect_the_campaign_is_that_of_the_acts() -> None:
-    (finding,) = mark_nodes.not_marked([MarkRefusal("node-1", "no room", "look")])
+    (finding,) = node_marks.not_marked([MarkRefusal("node-1", "no room", "look")])
     acted = night(1, WELL, findings=(finding,))
 
     assert pipeline.keep_away(night(1, WELL), lambda _: acted) is acted

@@ -10,7 +10,7 @@ import pytest
 from tests.builders.fake_cluster import FakeCluster
 from tests.unit.cli.test_cli_nodes import KEY, MARK, OTHER, TAINT, node
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.cluster.marked_nodes import MAX_TRIES, Replaced, gpu_nodes, listed_node, patch, write_mark
+from trainbench.cluster.node_marks import MAX_TRIES, Replaced, gpu_nodes, listed_node, patch, write_mark
 from trainbench.settings.environment import Settings, read_settings
 
 

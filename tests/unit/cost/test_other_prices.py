@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.paid_runs import paid_run
-from trainbench.cost.monthly_cost import OtherPrice, other_prices, run_table, what_if, work_costs
+from trainbench.cost.monthly_cost import OtherPrice, other_prices, run_table, work_costs
 from trainbench.params.cost_params import SpendParams, months_until, parse_spend_params, spend_form, start_of
 from trainbench.params.refusals import ParamsError
 from trainbench.prices.price_tables import Price
@@ -58,15 +58,6 @@ def test_owned_is_one_price_from_the_purchase() -> None:
 def test_one_provider_only() -> None:
     assert [p.label for p in tried(provider="cheap")] == ["Cheap x, here"]
     assert tried(provider="Nobody") == ()
-
-
-def test_the_work_at_another_price() -> None:
-    """1.20 / (1.46 x 3600) x 1000 = $0.2283 per 1K samples."""
-    works = work_costs(RUNS, "2026-11", "2026-10")
-    lines = what_if(works, tried())
-    actual = {line.label: line.usd_per_1000_samples for line in lines}
-    assert {line.usd for line in lines} == {None}  # what the month's hours of all works cost is not this work's
-    assert actual["Cheap x, here"] == pytest.approx(0.22831, abs=1e-5)
 
 
 @pytest.mark.parametrize(

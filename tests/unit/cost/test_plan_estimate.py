@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from committed import committed
 from trainbench.cost.plan_estimate import START_S, Range, cheapest_spot, estimate_plan, run_s
-from trainbench.history.past_durations import PastRun
+from trainbench.history.history import PastRun
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan

@@ -81,6 +81,7 @@ def test_a_slow_run_that_began_when_its_level_was_accepted_counts(history: Histo
     assert past(history) == [9.0, 9.0]
 
 
+@pytest.mark.both_databases
 def test_an_accepted_level_begins_with_the_night_that_was_told_of_and_its_nights_count(
     history: History,
 ) -> None:
@@ -104,6 +105,7 @@ def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
     assert set(ends(history).values()) == {f"accepted as the new level by ada: {WHY}"}
 
 
+@pytest.mark.both_databases
 def test_of_one_work_it_says_nothing_of_another(history: History) -> None:
     history.record(night(6, [make_result("node-1", 5.0, seq_length=2048)], campaign_id="other", suite="other"))
     other = make_result(seq_length=2048).effective_spec.fingerprint

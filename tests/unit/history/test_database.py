@@ -19,6 +19,8 @@ from trainbench.history.history import History, existing_history, open_history
 from trainbench.history.tables import metadata, runs
 from trainbench.results.artefacts import open_store
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_opening_again_changes_nothing(history: History, url: str) -> None:
     history.record(make_night(1, make_result()))

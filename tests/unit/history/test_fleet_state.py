@@ -13,13 +13,14 @@ from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import stored
 from tests.builders.three_nights import three_nights
 from tests.builders.verdicts import make_finding
-from trainbench.cluster.mark_nodes import marked
-from trainbench.cluster.node_marks import Mark
+from trainbench.cluster.node_marks import Mark, marked
 from trainbench.core.states import FRESH
 from trainbench.core.verdicts import Finding, Level, State, Why
 from trainbench.history.fleet_state import SPEND_DAYS, FleetState, nodes_now
 from trainbench.history.history import History
 from trainbench.history.tables import marks, works
+
+pytestmark = pytest.mark.both_databases
 
 DAY = timedelta(days=1)
 NIGHT_3 = ENDED_AT + 2 * DAY

@@ -21,6 +21,8 @@ from trainbench.history.tables import runs
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import open_store
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_the_past_is_one_median_per_campaign_oldest_first(history: History) -> None:
     """Night 1 has rounds of 9.0, 9.6, 9.2: median 9.2. Night 2 has 9.4 and 9.6: (9.4 + 9.6) / 2 = 9.5."""

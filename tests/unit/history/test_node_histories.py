@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_result
 from tests.builders.recorded_nights import DAY_1, make_night, records, tonight
 from trainbench.core.verdicts import Why
 from trainbench.history.history import History
 from trainbench.results.setups import setup_of
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> None:

@@ -133,6 +133,7 @@ def test_of_several_deviations_the_one_beyond_its_limit_is_told() -> None:
     assert largest_deviation([peers], Why.UNSTEADY) is None
 
 
+@pytest.mark.both_databases
 def test_a_change_of_the_fleet_has_one_finding(history: History) -> None:
     names = tuple(f"node-{i}" for i in range(256))
     change = make_finding("node-0", Why.CHANGED, nodes=names, summary="became slower together")
@@ -175,6 +176,7 @@ def test_only_the_newest_campaign_of_its_dag_changes_notices(history: History) -
     assert len(stored(history, notices)) == 1
 
 
+@pytest.mark.both_databases
 def test_a_campaign_recorded_again_replaces_what_it_did(history: History) -> None:
     record(history, 1, SLOW)
     (first,) = history.open_notices()
@@ -261,6 +263,7 @@ def test_of_two_works_the_worse_one_is_told(history: History) -> None:
         assert [notice.group_id for notice in history.open_notices()] == (["b"] if day < 3 else [])
 
 
+@pytest.mark.both_databases
 def test_many_recorders_at_once_open_one_notice(history: History) -> None:
     """Tasks of several runs, which overlap, record the same node."""
     campaigns = [night(day, {"node-1": 9.0}, {"node-1": Why.SLOW}) for day in range(2, 6)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.builders.recorded_nights import make_night
-from trainbench.history.history import History
-from trainbench.history.past_durations import PastRun
+from trainbench.history.history import History, PastRun
 from trainbench.results.campaign import Campaign
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_valid_runs_of_a_work_with_their_seconds(history: History) -> None:

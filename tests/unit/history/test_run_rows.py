@@ -12,6 +12,8 @@ from tests.builders.recorded_nights import DAY_1, make_night, past, stored
 from trainbench.history.history import History
 from trainbench.history.tables import runs, works
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_run_is_recorded_with_what_the_dashboard_shows(history: History) -> None:
     """It took 55 s of one GPU at $0.60 an hour."""

@@ -13,8 +13,7 @@ from tests.builders.campaigns import make_campaign
 from tests.builders.nights import night
 from tests.builders.verdicts import make_comparison, make_group, make_node
 from trainbench.core.verdicts import Against, Metric, Why
-from trainbench.history.run_rows import rows
-from trainbench.history.summaries import WorkSummary, summarise, with_known_gpus
+from trainbench.history.summaries import WorkSummary, rows, summarise, with_known_gpus
 from trainbench.results.campaign import Campaign
 
 

@@ -21,6 +21,8 @@ from trainbench.history.database import connect
 from trainbench.history.history import History, open_history
 from trainbench.history.tables import messages, node_verdicts, runs
 
+pytestmark = pytest.mark.both_databases
+
 KEPT = Path(__file__).resolve().parents[2] / "kept" / "0.1.0" / "history.sql"
 AT = [datetime(2026, 11, day, 3, tzinfo=UTC) for day in range(1, 8)]
 FINDING = {

@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Level
-from trainbench.judging.gpu_events import BROKEN_GPU, broken_gpu_findings, gpu_event_findings
+from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
 from trainbench.judging.xids import SOURCE, XIDS, xid
 
 
@@ -68,7 +68,7 @@ def test_every_xid_has_a_meaning_and_a_next_step() -> None:
     ("events", "category", "level", "measured"),
     [
         ({"row_remap_failed": True}, "row_remap_failed", Level.ERROR, "a row that could not be replaced"),
-        ({"ecc_uncorrected_in_run": 2}, "ecc_uncorrected", Level.WARNING, "2 uncorrected memory errors"),
+        ({"ecc_uncorrected_in_run": 2}, "ecc_uncorrected", Level.ERROR, "2 uncorrected memory errors"),
         ({"rows_remapped_in_run": 1}, "rows_remapped", Level.WARNING, "1 row replaced"),
         ({"row_remap_pending": True}, "rows_remapped", Level.WARNING,
          "0 rows replaced, and one waits for a reset of the GPU"),
@@ -81,7 +81,21 @@ def test_each_kind_of_event_is_a_finding(events: dict[str, Any], category: str, 
     (finding,) = gpu_event_findings([said(**events)])
 
     assert (finding.category, finding.level, finding.measured) == (category, level, measured)
-    assert (finding.category in BROKEN_GPU) == (level is Level.ERROR)
+    assert broken_gpu_findings([said(**events)]) == ((finding,) if level is Level.ERROR else ())
+
+
+def test_of_an_uncorrected_memory_error_that_one_program_had_to_itself_the_gpu_waits_for_its_next_reset() -> None:
+    """Xid 94 says so of node-1; node-2's is not contained."""
+    runs = [said(ecc_uncorrected_in_run=1, xids={"94": 1}), said("node-2", ecc_uncorrected_in_run=3)]
+    contained, broken = [f for f in gpu_event_findings(runs) if f.category.startswith("ecc")]
+    assert (contained.nodes, contained.level, contained.category) == (("node-1",), Level.WARNING, "ecc_contained")
+    assert contained.resolution.startswith("reset the GPU at the next chance")
+    assert broken_gpu_findings(runs) == (broken,)
+    assert broken.text == (
+        "node-2 had 3 uncorrected memory errors (ECC) in its runs on GPU 0 (GPU-node-2-0). "
+        "The GPU's memory has faults, and what was computed with it may be wrong"
+    )
+    assert broken.resolution.startswith("drain the node and reset the GPU")
 
 
 def test_what_a_link_corrects_counts_only_at_a_rate() -> None:

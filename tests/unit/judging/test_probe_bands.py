@@ -12,7 +12,7 @@ from tests.builders.results import make_probes
 from tests.unit.published.measured import document
 from trainbench.core.verdicts import Level
 from trainbench.judging.probe_bands import BANDS, KINDS, odd_probe_findings, probe_shares
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
 
 H200 = "NVIDIA H200"
 

@@ -113,12 +113,41 @@ def test_a_broken_gpu_is_red_whatever_the_figures_say() -> None:
     assert why(0.0, broken="Xid 79") is Why.BROKEN_GPU
 
 
-def test_noise_that_hides_twice_the_limit() -> None:
-    def noisy(chance: float) -> Why:
-        return decide(Facts((rate(Against.PEERS, 0.0, chance=chance),), Tolerances())).why
+BLIND = 10.1  # percent: chance hides twice the limit
 
-    assert noisy(10.0) is Why.WELL
-    assert noisy(10.1) is Why.NOISY
+
+@pytest.mark.parametrize(
+    ("peers", "past", "level", "expected"),
+    [
+        (10.0, None, None, Why.WELL),
+        (BLIND, None, None, Why.NOISY),
+        (BLIND, 1.0, None, Why.WELL),
+        (BLIND, BLIND, 1.0, Why.WELL),
+        (BLIND, BLIND, BLIND, Why.NOISY),
+        (None, BLIND, 1.0, Why.WELL),
+    ],
+)
+def test_a_node_is_well_by_the_first_expectation_whose_noise_shows_twice_the_limit(
+    peers: float | None, past: float | None, level: float | None, expected: Why
+) -> None:
+    """The arguments are what chance shows."""
+    given = zip(Against, (peers, past, level), strict=True)
+    compared = tuple(rate(against, 0.0, chance=chance) for against, chance in given if chance is not None)
+    decision = decide(Facts(compared, Tolerances()))
+    assert decision.why is expected
+    if expected is Why.NOISY:
+        assert decision.reason == "only a slowdown of 10.1 % would differ from chance, the limit is 5 %"
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [(None, Why.PAIR), (0.0, Why.WELL), (-12.0, Why.SLOW)], ids=["pair", "well", "slow"]
+)
+def test_of_two_nodes_that_differ_a_past_that_sees_nothing_leaves_the_decision_to_the_level(
+    level: float | None, expected: Why
+) -> None:
+    compared = [rate(Against.PEERS, 12.0), rate(Against.PAST, 0.0, chance=BLIND)]
+    compared += [] if level is None else [rate(Against.LEVEL, level)]
+    assert decide(Facts(tuple(compared), Tolerances(), only_peer=True)).why is expected
 
 
 def test_scatter_far_outside_is_unsteady_where_nothing_is_worse() -> None:

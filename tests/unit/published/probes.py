@@ -8,7 +8,7 @@ from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import share_field
 from tests.unit.published.measured import document, row, run
 from trainbench.judging.probe_bands import BANDS, KINDS
-from trainbench.results.shared_gpu import shared_by
+from trainbench.results.readings import shared_by
 
 PROBES = "probes-h200-2026-11-23"
 

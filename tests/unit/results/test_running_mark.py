@@ -6,8 +6,8 @@ import fcntl
 import threading
 from pathlib import Path
 
+from trainbench.results.arrivals import is_running, marked_as_running
 from trainbench.results.artefacts import open_store
-from trainbench.results.running_mark import is_running, marked_as_running
 
 
 def test_a_campaign_runs_as_long_as_it_is_marked(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from trainbench.results import same_machine
-from trainbench.results.same_machine import Machines
+from trainbench.results import setups
+from trainbench.results.setups import Machines
 
 
 def with_gpu(node: str, uuid: str | None) -> RunResult:
@@ -41,13 +41,13 @@ def test_gpus_decide_and_names_only_where_the_gpus_are_unknown() -> None:
 def test_a_fleet_is_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run's GPUs are read three times, however large the fleet is: to join machines, to index and to look up."""
     reads: Counter[int] = Counter()
-    read = same_machine.gpu_uuids
+    read = setups.gpu_uuids
 
     def counted(result: RunResult) -> Any:
         reads[id(result)] += 1
         return read(result)
 
-    monkeypatch.setattr(same_machine, "gpu_uuids", counted)
+    monkeypatch.setattr(setups, "gpu_uuids", counted)
     fleet = [with_gpu(f"node-{number}", f"GPU-{number}") for number in range(30)]
     beside = Machines(fleet).beside(fleet)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.unit.published.measured import run
-from trainbench.results.shared_gpu import SharedGpu, shared_by
+from trainbench.results.readings import SharedGpu, shared_by
 
 
 @pytest.mark.parametrize("result", [make_result(), make_cpu_result(), make_failed()])

@@ -14,7 +14,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.planning.nodes import GpuNode
-from trainbench.results.same_machine import gpu_uuids
+from trainbench.results.setups import gpu_uuids
 
 SEVERAL_MACHINES = "several_machines"  # category
 

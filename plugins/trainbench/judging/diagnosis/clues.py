@@ -29,8 +29,8 @@ from trainbench.figure_catalogue.run_figures import (
     SM_CLOCK_MEAN_MHZ,
     TEMPERATURE_MEAN_C,
 )
+from trainbench.results.readings import SharedGpu, shared_by
 from trainbench.results.setups import setup_of, versions
-from trainbench.results.shared_gpu import SharedGpu, shared_by
 
 # Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
 MOST_OF_IT = 0.5

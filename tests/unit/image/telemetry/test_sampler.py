@@ -13,10 +13,8 @@ import pytest
 
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from bench_image.contract.work import Device
-from bench_image.telemetry.gpu_record import throttle_shares
 from bench_image.telemetry.gpu_watch import FIELDS
-from bench_image.telemetry.host_record import CpuTimes, cpu_times
-from bench_image.telemetry.sampler import Sampler
+from bench_image.telemetry.sampler import CpuTimes, Sampler, cpu_times, throttle_shares
 from tests.unit.image.fake_nvml import FakeNvml, NVMLError, gpus
 
 NEVER_S = 3600.0  # no sample but the one that each window gets at its end

@@ -21,6 +21,7 @@ from trainbench.results.campaign import RESULT_FILES, WITHOUT_DAG
 STUDY = Path(__file__).parents[4] / "docs" / "results" / "campaigns" / "h200-strategies-2026-11-21"
 
 
+@pytest.mark.both_databases
 def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: History, pages: Pages) -> None:
     everything_read = "\n".join(map(str, every_read(pages, ALL)))
     assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in everything_read] == []

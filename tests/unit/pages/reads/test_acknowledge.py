@@ -45,6 +45,7 @@ def refused(pages: Pages, notice_id: int, reason: str = WHY, who: str = WHO) -> 
     return refusal.value
 
 
+@pytest.mark.both_databases
 def test_an_acknowledged_notice_stays_open_says_who_and_why_and_goes_behind_the_others(pages: Pages) -> None:
     seen = Acknowledgement(who=WHO, at=AT, reason=WHY)
     assert pages.acknowledge(notice_of(pages, "node-1"), WHO, f"  {WHY}\n", AT) == seen
@@ -62,6 +63,7 @@ def test_an_acknowledged_notice_stays_open_says_who_and_why_and_goes_behind_the_
     assert str(refusal) == "node-1 was acknowledged by vera on 2026-11-01 08:05 UTC"
 
 
+@pytest.mark.both_databases
 def test_of_two_at_once_one_is_refused(pages: Pages) -> None:
     number, outcomes = notice_of(pages, "node-1"), []
     together = Barrier(2)
@@ -112,6 +114,7 @@ def test_somebody_has_a_name(pages: Pages, who: str) -> None:
     assert refused(pages, notice_of(pages, "node-1"), who=who).problem is Problem.WHO
 
 
+@pytest.mark.both_databases
 def test_hostile_text_is_kept_as_it_is(pages: Pages) -> None:
     reason = "'); DROP TABLE acknowledgements; --<script>"
     assert pages.acknowledge(notice_of(pages, "node-1"), "<b>", reason, AT).reason == reason

@@ -16,6 +16,7 @@ from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 
 
+@pytest.mark.both_databases
 def test_an_open_notice_shows_figure_cause_and_next_step(pages: Pages) -> None:
     actual = pages.open_notices(ALL)
     (notice,) = actual.rows
@@ -54,6 +55,7 @@ def test_a_long_list_of_notices_is_cut_and_counted(history: History, monkeypatch
     assert (len(actual.rows), actual.num_total) == (4, 6)
 
 
+@pytest.mark.both_databases
 def test_a_short_list_of_closed_notices_counts_all_of_them(history: History) -> None:
     rates = {f"node-{i}": 10.0 for i in range(3)}
     history.record(night(1, rates, dict.fromkeys(rates, Why.SLOW)))

@@ -21,6 +21,8 @@ from trainbench.history.history import History
 from trainbench.pages.reads.queries import Pages
 from trainbench.params.campaign_kind import CampaignKind
 
+pytestmark = pytest.mark.both_databases
+
 
 def study(history: History) -> Pages:
     """Two weeks of ddp on 1, 2 and 4 GPUs; the second week's run on 4 GPUs fails."""

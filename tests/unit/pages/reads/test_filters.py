@@ -18,6 +18,7 @@ from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 
 
+@pytest.mark.both_databases
 def test_the_choices_are_what_was_ever_benchmarked(pages: Pages) -> None:
     assert asdict(pages.choices()) == {
         "gpu_names": ("NVIDIA H200",), "models": ("mistral-7b",), "recipes": ("qlora",), "strategies": ("single",),
@@ -67,6 +68,7 @@ def test_runs_are_searched_by_node_and_state(pages: Pages, chosen: dict[str, Any
     assert len("".join(pages.runs_csv(filters)).splitlines()) == num_runs + 1
 
 
+@pytest.mark.both_databases
 def test_failed_runs_and_the_second_node_of_a_gang_are_found(history: History) -> None:
     gang = make_result("node-1", 10.0, strategy="ddp", nodes=2, peers=("node-2",))
     history.record(night(1, [gang, make_failed("node-4")]))

@@ -17,6 +17,8 @@ from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import CostRow, Overview
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_the_overview_counts_the_last_days(pages: Pages) -> None:
     """11 runs of 55 s on one GPU at $0.60: 11 x 55 / 3600 = 0.16806 GPU-hours, $0.10083."""

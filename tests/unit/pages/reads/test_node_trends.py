@@ -16,6 +16,8 @@ from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
 from trainbench.pages.render.listings import latest_table
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     """9.0, 10.0, 10.0 samples/s against 10: -10, 0 and 0 %."""

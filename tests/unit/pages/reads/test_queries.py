@@ -16,6 +16,8 @@ from trainbench.pages.reads import queries
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_an_empty_database_has_empty_pages(history: History) -> None:
     empty = Pages(history.engine, {SEEN})

@@ -14,6 +14,8 @@ from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunSort
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_the_run_list_is_newest_campaign_first_and_can_be_turned_round(pages: Pages) -> None:
     newest, oldest = pages.runs(ALL), pages.runs(ALL, sort=RunSort.OLDEST)
