@@ -15,7 +15,7 @@ from functools import partial
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.alerting.alerts import alerts as alert
+from trainbench.alerting.run_summary import alerts as alert
 from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, by_level
@@ -35,6 +35,8 @@ from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
 from trainbench.judging.past import NO_HISTORY, NoHistory, records_of
 from trainbench.judging.probe_bands import odd_probe_findings
+from trainbench.judging.slow_rank import slow_rank_findings
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report
@@ -134,10 +136,12 @@ def explain(night: Night) -> Night:
     last_measured = measured.history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {}
     old_names, new_names = [rename.was for rename in renamed], {rename.node for rename in renamed}
     same_names = [record for record in now if record.node not in new_names]
+    links, limit_pct = plan.campaign_kind is CampaignKind.INTERCONNECT, plan.params.tolerances.samples_per_second_pct
     sources: Sequence[Source] = (
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
         ("searching for bad links", lambda: link_findings(plan, measured.results)),
+        ("looking for slow ranks", lambda: () if links else slow_rank_findings(runs, limit_pct)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
         ("reading levels", lambda: unread_levels(measured.levels, plan.campaign_id)),
         ("recognising renamed nodes", lambda: machines.rename_findings(renamed, began)),

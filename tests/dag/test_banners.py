@@ -16,8 +16,7 @@ import pytest
 from tests.builders import campaigns
 from tests.builders.nights import ENDED_AT, night
 from trainbench.alerting.notice_text import Message
-from trainbench.alerting.notify import send_due
-from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.outbox import Outbox, send_due
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.pages.banners import banners

@@ -11,9 +11,9 @@ from rich.console import Console
 from bench_image.contract.spec import Drill
 from tests.builders.judged_nights import ENDED_AT, judged_night, runs
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
 from trainbench.alerting.notice_text import message
 from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import exit_code
 from trainbench.cli.base import ExitCode
 from trainbench.core.verdicts import Level

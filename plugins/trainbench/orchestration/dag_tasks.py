@@ -211,7 +211,7 @@ def publish_scaling() -> dict[str, str]:
 def raise_alert() -> list[Any]:
     """Push the alerts to the asset event, the run's note and the gate. A red node does not fail this task."""
     from trainbench.alerting import run_note, run_summary
-    from trainbench.alerting.alerts import alerts
+    from trainbench.alerting.run_summary import alerts
     from trainbench.results.artefacts import open_store
 
     context = get_current_context()
@@ -236,15 +236,14 @@ def raise_alert() -> list[Any]:
 )
 def send_notices() -> None:
     """Send notices that opened and closed. Retried when it fails; only the gate decides the run's state."""
-    from trainbench.alerting import notify
-    from trainbench.alerting.outbox import Outbox
+    from trainbench.alerting.outbox import Outbox, send, send_due
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
 
     dag_id, now = get_current_context()["dag"].dag_id, datetime.now(UTC)
     settings = settings_for(dag_id, read_settings())
     outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
-    sent = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    sent = send_due(outbox, dag_id, settings.notify, _base_url(), now, send)
     for line in sent.lines or ("nothing is due",):
         log(line)
     if sent.problems:

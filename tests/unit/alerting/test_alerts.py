@@ -6,7 +6,7 @@ from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
 from tests.builders.nights import night
 from tests.builders.verdicts import make_finding
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Level, Why
 from trainbench.judging.checks.missing_nodes import absent_node_findings
 from trainbench.params.campaign_kind import CampaignKind

@@ -13,8 +13,7 @@ from sqlalchemy import insert, select
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.notices import make_notice
 from trainbench.alerting.notice_text import Event, Message, message
-from trainbench.alerting.notify import Sent, _notifier, send_due
-from trainbench.alerting.outbox import Due, Outbox
+from trainbench.alerting.outbox import Due, Outbox, Sent, _notifier, send_due
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
 from trainbench.history.history import History
 from trainbench.history.tables import acknowledgements, messages

@@ -16,10 +16,10 @@ from tests.builders.nights import ENDED_AT, night
 from tests.builders.verdicts import make_finding
 from tests.conftest import Golden
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
 from trainbench.alerting.gauges import CODES, gauges
 from trainbench.alerting.notice_text import message
 from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import exit_code
 from trainbench.core.states import FRESH, TRAITS, NodeState, word
 from trainbench.core.tables import Tone
