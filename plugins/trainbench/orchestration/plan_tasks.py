@@ -17,6 +17,7 @@ from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params, refuse_other_names
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import (
     Plan,
@@ -136,7 +137,7 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
     context = get_current_context()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
-        params = parse_params(asked)
+        params = with_configuration(parse_params(asked))
         settings = settings_for(context["dag"].dag_id, read_settings())
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)
