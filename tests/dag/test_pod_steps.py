@@ -14,13 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from bench_image.contract.parse import parse_result
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RANK_ENV, SPEC_ENV
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import result_lines
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.dag.fake_api import Clock, FakeApi, refusal
 from tests.kube.after_fault import after_fault
-from trainbench.pods.manifests import RANK_ENV, PodSettings, manifest
+from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
 

@@ -59,6 +59,10 @@ class Runs:
         self._control.flush()
         assert self._replies.readline() == "done\n", f"could not {verb} {component}"
 
+    def wait_until_known(self, dag_id: str) -> None:
+        """For a DAG that does not come from the folder `dags`."""
+        self._airflow.wait_until_healthy(dag_id)
+
     def start(self, dag_id: str, **conf: Any) -> str:
         return self._airflow.trigger(dag_id, conf)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,24 @@ TEMPLATE = {
     "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
     "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
 }
+POOL = ["gpu-a", "gpu-bb", "gpu-ccc"]
+CAMPAIGN = {"suite": "node_consistency", "nodes": POOL, "parameters": {"rounds": 1}}
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 @pytest.fixture(scope="module")
 def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     state = tmp_path_factory.mktemp("airflow")
-    changes = {}
+    (state / "campaigns").mkdir()
+    (state / "campaigns" / "pool-by-night.yaml").write_text(yaml.safe_dump(CAMPAIGN))
+    bundles = [
+        {"name": name, "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
+        for name, folder in (("dags-folder", ROOT / "dags"), ("examples", ROOT / "docs" / "examples" / "dags"))
+    ]
+    changes = {
+        "TRAINBENCH_CAMPAIGNS": str(state / "campaigns"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+    }
     if not IS_REAL:  # a real cluster may have no such RuntimeClass
         template = state / "pod-template.yaml"
         template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
@@ -121,6 +134,30 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, tmp_path: Path) -
     assert "cost_report" not in runs.causes_of_cost_reports()
 
 
+def test_a_campaign_file_and_parts_of_ones_own_dag_wait_for_pods_as_our_dags_do(
+    cluster: Any, runs: Runs, image: str
+) -> None:
+    """The DAG of a file, a NodeCheck, and a sensor with a BenchmarkOperator behind it, which may go on by then."""
+    for name in POOL:
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    for dag_id, conf, waiting in (
+        ("pool-by-night", {}, ("benchmark", 0)),
+        ("driver_rollout", {"nodes": POOL}, ("check.benchmark", 0)),
+        ("training", {"nodes": POOL}, ("measure", -1)),
+    ):
+        runs.wait_until_known(dag_id)
+        run_id = runs.start(dag_id, **conf)
+        runs.wait_for_task(dag_id, run_id, waiting, WHILE_A_POD_RUNS)
+        state = runs.wait(dag_id, run_id)
+        tasks = runs.tasks(dag_id, run_id)
+        assert state == "success", tasks
+        if dag_id != "training":
+            assert {node.node: node.why for node in runs.campaign(dag_id, run_id).nodes} == dict.fromkeys(
+                POOL, Why.WELL
+            )
+        wait_until_ours_are_gone(cluster)
+
+
 @pytest.mark.skipif(
     not IS_REAL, reason="the stand-in runs the same pod in test_a_gang_meets_by_the_names_of_its_service"
 )
@@ -145,6 +182,26 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
         ("single", Status.OK, None), ("ddp", Status.OK, None),
     ]  # fmt: skip
     assert [rank.rank for rank in results[1].ranks] == [0, 1]
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: Runs) -> None:
+    """Each step is an all-reduce over both; the log of node rank 0 alone has steps."""
+    code = (
+        "import torch, torch.distributed as dist; dist.init_process_group('gloo')\n"
+        "for n, one in enumerate([torch.ones(1) for _ in range(9)]):\n    dist.all_reduce(one)\n"
+        "    if dist.get_rank() == 0: print('trainbench: step=%d seconds=0.25 samples=%d' % (n, 4 * int(one)))"
+    )
+    joined = "--nnodes {nodes} --node-rank {node_rank} --master-addr {master_addr} --master-port {master_port}"
+    command = f"python -m torch.distributed.run {joined} --no-python python -c {shlex.quote(code)}"
+    params = {"nodes": nodes(cluster, 2), "world_sizes": ["2"], "gpus_per_node": 1, "job_warmup_steps": 0}
+    run_id = runs.start("strategy_scaling", **params, device="cpu", command=command, timeout_s=120)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert (result.status, result.error, result.spec.placement.nodes) == (Status.OK, None, 2)
+    assert result.performance.samples_per_second == pytest.approx(32)
     assert state == "success"
     wait_until_ours_are_gone(cluster)
 

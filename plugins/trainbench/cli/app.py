@@ -14,8 +14,9 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import base, baseline, cluster, exchange, levels, money, params, planned
+from trainbench.cli import base, baseline, campaigns, cluster, completions, exchange, levels, money, params, planned
 from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.cli.campaigns import Source
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -55,7 +56,7 @@ app = base.App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for part in (params, cluster, exchange, money):
+for part in (params, cluster, campaigns, exchange, money):
     app.add_typer(part.app)
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
@@ -80,13 +81,6 @@ Suite = Annotated[
     ),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
-Source = Annotated[
-    str,
-    typer.Argument(
-        help="A campaign's id, or a folder with result.json files at any depth.",
-        autocompletion=lambda: list(base.open_store().campaign_ids()),
-    ),
-]
 
 
 def _print_version(is_given: bool) -> None:
@@ -116,7 +110,10 @@ def plan(
     set_: Set = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
+        typer.Option(
+            help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda.",
+            autocompletion=completions.gpus,
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
@@ -168,7 +165,10 @@ def run(
     set_: Set = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub."),
+        typer.Option(
+            help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub.",
+            autocompletion=completions.models,
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
     environment: Annotated[
@@ -183,8 +183,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
-            help="A campaign file, whose values options replace. A training command of your own, which {gpus}, {node}, "
-            "{nodes} and {node_rank} may stand in.",
+            help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
+            "{node} and the like may stand (docs/own-job.md).",
             autocompletion=planned.campaign_paths,
         ),
     ] = None,

@@ -22,6 +22,7 @@ import typer
 from pydantic_core import to_json
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from trainbench.cli import completions
 from trainbench.core.formats import one_line, visible
 from trainbench.core.user_error import UserError
 
@@ -70,7 +71,13 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document o
 
 def set_option(text: str) -> Any:
     """--set NAME=VALUE, with its help."""
-    return typer.Option("--set", "-s", metavar="NAME=VALUE", help=f"{text}; may be repeated.")
+    return typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help=f"{text}; may be repeated.",
+        autocompletion=completions.parameters,
+    )
 
 
 class _Once:

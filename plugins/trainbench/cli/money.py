@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bench_image.contract.options import Strategy
-from trainbench.cli import base
+from trainbench.cli import base, completions
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
@@ -22,7 +22,10 @@ app = base.App(PANEL)
 @app.command()
 def gpus(
     gpu: Annotated[
-        str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")
+        str | None,
+        typer.Argument(
+            help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.", autocompletion=completions.gpus
+        ),
     ] = None,
 ) -> ExitCode:
     """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
@@ -124,7 +127,10 @@ app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 def prices(
     context: typer.Context,
     gpu: Annotated[
-        str | None, typer.Option(help="Only GPUs with these words in their name: A100, 'A100 80GB'.")
+        str | None,
+        typer.Option(
+            help="Only GPUs with these words in their name: A100, 'A100 80GB'.", autocompletion=completions.gpus
+        ),
     ] = None,
     provider: Annotated[str | None, typer.Option(help="Only providers whose name contains this.")] = None,
 ) -> ExitCode | None:
@@ -190,11 +196,15 @@ def estimate(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula.",
+            autocompletion=completions.campaigns,
         ),
     ] = None,
     epochs: Annotated[float, typer.Option(help="Number of epochs.")] = 1.0,
-    model: Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model of the job, where no results are given.", autocompletion=completions.models),
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")] = None,
     strategy: Annotated[
         Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
@@ -205,7 +215,10 @@ def estimate(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits."),
+        typer.Option(
+            help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits.",
+            autocompletion=completions.gpus,
+        ),
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.options import Strategy
 from bench_image.contract.own_job import AUTO_PROFILE, choose_profiles, parse_profiles
 from bench_image.contract.work import Device
 from trainbench.cli import base
@@ -142,7 +143,8 @@ def refuse_gangs_beside_others(plan: Plan) -> None:
     """
     gangs = [spec.placement for spec in plan.specs if spec.placement.nodes > 1]
     if gangs and len(plan.specs) > 1:
-        one = f"--set strategies={gangs[0].strategy} --set world_sizes={gangs[0].world_size}"
+        strategy = "" if gangs[0].strategy is Strategy.OWN else f"--set strategies={gangs[0].strategy} "
+        one = f"{strategy}--set world_sizes={gangs[0].world_size}"
         raise ParamsError(
             f"--manifests prints a gang over nodes alone, and this plan has {count(len(plan.specs), 'run')}: applied "
             f"together they would wait for each other's nodes. Choose one, such as {one}; apply the next when its pods "

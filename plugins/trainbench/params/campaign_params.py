@@ -57,7 +57,7 @@ SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
     "Survey": _HARDWARE,
     "Links": _LINKS,
     "Nodes": EVERY,
-    "Own job": _NODES,
+    "Own job": _NODES | _GANGS,
     **dict.fromkeys(("Work", "Measurement"), EVERY),
     "Limits": _NODES,
     "Cost": EVERY,

@@ -157,7 +157,9 @@ def draw_facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     has_noise = any(half for facet in shown for by_size in facet.points.values() for _, half in by_size.values())
     about = f"median of the runs{', bars: noise' if has_noise else ''}{left_out}"
     figure.suptitle(f"{title} ({about})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
-    add_legend(figure, (*(name for name in STYLES if name != Strategy.OWN), IDEAL), ncols=5, handlelength=3.5)
+    has_own = any(Strategy.OWN in facet.points for facet in shown)
+    styles = [name for name in STYLES if (name == Strategy.OWN) == has_own]  # a command of one's own runs alone
+    add_legend(figure, (*styles, IDEAL), ncols=5, handlelength=3.5)
     return figure
 
 
