@@ -18,7 +18,7 @@ from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, WRITE, give_a_run
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
+from trainbench.orchestration import kubernetes_operator, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
@@ -80,8 +80,7 @@ def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tm
     cluster.nodes(1)
     rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
-    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
-    monkeypatch.setattr(pod_requests, "REFRESH_S", 0.2)
+    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
     monkeypatch.setattr(time_limits, "LOG_SILENCE_S", 600.0)
