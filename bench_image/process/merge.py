@@ -185,7 +185,10 @@ def _timeout_message(spec: RunSpec, phase: Phase, patience_s: float | None, *, a
         return f"{waited}, in phase {phase.value}: look for a hang"
     if spec.placement.nodes > 1 and not anyone:
         nodes = spec.placement.nodes
-        return f"not all of the {nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+        return (
+            f"not all of the {nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start, and do their "
+            "names resolve (`trainbench doctor --probe`)?"
+        )
     return f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
 
 

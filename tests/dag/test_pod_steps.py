@@ -360,15 +360,19 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
         assert list(pods.api.there) == ["other"]
 
 
-@pytest.mark.parametrize(("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True)])
+@pytest.mark.parametrize(
+    ("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True), ("renamed", True)]
+)
 def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made: bool, what: str) -> None:
     """Audit K2: it cost the hour of the queue, and was shown as unschedulable."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     def take_away() -> None:
-        if what == "removed":
+        if what != "cordoned":
             pods.api.known_nodes.clear()
-        else:
+        if what == "renamed":
+            pods.api.add_node("gpu-8")
+        elif what == "cordoned":
             pods.node["spec"]["unschedulable"] = True
 
     pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
@@ -376,14 +380,15 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
         pods.clock.at(300, take_away)
     else:
         take_away()
-    words = {"cordoned": "node gpu-7 is cordoned .*, so no pod", "removed": "its node is no longer in the cluster"}
+    gone = "its node is no longer in the cluster"
+    words = {"cordoned": "node gpu-7 is cordoned .*, so no pod", "removed": gone, "renamed": gone}
     with pytest.raises(AirflowSkipException, match=words[what]):
         pods.run()
 
     assert pods.end["kind"] == "withdrawn"
     assert pods.clock.now < 361
     assert len(pods.api.created) == is_made
-    after_fault("node-taken-away", pods=pods.api.there, cause=pods.end["message"])
+    after_fault("node-taken-away", "renamed", pods=pods.api.there, cause=pods.end["message"])
 
 
 def test_a_node_that_is_not_there_fails_the_task_before_a_pod_is_made(pods: Pods) -> None:

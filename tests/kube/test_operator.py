@@ -5,6 +5,7 @@ The tasks run as the service account of the shipped manifests, in a namespace wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ SLEEP = "exec sleep 100"
 FAILED: Any = {"state": "failed"}
 RETRIED: Any = {"options": {"retries": 1}, "tries": 2}
 OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
+NO_SECRET = {"volumes": [{"name": "data", "secret": {"secretName": "no-such-secret"}}]}
 NO_CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}]}
 FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 BAR = "head -c 40000 /dev/zero | tr '\\\\0' x"  # a line without an end, which the container runtime cuts
@@ -69,6 +71,11 @@ def created(**fault: Any) -> dict[str, Any]:
     return {"method": "POST", "path": "/pods$", "body": "NAME", **fault}
 
 
+# A real API server's words.
+DENIED = (
+    'pods is forbidden: User "system:serviceaccount:airflow:trainbench-airflow" cannot {} resource "{}" in API group '
+    '"" in the namespace "trainbench"'
+)
 # A kubelet that does not answer costs neither pod nor result, nor does an API server.
 NO_ROUTE = 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout'
 SURVIVES = (
@@ -116,6 +123,7 @@ ENDS = (
         "no-claim", spec=NO_CLAIM, kind="unschedulable", says=('persistentvolumeclaim "no-such-claim" not found',),
         **IN_QUEUE,
     ),
+    Case("no-mount", spec=NO_SECRET, kind="not_started", says=('MountVolume.SetUp failed for volume "d',), **IN_QUEUE),
     Case("no-image", image="no/such:1", kind="no_image", says=("'no/such:1' of container 'base'",), **IN_QUEUE),
     Case(
         "deadline", SLEEP, (SYNC,), spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1},
@@ -143,9 +151,15 @@ ENDS = (
         "cordoned-late", gpus=1, faults=happens("cordon", 1, "created", node="NODE"), own_node={}, state="skipped",
         kind="withdrawn",
     ),
-    Case("no-create", modes=(SYNC,), faults=(created(code=403, n=0),), kind="refused", **FAILED),
+    Case(
+        "no-create", faults=(created(code=403, n=0, message=DENIED.format("create", "pods")),), kind="refused",
+        says=(f'({DENIED.format("create", "pods")})', "`trainbench doctor` names the missing right"), **FAILED,
+    ),
     # What it left may be read once the right is there: `release` decides.
-    Case("refused-log", faults=answers("/log", code=403), kind="refused", stays=True, **FAILED),
+    Case(
+        "refused-log", faults=answers("/log", code=403, message=DENIED.format("get", "pods/log")), kind="refused",
+        says=(DENIED.format("get", "pods/log"),), stays=True, **FAILED,
+    ),
 )  # fmt: skip
 # The machine of each loses its power while the pod runs, and with it the kubelet that would end it: the pod is deleted
 # by the taint manager, or tolerates the dead node and outlives its deadline there. A retry would wait for that node.
@@ -162,6 +176,7 @@ DOOMED = (
         spec={"terminationGracePeriodSeconds": 1, **TOLERANT}, **DEAD,
     ),
 )  # fmt: skip
+VARIES = re.compile(r"-[0-9a-f]{8}\b|\d{4}-\d\d-\d\d[T ][\d:]+Z?|waited for \d+ s|are available: .*")
 CASES = {case.name: case for made in (*DOOMED, *ARRIVES, *SURVIVES, *ENDS) for case in made.in_each_mode()}
 
 
@@ -235,6 +250,20 @@ def payload_of(outcome: Outcome) -> str | None:
     whole = whole_results()[SICK]
     failed = make_failed(SICK).model_copy(update={"spec": whole.spec})
     return (whole if outcome.state == "success" else failed).model_dump_json()
+
+
+BOTH = [case for case in CASES.values() if case.is_deferrable and case.name.removeprefix(DEFERRED) in CASES]
+
+
+@pytest.mark.parametrize("outcome", [case.name for case in BOTH], indirect=True)
+def test_a_task_says_the_same_whether_it_is_deferred_or_not(
+    outcome: Outcome, outcomes: dict[str, Outcome], request: pytest.FixtureRequest
+) -> None:
+    deferred = request.node.callspec.params["outcome"]
+    sync = outcomes[deferred.removeprefix(DEFERRED)]
+
+    said = [VARIES.sub("...", each.end.get("message", "").replace(DEFERRED, "")) for each in (outcome, sync)]
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize(

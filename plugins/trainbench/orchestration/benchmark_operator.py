@@ -40,8 +40,7 @@ class BenchmarkOperator(ManifestOperator):
         given = {**ONE_RUN, **(parameters or {})}
         if "nodes" in given:
             raise ValueError("parameters has 'nodes': a BenchmarkOperator runs on the one node that `node` names")
-        options = pod_options(settings)
-        super().__init__(options=options.operator, **(options.of_task | kwargs))
+        super().__init__(**(pod_options(settings) | kwargs))
         self.node, self.parameters = node, dict(with_defaults(given, settings))
 
     @cached_property

@@ -340,7 +340,7 @@ class BenchPodOperator(KubernetesPodOperator):
             seen = None  # else what it last showed still says why
         events: list[tuple[str, str]] = []
         with suppress(ClusterError):
-            if self.progress.is_made and seen is None:
+            if self.progress.is_made and (seen is None or (seen.get("status") or {}).get("phase") == "Pending"):
                 told = self._cluster.events(self.progress.pod)
                 events = [(event.get("reason") or "", event.get("message") or "") for event in told]
         refused = failure if isinstance(failure, ClusterError) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -91,29 +91,21 @@ def gangs(task_id: str, settings: Settings, planned_by: str) -> Any:
 
 def _mapped(operator: Any, task_id: str, settings: Settings, label: str, retry_delay: timedelta, **more: Any) -> Any:
     """A task of pods, to be expanded."""
-    options = pod_options(settings, retry_delay)
-    more |= options.of_task
-    return operator.partial(task_id=task_id, map_index_template=label, options=options.operator, **more)
+    return operator.partial(task_id=task_id, map_index_template=label, **pod_options(settings, retry_delay), **more)
 
 
-class PodOptions(NamedTuple):
-    """Arguments of the Kubernetes pod operator, and of the task that runs it; none for the local launcher."""
-
-    operator: dict[str, Any]
-    of_task: dict[str, Any]
-
-
-def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> PodOptions:
+def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> dict[str, Any]:
+    """Arguments of a task of pods: the Kubernetes pod operator's, none for the local launcher, and its retries."""
     if settings.launcher is Launcher.LOCAL:
-        return PodOptions({}, {})
-    operator = {
+        return {"options": {}}
+    options = {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": False,  # the result is in the log
         "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,
     }
-    return PodOptions(operator, {"retries": RETRIES, "retry_delay": retry_delay})
+    return {"options": options, "retries": RETRIES, "retry_delay": retry_delay}
 
 
 class ManifestOperator(BaseOperator):
