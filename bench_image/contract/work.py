@@ -19,7 +19,15 @@ from pydantic import (
 
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
+from bench_image.contract.model_shapes import (
+    MODELS,
+    SAME_SHAPE,
+    ConfiguredShape,
+    ModelShape,
+    kind_of,
+    known_name,
+    shape_of,
+)
 from bench_image.contract.options import (
     FLOAT8_MULTIPLE,
     WIDE,
@@ -131,7 +139,7 @@ class WorkSettings(Frozen):
         "Dimensions",
         'Empty: those of the model. Else a JSON object with its `family` ("llama", "mistral", "mixtral", "gpt2", '
         '"encoder-decoder") and sizes, for example `{"family": "gpt2", "hidden_size": 768, "num_layers": 12, '
-        '"num_heads": 12}`.',
+        '"num_heads": 12}`; or `{"family": "config", "config": ...}` with the content of a `config.json`.',
     )
     weights: Annotated[str, AfterValidator(normal_weights)] = setting(
         RANDOM,
@@ -223,8 +231,13 @@ class WorkSettings(Frozen):
                 f"precision 'fp8' with seq_length {self.seq_length}: 8-bit products take their numbers by "
                 f"{FLOAT8_MULTIPLE}: choose a multiple of {FLOAT8_MULTIPLE}, or bf16"
             )
-        family = self.known_shape.family if self.known_shape else None
-        return unsupported_reason(strategy, self.recipe, self.precision, family)
+        shape = self.known_shape
+        if isinstance(shape, ConfiguredShape) and not shape.is_known and self.recipe is not Recipe.FULL:
+            return (
+                f"recipe '{self.recipe}' with a model of type '{shape.model_type}', whose linear layers are not known: "
+                "choose full"
+            )
+        return unsupported_reason(strategy, self.recipe, self.precision, kind_of(shape) if shape else None)
 
     def _no_such_attention(self, attention: Attention) -> str | None:
         """Why the model cannot compute its attention so, with its remedy; None if it can."""

@@ -247,7 +247,18 @@ def report(
     ] = None,
     store_url: StoreUrl = None,
 ) -> ExitCode:
-    """Write the reports again, from a stored campaign or from result files."""
+    """Write the reports again, from a stored campaign or from result files, another program's flat ones too."""
+    from trainbench.exchange.flat_summary import flat_summary
+    from trainbench.prices.price_tables import load_prices
+    from trainbench.results.store_files import is_folder
+
+    if is_folder(source) and (texts := flat_summary(Path(source), load_prices(base.read_settings().prices))):
+        folder = Path(output or source) / "summary"
+        for name, text in texts.items():
+            base.write_file(folder / name, text)
+        if not base.print_json({"campaign_id": None, "files": {name: str(folder / name) for name in texts}}):
+            typer.echo("\n".join(str(folder / name) for name in texts))
+        return ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 

@@ -214,8 +214,12 @@ def estimate(
         typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
     ] = None,
     price: Annotated[
-        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
-    ] = "on-demand",
+        str,
+        typer.Option(
+            help="all, on-demand, spot, reserved, day, week, month, owned, or your own price in USD per GPU-hour. "
+            "all: every kind of the price table, and owned where its details are given."
+        ),
+    ] = "all",
     with_: Annotated[
         list[str] | None,
         typer.Option(
@@ -276,11 +280,12 @@ def estimate(
     else:
         estimates = (by_formula(request, *market),)
     if not base.print_json({"currency": "USD", "estimates": estimates}):
+        table = estimate_table(estimates)
+        base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
+        base.print_lines(*table.notes)
         for one in estimates:
-            table = estimate_table(one)
-            base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
             memory = [one.memory.sentence] if one.memory else []
-            base.print_lines(*table.notes, *memory, *one.assumptions, headline(one))
+            base.print_lines(*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one))
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         base.print_error(line)

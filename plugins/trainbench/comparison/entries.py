@@ -239,6 +239,24 @@ def world_sizes(group: WorkGroup) -> list[int]:
     return sorted({result.spec.placement.world_size for result in group.results})
 
 
+def places(runs: Sequence[int]) -> list[str]:
+    """The place of each strategy of one size, by its number of runs, the fastest first: "1 of 3". One run alone shows
+    no noise, so it has none.
+    """
+    if len(runs) == 1:
+        return ["alone"]
+    ranked = [place for place, number in enumerate(runs) if number > 1]
+    return [
+        f"{ranked.index(place) + 1} of {len(ranked)}" if place in ranked else too_few(all_are=not ranked)
+        for place in range(len(runs))
+    ]
+
+
+def too_few(*, all_are: bool) -> str:
+    """Instead of the place of a strategy with one run."""
+    return f"one run{' each' if all_are else ''}: too few to rank"
+
+
 def apart_pct(one: Entry, other: Entry) -> float:
     """How far the slower lies below the faster, in percent of the faster."""
     low, high = sorted((one.tokens_per_s, other.tokens_per_s))
