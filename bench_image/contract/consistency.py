@@ -84,6 +84,8 @@ def _of_another_run(result: RunResult) -> Iterator[str]:
     nodes = (spec.identity.node, *spec.identity.peers)
     if result.context and result.context.node not in nodes:
         yield f"context.node is {result.context.node!r:.100}, but the run was planned for {', '.join(nodes):.200}"
+    if uneven := [rank.rank for rank in result.ranks if len(rank.own_steps_s) != len(rank.step_waits_s)]:
+        yield f"ranks.{uneven[0]} has another number of own_steps_s than of step_waits_s"
     if result.error is None and (failed := [rank for rank in result.ranks if rank.status != result.status]):
         yield f"status is '{result.status}', but ranks.{failed[0].rank}.status is '{failed[0].status}'"
 

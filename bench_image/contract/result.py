@@ -13,7 +13,17 @@ from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
 from bench_image.contract.links import Links
 from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
-from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
+from bench_image.contract.result_bounds import (
+    MAX_RANKS,
+    MAX_REASONS,
+    Bytes,
+    Count,
+    Loss,
+    Moment,
+    PositiveSeconds,
+    Seconds,
+    Text,
+)
 from bench_image.contract.result_sections import (
     NOT_IN_0_1,
     SINCE_0_2,
@@ -54,6 +64,9 @@ class Phase(StrEnum):
     MEASURE = "measure"
     PROFILE = "profile"
     REPORT = "report"
+
+
+HANG = "hang"  # kind of the error of a gang that waited for one of its ranks
 
 
 class RunError(Frozen):
@@ -97,6 +110,14 @@ class RankSummary(Slotted):
     probes: Annotated[
         Probes | None, Field(description="an independent rank's own GPU; null for ranks that work together")
     ]
+    own_steps_s: Annotated[
+        tuple[Seconds, ...],
+        Field(max_length=100, description="of ranks that work together: each profiled step but for step_waits_s"),
+    ] = ()
+    step_waits_s: Annotated[
+        tuple[Seconds, ...],
+        Field(max_length=100, description="in each profiled step: it communicates or waits, and computes nothing"),
+    ] = ()
 
 
 class RunResult(Frozen):

@@ -45,9 +45,17 @@ from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
 AUTO: Literal["auto"] = "auto"
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# A name, the path of a config.json, or a hub id with its revision; the last two have a slash or an @.
+MODEL_REFERENCE = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}|[A-Za-z0-9._~+ -]{0,255}[/@][A-Za-z0-9._/@+~ -]{0,744})$"
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME), BeforeValidator(known_name)]
+ModelReference = Annotated[str, StringConstraints(pattern=MODEL_REFERENCE), BeforeValidator(known_name)]
 SeqLength = Annotated[int, Field(ge=8, le=1_048_576)]
 DataFolder = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(normal_folder)]
+
+
+def is_reference(model: object) -> bool:
+    """Whether it is a path or an id of the hub, whose `config.json` is still to be read."""
+    return isinstance(model, str) and ("/" in model or "@" in model)
 
 
 class Preset(StrEnum):
@@ -126,11 +134,12 @@ class WorkSettings(Frozen):
     device: Device = setting(
         Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, timed by CPU time, without a price."
     )
-    model: ModelName = setting(
+    model: ModelReference = setting(
         "mistral-7b",
         "Work",
         "Model",
-        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; or any name together with dimensions.",
+        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; the path of a `config.json`, with a slash in it; a hub id with "
+        "its revision, `organisation/name@commit`; or any name together with dimensions.",
         examples=[*MODELS, *SAME_SHAPE],
     )
     dimensions: ModelShape | None = setting(

@@ -28,6 +28,7 @@ class ProcessGroup:
     local_rank = 0
     world_size = 1
     timeout_s = PEER_TIMEOUT_S
+    steps_begun = 0  # training steps of this rank
     may_run_trials = True  # whether 'auto' may be decided by trial: no other rank has to decide the same
 
     def __init__(self, device: torch.device) -> None:

@@ -140,6 +140,8 @@ def _summary(rank: int, status: Status, report: RankReport | None) -> RankSummar
         mean_loss=report.own_mean_loss if report else None,
         performance=None,
         probes=None,
+        own_steps_s=report.own_steps_s if report else (),
+        step_waits_s=report.step_waits_s if report else (),
     )
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import time
+from functools import partial
 
 import torch
 
-from bench_image.contract.result import Chosen, Phase, RunError
+from bench_image.contract.result import HANG, Chosen, Phase, RunError, Status
 from bench_image.contract.result_sections import Clock, Memory
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import window_rate
 from bench_image.model.build import BuiltModel, build
 from bench_image.model.dtypes import DTYPES, PRODUCTS
 from bench_image.parallel.process_group import ProcessGroup
+from bench_image.parallel.rank_watch import Hang, RankWatch
 from bench_image.parallel.strategies import join_group
 from bench_image.parallel.turnstile import turnstile_of
 from bench_image.process.rank_report import Journal
@@ -37,6 +39,7 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
     """Runs all phases. Returns the error of an invalid loss, with which the run is complete all the same."""
     journal.enter(Phase.BUILD)
     group = join_group(spec)
+    watch = RankWatch(group, rank_names(spec), partial(_end_with, journal)) if group.world_size > 1 else None
     spec, report = spec.of_one_rank, journal.report
     gpus = torch_gpus(torch, spec.placement.gpus_per_node) if spec.work.device.value == "cuda" else ()
     if gpus:
@@ -56,13 +59,28 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
                 journal.add_missing("telemetry", reasons)
         report.memory = _read_memory(group.device, journal)  # before the profiled steps, which are not measured
         if error is None:
-            profile(journal, group, step)
+            window = journal.timings[-1]
+            profile(journal, group, step, window.wall_s / len(window.step_times_s))
     finally:
         report.memory = report.memory or _read_memory(group.device, journal)  # also of a run that failed
     journal.enter(Phase.REPORT)
+    if watch:
+        watch.close()
     step.close()
     group.close()
     return error
+
+
+def rank_names(spec: RunSpec) -> list[str]:
+    nodes, each = (spec.identity.node, *spec.identity.peers), spec.placement.gpus_per_node
+    return [f"rank {rank} ({nodes[rank // each]})" for rank in range(spec.placement.world_size)]
+
+
+def _end_with(journal: Journal, hang: Hang) -> None:
+    """Ends this process, whose main thread waits for ever; torchrun ends the others of its pod."""
+    error = RunError(kind=HANG, message=hang.message[:4000], phase=journal.report.phase, rank=hang.rank)
+    journal.write(Status.ERROR, error)
+    os._exit(1)
 
 
 def _start_telemetry(
@@ -166,16 +184,19 @@ def measure(
     return None
 
 
-def profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
-    """Measures the share of communication in a few more steps; after the windows, because profiling slows them."""
+def profile(journal: Journal, group: ProcessGroup, step: TrainStep, step_s: float) -> None:
+    """Measures communication in a few more steps of about `step_s`; after the windows, because profiling slows them."""
     if group.world_size == 1:
         journal.report.missing |= dict.fromkeys(("communication", "startup.profile_s"), "one rank has no peer")
         return
     journal.enter(Phase.PROFILE)
     try:
-        journal.report.communication = measure_communication(step, group)
+        profiled = measure_communication(step, group, step_s)
     except RuntimeError as error:  # the windows that were measured before count all the same
         journal.report.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
+        return
+    report = journal.report
+    report.communication, report.own_steps_s, report.step_waits_s = profiled
 
 
 def _read_memory(device: torch.device, journal: Journal) -> Memory:

@@ -60,6 +60,8 @@ class RankReport(Frozen):
     windows: tuple[WindowRecord, ...]
     own_step_time_median_s: float | None
     own_mean_loss: float | None
+    own_steps_s: tuple[float, ...]
+    step_waits_s: tuple[float, ...]
     chosen: Chosen | None
     context: Context | None
     gpu_uuid: str | None
@@ -110,6 +112,7 @@ class Journal:
         known: dict[str, Any] = {
             "rank": os.environ["RANK"], "phase": Phase.LAUNCH, "written_at": now, "startup": {"turns_s": 0.0},
             "windows": (), "gpu_uuid": os.environ.get(GPU_UUID_ENV), "gpus": (), "missing": {},
+            "own_steps_s": (), "step_waits_s": (),
         }  # fmt: skip
         self.report = RankReport(**dict.fromkeys(RankReport.model_fields) | known)
         self.timings: list[Timing] = []

@@ -11,26 +11,44 @@ from bench_image.contract.result_sections import Communication
 if TYPE_CHECKING:
     from bench_image.parallel.process_group import ProcessGroup
 
-STEPS = 3
+LEAST_STEPS, MOST_STEPS = 3, 8  # short ones are profiled for a second
 Interval = tuple[float, float]
 # Prefixes of NCCL's kernels and of gloo's spans; everything else on the timeline is computation.
 COMMUNICATION = ("nccldevkernel", "ncclkernel", "gloo:")
 
 
 class Timeline(NamedTuple):
-    """Intervals of one rank, and the duration of the profiled steps, in the same unit of time."""
+    """Intervals of one rank in a step, and the step's duration, in the same unit of time."""
 
     communication: Sequence[Interval]
     computation: Sequence[Interval]
     span: float
 
 
-def measure_communication(step: Callable[[], object], group: ProcessGroup) -> Communication:
-    """Profiles STEPS steps. Every rank must call it; the shares are means over ranks, in percent."""
-    seen = _profiled(step, group)
-    shares = [100 * part / seen.span for part in exposed(seen.communication, seen.computation)]
-    total_pct, exposed_pct = group.mean_over_ranks(shares)
-    return Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=STEPS)
+class Profiled(NamedTuple):
+    """`own_steps_s` and `step_waits_s` are this rank's, by step: without exposed communication, and that alone."""
+
+    communication: Communication
+    own_steps_s: tuple[float, ...]
+    step_waits_s: tuple[float, ...]
+
+
+def measure_communication(step: Callable[[], object], group: ProcessGroup, step_s: float) -> Profiled:
+    """Profiles steps, which all ranks begin together. The shares are means over ranks, in percent.
+
+    `step_s`: the seconds of a step, on all ranks the same. A profiler sees the communication that a CUDA graph replays,
+    as no hook does, and costs the measured windows nothing.
+    """
+    num_steps = max(LEAST_STEPS, min(MOST_STEPS, int(1 / step_s)))
+    seen = [_profiled(step, group) for _ in range(num_steps)]
+    parts = [exposed(one.communication, one.computation) for one in seen]
+    span = sum(one.span for one in seen)
+    total_pct, exposed_pct = group.mean_over_ranks([100 * sum(part) / span for part in zip(*parts, strict=True)])
+    return Profiled(
+        Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=num_steps),
+        own_steps_s=tuple((one.span - waited) / 1e9 for one, (_, waited) in zip(seen, parts, strict=True)),
+        step_waits_s=tuple(waited / 1e9 for _, waited in parts),
+    )
 
 
 def exposed(communication: Iterable[Interval], computation: Iterable[Interval]) -> tuple[float, float]:
@@ -61,20 +79,19 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
-    """The timeline of STEPS steps in ns. On a GPU its kernels; on the CPU torch's operators and gloo's spans."""
+    """The timeline of one step in ns. On a GPU its kernels; on the CPU torch's operators and gloo's spans."""
     from torch.profiler import ProfilerActivity, profile
 
     from bench_image.training.stopwatch import synchronize
 
     on_gpu = group.device.type == "cuda"
-    group.barrier()
     synchronize(group.device)
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
-        begin = time.perf_counter_ns()
-        for _ in range(STEPS):
-            step()
+        group.barrier()  # a profiler takes longer to start on one rank than on another
+        begin = time.time_ns()  # the profiler's clock
+        step()
         synchronize(group.device)
-        span = time.perf_counter_ns() - begin
+        end = time.time_ns()
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
     work = []
@@ -82,8 +99,8 @@ def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
         # Neither an annotation nor, on the CPU, a span that waits for another thread.
         on_cpu, name = event.device_type().name == "CPU", event.name()
         if name.startswith(("aten::", *COMMUNICATION)) if on_cpu else not event.is_user_annotation():
-            work.append((name, event.start_ns(), event.end_ns()))
-    return timeline(work, span)
+            work.append((name, max(begin, event.start_ns()), min(end, event.end_ns())))
+    return timeline([(name, first, last) for name, first, last in work if first < last], end - begin)
 
 
 def timeline(events: Iterable[tuple[str, float, float]], span: float) -> Timeline:

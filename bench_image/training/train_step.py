@@ -50,6 +50,7 @@ class TrainStep:
         return self.optimizer_step.model
 
     def __call__(self) -> torch.Tensor:
+        self.group.steps_begun += 1
         begin = clock_seconds(self.group.device)
         if uses_cuda_graph(self.spec) and self.steps_done >= steps_before_capture(self.spec):
             loss = self._replay_graph()

@@ -8,7 +8,7 @@ and later steps only read them. A defect in one part becomes an error finding, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,6 +35,8 @@ from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
 from trainbench.judging.past import NO_HISTORY, NoHistory, records_of
 from trainbench.judging.probe_bands import odd_probe_findings
+from trainbench.judging.slow_rank import slow_rank_findings
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report
@@ -94,7 +96,7 @@ class Night:
         return (*self.judgement.results, *self.judgement.reruns)
 
 
-Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the finding on its failure, and the part
+Source = tuple[str, Callable[[], Iterable[Finding]]]  # name of a part, for the finding on its failure, and the part
 
 
 def judge(measured: Measured) -> Judged:
@@ -134,10 +136,12 @@ def explain(night: Night) -> Night:
     last_measured = measured.history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {}
     old_names, new_names = [rename.was for rename in renamed], {rename.node for rename in renamed}
     same_names = [record for record in now if record.node not in new_names]
+    links, limit_pct = plan.campaign_kind is CampaignKind.INTERCONNECT, plan.params.tolerances.samples_per_second_pct
     sources: Sequence[Source] = (
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
         ("searching for bad links", lambda: link_findings(plan, measured.results)),
+        ("looking for slow ranks", lambda: () if links else slow_rank_findings(runs, limit_pct)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
         ("reading levels", lambda: unread_levels(measured.levels, plan.campaign_id)),
         ("recognising renamed nodes", lambda: machines.rename_findings(renamed, began)),
@@ -208,6 +212,7 @@ def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campai
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:
     """Add the sources' findings; a source that raises loses only its own."""
     name = night.judged.measured.plan.campaign_id
-    findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
+    made = (parts.attempt(part, name, lambda source=source: tuple(source())) for part, source in sources)  # type: ignore[misc]
+    findings = [finding for of_source in made for finding in of_source or ()]
     failures = (*night.failures, *parts.failures)
     return replace(night, findings=(*night.findings, *findings), failures=failures)

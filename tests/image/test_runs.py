@@ -60,6 +60,8 @@ def test_a_run_ends_ok_and_knows_what_it_did(finished: Finished, recipe: Recipe,
     assert (result.status, result.error) == (Status.OK, None)
     assert result.spec == spec
     assert [rank.status for rank in result.ranks] == [Status.OK] * spec.placement.world_size
+    num_profiled = result.communication.profiled_steps or 0  # none of one rank
+    assert [sum(own_s > 0 for own_s in rank.own_steps_s) for rank in result.ranks] == [num_profiled] * len(result.ranks)
     assert len(result.performance.windows) == spec.measurement.repeats
     shape = shape_of(spec.work.model)
     adapters = num_lora_parameters(shape, spec.work.lora) if spec.work.lora else 0

@@ -32,6 +32,7 @@ SETTINGS = {
     # Nothing may start by itself: the last 02:00 would, at once.
     "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
     "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
+    "TRAINBENCH_SCHEDULE_INTERCONNECT": "none",
     "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
 }
 ENDED = ("success", "failed")

@@ -24,7 +24,7 @@ from tests.kube.e2e import IS_REAL
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.real_cluster import e2e_settings
 from tests.standin import scripted_image
-from trainbench.core.verdicts import Why
+from trainbench.core.verdicts import BAD_LINK, Level, Why
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests
 from trainbench.results.campaign import Campaign
@@ -38,6 +38,7 @@ TINY = {
 NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 600}
+OF_STANDIN = pytest.mark.skipif(IS_REAL, reason="a real cluster's links have no known fault")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
 
 # What every pod of these tests has beside our own: a night on tainted nodes runs only with it.
@@ -60,14 +61,12 @@ def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
         yield runs
 
 
-@pytest.fixture
-def image(cluster: Any, tmp_path: Path) -> str:
-    """The stand-in image: a made result after some seconds, by the node's name. A real cluster has no such thing."""
-    tmp_path.chmod(0o755)
+def use_standin_image(cluster: Any, folder: Path, run_s: int) -> None:
+    """A made result after some seconds, by the node's name. A real cluster has no such thing."""
+    folder.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
-    made = scripted_image(tmp_path, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S="8")
+    made = scripted_image(folder, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S=f"{run_s}")
     cluster.set_images({"trainbench/bench:0.1.0": made})
-    return "trainbench/bench:0.1.0"
 
 
 def nodes(cluster: Any, count: int) -> list[str]:
@@ -85,10 +84,11 @@ def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
     after_fault(row, pods=names_of_ours(cluster))
 
 
-def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> None:
+def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, tmp_path: Path) -> None:
     """Of three healthy nodes one loses its pod to other work once; a fourth is busy all night; one is not ready. The
     healthy ones are tainted: the installation's Pod template opens them.
     """
+    use_standin_image(cluster, tmp_path, run_s=8)
     tainted = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
     for name, taints in {"gpu-a": tainted, "gpu-bb": tainted, "gpu-ccc": tainted, "gpu-dddd": []}.items():
         cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771, taints=taints)
@@ -214,3 +214,54 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     assert runs.wait("node_consistency", run_id) == "failed"
     arrived = runs.store.read_results(campaign_id("node_consistency", run_id)).results
     after_fault("marked-failed", results=([], [run.spec.identity.node for run in arrived]), pods=names_of_ours(cluster))
+
+
+# The search for bad links, gangs side by side.
+
+
+def searched(cluster: Any, runs: Runs, folder: Path) -> tuple[str, Campaign, list[str]]:
+    """State, campaign and the skipped tasks of a search over all nodes."""
+    use_standin_image(cluster, folder, run_s=2)
+    run_id = runs.start("interconnect", timeout_s=60)
+    state = runs.wait("interconnect", run_id)
+    skipped = [task for (task, _), told in runs.tasks("interconnect", run_id).items() if told == "skipped"]
+    wait_until_ours_are_gone(cluster)
+    return state, runs.campaign("interconnect", run_id), skipped
+
+
+def blamed(campaign: Campaign) -> dict[tuple[str, ...], Level]:
+    return {finding.nodes: finding.level for finding in campaign.findings if finding.category == BAD_LINK}
+
+
+@OF_STANDIN
+def test_a_slow_node_is_named_although_a_node_turns_busy_and_a_pod_dies(
+    cluster: Any, runs: Runs, tmp_path: Path
+) -> None:
+    """Nine nodes in three groups. The group with the busy node runs again without it, in the second round, where one of
+    its pods dies; in parts it passes, and nobody is blamed for it.
+    """
+    names = (*(f"gpu-{letter}" for letter in "abcdefgh"), "gpu-lame")
+    for name in names:
+        cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
+    occupy(cluster, "gpu-b")
+    cluster.fault(action="oom", moment="running", pod="-r2-", delay_s=1, n=1)
+    state, campaign, skipped = searched(cluster, runs, tmp_path)
+
+    assert state == "failed"
+    assert blamed(campaign) == {("gpu-lame",): Level.ERROR, ("gpu-a", "gpu-c"): Level.WARNING}
+    assert [f.nodes for f in campaign.findings if f.category == "left_out_of_gangs"] == [("gpu-b",)]
+    assert "round_14.rank" in skipped
+
+
+@OF_STANDIN
+def test_where_all_groups_fail_it_is_a_setting_and_nothing_is_halved(cluster: Any, runs: Runs, tmp_path: Path) -> None:
+    names = tuple(f"{letter}-gpu-killed" for letter in "abcd")
+    for name in names:
+        cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
+    state, campaign, skipped = searched(cluster, runs, tmp_path)
+
+    assert state == "failed"
+    assert len(campaign.results) == 2
+    (finding,) = (finding for finding in campaign.findings if finding.category == BAD_LINK)
+    assert "that is a setting or the network as a whole" in finding.summary
+    assert "round_2.rank" in skipped

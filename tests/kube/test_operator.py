@@ -101,11 +101,13 @@ SURVIVES = (
     Case("killed-rank", modes=(SYNC,), operator=BenchKilled, made=1, labels=OF_GANG, **RETRIED),
 )
 IN_QUEUE: Any = {"options": IN_VAIN, **FAILED}
+# What does not go well a trigger leaves to a worker, which ends it as in sync mode: so these run deferred only.
+LEFT: Any = {"modes": (DEFERRED,), **FAILED}
 ENDS = (
-    Case("empty", "true", kind="no_result", **FAILED),
+    Case("empty", "true", kind="no_result", **LEFT),
     Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3", **FAILED),
     Case(
-        "cut-off", f"{WRITE} | cut -c-56", kind="invalid_result", says=("the result in the log is damaged",), **FAILED
+        "cut-off", f"{WRITE} | cut -c-56", kind="invalid_result", says=("the result in the log is damaged",), **LEFT
     ),
     Case(
         "silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", (DEFERRED,), kind="no_result",
@@ -117,39 +119,42 @@ ENDS = (
     ),
     Case(
         "no-runtime-class", spec={"runtimeClassName": "no-such-class"}, kind="refused",
-        says=('RuntimeClass "no-such-class" not found',), **FAILED,
+        says=('RuntimeClass "no-such-class" not found',), **LEFT,
     ),
     Case(
         "no-claim", spec=NO_CLAIM, kind="unschedulable", says=('persistentvolumeclaim "no-such-claim" not found',),
+        modes=(DEFERRED,), **IN_QUEUE,
+    ),
+    Case(
+        "no-image", image="no/such:1", kind="no_image", says=("'no/such:1' of container 'base'",), modes=(DEFERRED,),
         **IN_QUEUE,
     ),
     Case("no-mount", spec=NO_SECRET, kind="not_started", says=('MountVolume.SetUp failed for volume "d',), **IN_QUEUE),
-    Case("no-image", image="no/such:1", kind="no_image", says=("'no/such:1' of container 'base'",), **IN_QUEUE),
     Case(
         "deadline", SLEEP, (SYNC,), spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1},
         kind="deadline", **FAILED,
     ),
     # Audit K6. The quota allows 8,000 GPUs, and the node is not at fault.
-    Case("quota", gpus=9000, kind="quota", says=("exceeded quota: fence",), **FAILED),
+    Case("quota", gpus=9000, kind="quota", says=("exceeded quota: fence",), **LEFT),
     Case(
         "busy", gpus=1, needs_standin=True, options=IN_VAIN, state="skipped", kind="busy",
         says=("Insufficient nvidia.com/gpu",),
     ),
-    Case("oom", SLEEP, faults=happens("oom"), kind="host_out_of_memory", **FAILED),
-    Case("vanished", SLEEP, faults=happens("vanish", 1.5), kind="vanished", **FAILED),
-    Case("evicted", SLEEP, faults=happens("evict"), kind="evicted", says=("low on resource: memory",), **FAILED),
+    Case("oom", SLEEP, faults=happens("oom"), kind="host_out_of_memory", **LEFT),
+    Case("vanished", SLEEP, faults=happens("vanish", 1.5), kind="vanished", **LEFT),
+    Case("evicted", SLEEP, faults=happens("evict"), kind="evicted", says=("low on resource: memory",), **LEFT),
     Case(
         "disk-full", SLEEP, (DEFERRED,), happens("evict", resource="ephemeral-storage", n=0), kind="evicted",
         says=("low on resource: ephemeral-storage",), **FAILED, **RETRIED,
     ),
-    Case("preempted", SLEEP, faults=happens("preempt"), kind="preempted", **FAILED),  # an event outlives the pod
+    Case("preempted", SLEEP, faults=happens("preempt"), kind="preempted", **LEFT),  # an event outlives the pod
     # Audit K9: `kubectl drain` leaves no event, but a condition in the pod and a cordoned node. Nor is a pod waited for
     # whose node was cordoned before it was made, or while it waited.
     Case("drained", SLEEP, faults=happens("drain"), own_node={}, state="skipped", kind="withdrawn"),
-    Case("cordoned", own_node={"unschedulable": True}, state="skipped", kind="withdrawn"),
+    Case("cordoned", own_node={"unschedulable": True}, state="skipped", kind="withdrawn", modes=(DEFERRED,)),
     Case(
         "cordoned-late", gpus=1, faults=happens("cordon", 1, "created", node="NODE"), own_node={}, state="skipped",
-        kind="withdrawn",
+        kind="withdrawn", modes=(DEFERRED,),
     ),
     Case(
         "no-create", faults=(created(code=403, n=0, message=DENIED.format("create", "pods")),), kind="refused",
@@ -158,7 +163,7 @@ ENDS = (
     # What it left may be read once the right is there: `release` decides.
     Case(
         "refused-log", faults=answers("/log", code=403, message=DENIED.format("get", "pods/log")), kind="refused",
-        says=(DENIED.format("get", "pods/log"),), stays=True, **FAILED,
+        says=(DENIED.format("get", "pods/log"),), stays=True, **LEFT,
     ),
 )  # fmt: skip
 # The machine of each loses its power while the pod runs, and with it the kubelet that would end it: the pod is deleted

@@ -35,9 +35,9 @@ stored result is broken; or `doctor` reports a failure.
 
 2: wrong usage, or something is missing (store, interpreter, disk); standard error says what to do.
 
-3: no node could be checked: nothing to compare with, too much noise, or taken by other work.
+3: no node could be checked: nothing to be compared with, too much noise, or taken by other work.
 
-4: at least half of the nodes became slower together, and none is red.
+4: at least half of the nodes have become slower, and none is red.
 
 70: a defect of trainbench; standard error has Python's traceback.
 
@@ -166,7 +166,10 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
-    model: Annotated[str | None, typer.Option(help="Short for --set model=NAME.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
     environment: Annotated[
         list[str] | None,
@@ -324,7 +327,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
-    """Red first; then a fleet that became slower together; then one in which no node was checked."""
+    """Red first; then a fleet of which half has become slower; then one in which no node was checked."""
     from trainbench.reporting.verdict_text import is_red
 
     if broken or is_red(campaign):

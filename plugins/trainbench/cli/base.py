@@ -384,10 +384,10 @@ def read_file(path: Path, most: int) -> bytes:
     return read_bounded(UPath(path.absolute()), most)
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write the text, in place of what is there. Raises UserError where the file cannot be written."""
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write the content, in place of what is there. Raises UserError where the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -70,6 +70,7 @@ def make_plan(
     """
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
     from trainbench.params.campaign_params import refuse_other_names
+    from trainbench.params.model_reference import with_configuration
     from trainbench.planning.planners import PLANNERS
 
     if suite not in SUITES:
@@ -98,7 +99,7 @@ def make_plan(
         most = seen.count * max(1, len(values.get("nodes") or ()))
         sizes = {1, 2, most, *(2**power for power in range(1, 7) if 2**power <= most)}
         values = {"world_sizes": sorted(sizes), "gpus_per_node": seen.count} | values
-    params = planner.params(values, locally=not is_cuda)
+    params = with_configuration(planner.params(values, locally=not is_cuda))
     fleet = local_fleet(settings, params, seen)
     if is_scaling and not (params.nodes and not starts_here):
         if params.nodes and len(params.nodes) > 1:

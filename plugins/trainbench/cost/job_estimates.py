@@ -25,6 +25,7 @@ from trainbench.exchange.result_files import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible_reason, spec_of
 from trainbench.prices.price_import import ImportedPrices
@@ -371,7 +372,7 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
     """
     if request.samples_per_s is not None and request.mfu_pct is not None:
         raise EstimateError("samples/s and MFU are two rates: give one")
-    num_gpus, params = request.num_gpus or 1, parse_params(request.changes)
+    num_gpus, params = request.num_gpus or 1, with_configuration(parse_params(request.changes))
     strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
     if reason := impossible_reason(strategy, params):
         raise ParamsError(f"strategy {strategy}: {reason}")

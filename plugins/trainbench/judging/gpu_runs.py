@@ -1,7 +1,8 @@
 """The GPUs of a node: one result of independent ranks -> one single-GPU result for each, and the GPU that explains why
 its node is off.
 
-The ranks of one job wait for each other, so their step times hardly differ; the SM clock shows which rank is slow.
+The ranks of one job wait for each other, so their step times hardly differ: what each computes in a step shows which
+is slow, or its SM clock.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def odd_gpu(runs: Sequence[RunResult]) -> OddGpu | None:
     where none differs enough.
     """
     for word, read, sign, scale, unit in (
-        ("slowest", _step_times, 1, 1000, "ms per step"),
+        ("slowest", _own_steps, 1, 1000, "ms of own time per step"),
         ("lowest clock", _clocks, -1, 1, "MHz"),
     ):
         seen = grouped(pair for run in runs for pair in read(run))
@@ -128,12 +129,12 @@ def odd_gpu(runs: Sequence[RunResult]) -> OddGpu | None:
 _Figures = Iterator[tuple[tuple[int, str | None], float]]  # (index, UUID) of each GPU that has the figure -> the figure
 
 
-def _step_times(run: RunResult) -> _Figures:
+def _own_steps(run: RunResult) -> _Figures:
     # the GPU's index on its node may differ from the rank
     places = {gpu.uuid: gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid}
     for rank in run.ranks:
-        if rank.gpu_uuid in places and rank.step_time_median_s is not None:
-            yield (places[rank.gpu_uuid], rank.gpu_uuid), rank.step_time_median_s
+        if rank.gpu_uuid in places and rank.own_steps_s:
+            yield (places[rank.gpu_uuid], rank.gpu_uuid), statistics.median(rank.own_steps_s)
 
 
 def _clocks(run: RunResult) -> _Figures:

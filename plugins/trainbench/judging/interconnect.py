@@ -101,9 +101,8 @@ def _slow(
         known = known if len(known) > 1 else known + _like(run, well, name)
         if known:
             median = statistics.median(known)
-            scatter_pct = 100 * CHANCE * statistics.median(abs(each - median) for each in known) / median
             least = max(params.link_slower_pct, LATENCY_PCT if name == LATENCY else 0.0)
-            behind_pct, limit_pct = 100 * (1 - rate / median), max(least, scatter_pct)
+            behind_pct, limit_pct = 100 * (1 - rate / median), max(least, scatter_pct(known))
             if behind_pct > limit_pct:
                 yield (
                     f"{name} {figure(rate, 3)}, {share(behind_pct, 0)} below the median of "
@@ -115,6 +114,12 @@ def _slow(
                 f"{name} {figure(rate, 3)} GB/s is {share(100 * rate / promised, 0)} of the promised "
                 f"{figure(promised, 3)}, limit {share(params.link_share_pct, 0)}"
             )
+
+
+def scatter_pct(values: Sequence[float]) -> float:
+    """What lies within chance: CHANCE x the median distance from the median, in percent of it."""
+    median = statistics.median(values)
+    return 100 * CHANCE * statistics.median(abs(each - median) for each in values) / median
 
 
 def _like(run: RunResult, others: Sequence[RunResult], name: str) -> list[float]:

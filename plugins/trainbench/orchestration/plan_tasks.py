@@ -27,6 +27,7 @@ from trainbench.core.formats import count, listing, one_line
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams, parse_params, refuse_other_names
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.planning.plan import (
@@ -264,7 +265,7 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
     context = get_current_context()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
-        params = parse_params(asked)
+        params = with_configuration(parse_params(asked))
         settings = settings_for(context["dag"].dag_id, read_settings())
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result import HANG, RunResult, Status
 from bench_image.contract.result_sections import Communication, Memory, Probes, Telemetry
 from bench_image.contract.spec import RunSpec
 from trainbench.pods.pod_end import EndKind
@@ -47,7 +47,10 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     if failed := [result for result in results if result.status is not Status.OK]:
         cause = min(failed, key=_precedence)
         assert cause.error is not None
-        message = f"{nodes_of(spec)[results.index(cause)]}: {cause.error.message}"[:4000]
+        nodes, place = nodes_of(spec), results.index(cause)
+        if cause.error.kind == HANG:  # a pod tells it that waited for another one's rank
+            place = min((cause.error.rank or 0) // spec.placement.gpus_per_node, len(nodes) - 1)
+        message = f"{nodes[place]}: {cause.error.message}"[:4000]
         error = cause.error.model_copy(update={"message": message})
         return cause.model_copy(update={"spec": spec, "error": error, "ranks": ranks or cause.ranks})
     first, contexts = results[0], [result.context for result in results if result.context]
@@ -115,6 +118,8 @@ def _precedence(result: RunResult) -> tuple[int, float]:
         order = 3
     elif kind in set(EndKind):
         order = 1
+    elif kind == HANG:
+        order = 2
     elif kind in WAITED or LOST_PEER.search(result.error.message):
         order = 4
     else:

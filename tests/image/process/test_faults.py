@@ -175,7 +175,7 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, m
     monkeypatch.setenv("LOCAL_RANK", "0")
     journal, group = Journal(tmp_path, now=0.0), ProcessGroup(torch.device("cpu"))
     group.world_size = 2
-    profile(journal, group, step=lambda: None)  # type: ignore[arg-type]
+    profile(journal, group, step=lambda: None, step_s=1.0)  # type: ignore[arg-type]
 
     assert journal.report.communication is None
     assert journal.report.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"

@@ -70,6 +70,7 @@ def make_report(rank: int = 0, **changes: Any) -> RankReport:
         ),
         "chosen": CHOSEN, "communication": Communication(total_pct=30.0, exposed_pct=10.0, profiled_steps=3),
         "links": None, "windows": (WINDOW,), "own_step_time_median_s": 2.5, "own_mean_loss": 6.25, "gpu_uuid": "GPU-1",
+        "own_steps_s": (2.25,), "step_waits_s": (0.25,),
         "context": make_context("NVIDIA H200"), "parameters": ParameterCount(total=10, trainable=1),
         "probes": Probes(h2d_gb_per_s=55.0, matmul_tflops=494.5, allreduce_bus_gb_per_s=300.0),
         "memory": make_memory(1000 + rank), "gpus": (make_sample(3600.0),),

@@ -40,6 +40,8 @@ def test_the_metrics_are_the_files_own_with_their_scaling(results: Path) -> None
         100.0, pytest.approx(73.0056, abs=1e-4), 100.0,
     ]  # fmt: skip
     assert third["mean_loss"] == ""
+    plots = {path.stem for path in (results / "summary" / "plots").iterdir()}
+    assert plots == {"tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"}
     report = (results / "summary" / "BENCHMARK_REPORT.md").read_text()
     assert "| [2](../ddp-ws4/result.json) | ddp-ws4 | 4 GPUs | ddp | 4 x 4 = 16 |" in report
     assert 'href="../ddp-ws4/result.json"' in (results / "summary" / "report.html").read_text()
@@ -50,6 +52,18 @@ def test_a_folder_with_a_result_of_ours_is_none_of_it(results: Path) -> None:
     (results / "ours" / "result.json").write_text('{"schema_version": 1}')
     assert flat_summary(results, ()) is None
     assert flat_summary(results / "nothing", ()) is None
+
+
+def test_a_strategy_that_nobody_knows_and_a_column_without_values_are_not_drawn(results: Path) -> None:
+    for path in results.glob("*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"h2d_gbps_per_gpu": None}))
+    (results / "ddp-ws2" / "result.json").write_text(
+        json.dumps(DDP | {"strategy": "own-ring", "h2d_gbps_per_gpu": None})
+    )
+    files = flat_summary(results, ())
+    assert files is not None
+    assert "plots/step_time_vs_gpu.png" in files
+    assert "plots/gbps_vs_gpu.png" not in files
 
 
 def test_a_wrong_value_is_named_with_its_file(results: Path) -> None:

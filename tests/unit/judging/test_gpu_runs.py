@@ -180,7 +180,7 @@ def with_gpus(result: RunResult, **values: Sequence[float | None]) -> RunResult:
     return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})})
 
 
-def with_ranks(result: RunResult, name: str, values: Sequence[float]) -> RunResult:
+def with_ranks(result: RunResult, name: str, values: Sequence[object]) -> RunResult:
     ranks = tuple(rank.model_copy(update={name: value}) for rank, value in zip(result.ranks, values, strict=True))
     return result.model_copy(update={"ranks": ranks})
 
@@ -193,10 +193,13 @@ def test_the_lowest_clock_is_named_with_index_uuid_and_figures() -> None:
 
 
 def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
-    slow = with_ranks(with_gpus(ddp(), sm_clock_mean_mhz=(1800, 1920, 1920, 1920)), "step_time_median_s", (1, 1, 1, 2))
-    actual = odd_gpu([slow])
+    clocks = with_gpus(ddp(), sm_clock_mean_mhz=(1800, 1920, 1920, 1920))
+    actual = odd_gpu([with_ranks(clocks, "own_steps_s", ((1,), (1,), (1,), (2,)))])
     assert actual
-    assert actual.text == "slowest GPU 3 (GPU-node-1-3): 2,000 ms per step, the others 1,000 ms per step"
+    assert (
+        actual.text
+        == "slowest GPU 3 (GPU-node-1-3): 2,000 ms of own time per step, the others 1,000 ms of own time per step"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.kube.after_fault import after_night, is_green
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.planners import PLANNERS
-from trainbench.pods.gangs import combine_ranks, gang_id, nodes_of
+from trainbench.pods.gangs import combine_ranks, failed_rank, gang_id, nodes_of
 from trainbench.results.campaign import Campaign
 
 SPEC = make_spec(
@@ -149,6 +149,18 @@ def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expec
     campaign = study_of(whole)
     assert campaign.results[0].error == whole.error
     after_night("rank-evicted", "no-dns", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
+
+
+def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:
+    """The first pod tells it of rank 2, the second pod's first; that pod was then deleted."""
+    told = failed("hang", after_s=5)
+    assert told.error
+    told = told.model_copy(update={"error": told.error.model_copy(update={"rank": 2, "message": "it timed out"})})
+    whole = combine_ranks(SPEC, [told, failed("vanished", after_s=1)])
+
+    assert whole.error
+    assert (whole.error.kind, whole.error.message) == ("hang", "gpu-2: it timed out")
+    assert failed_rank(whole) == 1
 
 
 def test_a_gang_s_name_fits_a_host_name_and_differs_by_run() -> None:

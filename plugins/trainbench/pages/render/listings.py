@@ -347,6 +347,8 @@ def answer(rows: Sequence[StrategyRow]) -> str | None:
     level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
     names = listing(f"{row.strategy} on {_size(row)}" for row in level)
     doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
+    if all(row.noise_pct is None for _, row in rated):
+        doubt = f" {too_few(all_are=True).capitalize()}."
     priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
         return f"Fastest: {_choice(fastest)}.{doubt}"

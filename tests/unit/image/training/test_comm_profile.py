@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from bench_image.training.comm_profile import Interval, exposed, timeline, union
+from bench_image.training import comm_profile
+from bench_image.training.comm_profile import Interval, Timeline, exposed, measure_communication, timeline, union
 
 
 @pytest.mark.parametrize(
@@ -52,3 +56,21 @@ def test_kernels_are_classified_by_name() -> None:
     assert list(line.communication) == [(0.0, 5.0), (1.0, 2.0)]
     assert list(line.computation) == [(0.0, 3.0), (3.0, 4.0)]
     assert line.span == 10.0
+
+
+def test_a_step_is_the_ranks_own_time_and_its_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 4, 4 and 2 s. It communicates 2, 1 and 1 s of them, and 0.5, 0 and 1 s are hidden: 40 % and 25 %."""
+    ns = 10**9
+    lines = iter(
+        [
+            Timeline([(0, 2 * ns)], [(0, ns // 2)], 4 * ns),
+            Timeline([(ns, 2 * ns)], [], 4 * ns),
+            Timeline([(0, ns)], [(0, 2 * ns)], 2 * ns),
+        ]
+    )
+    monkeypatch.setattr(comm_profile, "_profiled", lambda *_: next(lines))
+    alone: Any = SimpleNamespace(mean_over_ranks=lambda values: values)
+    shares, own_steps_s, step_waits_s = measure_communication(lambda: None, alone, 3.3)
+
+    assert (shares.total_pct, shares.exposed_pct, shares.profiled_steps) == (40, 25, 3)
+    assert (own_steps_s, step_waits_s) == ((2.5, 3.0, 2.0), (1.5, 1.0, 0.0))

@@ -16,7 +16,7 @@ def row(
     world_size: int,
     tokens_per_s: float | None,
     usd: float | None = None,
-    noise_pct: float | None = None,
+    noise_pct: float | None = 0.1,
     place: int | None = 1,
 ) -> StrategyRow:
     unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
@@ -57,7 +57,8 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
 
 
 def test_a_single_run_says_why_it_has_no_place() -> None:
-    one, other, two = row("ddp", 2, 100.0, place=None), row("fsdp", 2, 90.0, place=None), row("zero2", 2, 80.0)
+    one, other = (row(name, 2, rate, noise_pct=None, place=None) for name, rate in (("ddp", 100.0), ("fsdp", 90.0)))
+    two = row("zero2", 2, 80.0)
     imported = row("zero3", 2, 70.0, place=None)
     imported.is_imported = True
 
@@ -68,6 +69,8 @@ def test_a_single_run_says_why_it_has_no_place() -> None:
     assert places(one, other, imported) == ["one run each: too few to rank"] * 2 + [""]
     assert places(one, two) == ["one run: too few to rank", "1"]
     assert places(two, imported) == ["alone", ""]
+    assert answer([one, other]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s. One run each: too few to rank."
+    assert answer([one, two]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s."
 
 
 def test_one_measured_row_compares_nothing() -> None:
