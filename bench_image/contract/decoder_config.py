@@ -65,6 +65,7 @@ OTHER_NAMES: Mapping[str, Sequence[str]] = {
     "num_attention_heads": ("n_head", "n_heads"), "intermediate_size": ("n_inner", "ffn_dim", "d_inner"),
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }  # fmt: skip
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # one number; versions of transformers name it so
 # What other files say of a checkpoint or of a run, not of the model.
 NOT_OF_THE_MODEL = (
     "_name_or_path", "architectures", "auto_map", "transformers_version", "torch_dtype", "dtype", "use_cache",
@@ -198,8 +199,8 @@ def _resolved(kind: str, value: Mapping[str, Any]) -> Config:
     given = {name: item for name, item in value.items() if item is not None}
     if "hidden_activation" in given:
         given["hidden_act"] = given.pop("hidden_activation")
-    if kind == "gpt_oss" and "experts_per_token" in given:
-        given.setdefault("num_experts_per_tok", given["experts_per_token"])
+    if num_experts := next((given[name] for name in EXPERTS if name in given), None):
+        given = dict.fromkeys(EXPERTS, num_experts) | given
     config = Config(model_type=kind)
     for name, default in KINDS[kind].items():
         config[name] = _value(given, name, default) if name in given or default is REQUIRED else default
@@ -351,8 +352,7 @@ def _gated(hidden: int, inner: int) -> tuple[tuple[str, Linear], ...]:
 
 
 def _num_experts(config: Mapping[str, Any]) -> int:
-    names = ("num_experts", "num_local_experts", "n_routed_experts")
-    return next((config[name] for name in names if name in config), 0)
+    return next((config[name] for name in EXPERTS if name in config), 0)
 
 
 def _is_dense(config: Mapping[str, Any], number: int) -> bool:

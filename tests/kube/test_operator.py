@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import make_failed
 from tests.kube.after_fault import HEALTHY, SICK, after_fault, after_night, is_green, night_with, whole_results
-from tests.kube.clusters import LARGE, SLOW, connection, shipped_roles
+from tests.kube.clusters import ACCOUNT, LARGE, SLOW, connection
 from tests.kube.dag_runs import occupy
 from tests.kube.faults import faults
 from tests.kube.operator_runs import (
@@ -73,8 +73,7 @@ def created(**fault: Any) -> dict[str, Any]:
 
 # A real API server's words.
 DENIED = (
-    'pods is forbidden: User "system:serviceaccount:airflow:trainbench-airflow" cannot {} resource "{}" in API group '
-    '"" in the namespace "trainbench"'
+    f'pods is forbidden: User "{ACCOUNT}" cannot {{}} resource "{{}}" in API group "" in the namespace "trainbench"'
 )
 # A kubelet that does not answer costs neither pod nor result, nor does an API server.
 NO_ROUTE = 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout'
@@ -194,9 +193,7 @@ def outcomes(
     cases = [case for case in CASES.values() if case.name in selected and standin.simulated >= case.needs_standin]
     standin.reset()
     standin.nodes(1)
-    path = standin.kubeconfig
     if standin.simulated:
-        path = standin.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
         occupy(standin, "node-1")
         for case in cases:
             if case.own_node is not None:
@@ -206,7 +203,7 @@ def outcomes(
         patch.setattr(kubernetes_operator, "NODE_LOOK_S", 0.5)
         patch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
         patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
-        patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
+        patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin))
         yield run_cases(standin, cases)
 
 

@@ -14,7 +14,7 @@ import pytest
 from bench_image.contract.parse import parse_result
 from bench_image.contract.spec import RunSpec
 from tests.kube.after_fault import after_fault
-from tests.kube.clusters import connection, shipped_roles
+from tests.kube.clusters import connection
 from tests.kube.dag_runs import occupy
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, WRITE, give_a_run
@@ -82,8 +82,7 @@ class Triggers:
 @pytest.fixture
 def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triggers:
     cluster.nodes(1)
-    rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
-    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster))
     monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own

@@ -63,13 +63,15 @@ def _read(reference: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _of_file(path: str) -> str:
     """Raises ValueError."""
-    file = Path(path).expanduser()
-    file = file / "config.json" if file.is_dir() else file
     try:
+        file = Path(path).expanduser()
+        file = file / "config.json" if file.is_dir() else file
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise ValueError("it is neither a file nor a folder")
         with file.open("rb") as opened:
             text = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{error.strerror or 'it cannot be read'}{_hint(path)}") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: the home of an unknown user
+        raise ValueError(f"{getattr(error, 'strerror', None) or 'it cannot be read'}{_hint(path)}") from None
     return _decoded(text)
 
 

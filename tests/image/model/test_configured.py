@@ -10,16 +10,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
-from bench_image.contract.decoder_config import KINDS
+from bench_image.contract.decoder_config import KINDS, decoder_config
 from bench_image.contract.flops import flops_per_token, lora_targets, num_lora_parameters, num_parameters
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import ConfiguredShape
 from bench_image.contract.options import Recipe
-from bench_image.contract.preset_switches import attends_eagerly
+from bench_image.contract.preset_switches import attends_eagerly, needs_mask
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.work import Lora, Preset
+from bench_image.kernels.fused_lora import fuse
 from bench_image.model.architectures import configured, layers_of, skeleton
 from bench_image.model.build import build
+from bench_image.model.compile import leave_masks_out, with_fused_head
 from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.execution import left_out
@@ -90,6 +92,36 @@ def test_each_kind_trains_from_random_weights(kind: str) -> None:
     assert of_full == ParameterCount(total=num_parameters(shape), trainable=num_parameters(shape))
     assert of_lora.trainable == num_lora_parameters(shape, Lora(targets=lora_targets(shape, "all")))
     assert attends_eagerly(full.spec) == (full.base.config._attn_implementation == "eager")
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_what_tuned_fuses_computes_the_same(kind: str) -> None:
+    """Head and loss as one, no masks where none is needed, and adapters within the frozen weights."""
+    shape = shape_of(kind)
+    losses, gradients = [], []
+    for tuned in (False, True):
+        step, _ = step_of(shape, Recipe.LORA, preset=Preset.TUNED, precision="fp32")
+        for name, weight in step.base.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.constant_(weight, 0.02)  # else the gradients of A are 0
+        if tuned:
+            step.base.forward = with_fused_head(step.base)
+            if not needs_mask(step.spec):
+                leave_masks_out(step.base, TOKENS)
+            assert fuse(step.base)
+        ids = torch.arange(2 * TOKENS).view(2, TOKENS)
+        loss = step.base(input_ids=ids, labels=ids).loss
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append({name: weight.grad for name, weight in step.base.named_parameters() if weight.requires_grad})
+
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_a_file_that_transformers_saved_is_the_same_work(kind: str) -> None:
+    assert decoder_config(configured(shape_of(kind)).to_dict()) == shape_of(kind).config
 
 
 @pytest.mark.parametrize("kind", TINY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -142,6 +143,12 @@ def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path, text: bytes, me
 def test_a_path_that_is_no_file_may_be_meant_for_the_hub(tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=r"revision, Qwen/Qwen3-8B@ and the commit hash .*'qwen3-8b'"):
         read("Qwen/Qwen3-8B")
+    for odd in ("/" + 700 * "a", "~nobody-here/config.json"):
+        with pytest.raises(ParamsError, match="give the path of a"):
+            read(odd)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(ParamsError, match="neither a file nor a folder"):
+        read(str(tmp_path / "pipe.json"))
     with pytest.raises(ParamsError, match=r"that of Airflow's workers"):
         read(str(tmp_path / "none.json"))
 
