@@ -50,8 +50,7 @@ class Pods:
         return {"ti": ti, "run_id": "r1", "dag": None}
 
     def operator(self) -> Any:
-        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-        from trainbench.orchestration.pod_requests import pod_listing
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator, pod_listing
 
         pod_listing.cache_clear()  # in a process of its own
         spec = make_spec(node="gpu-7", gpus_per_node=1, **self.peers)
@@ -106,13 +105,12 @@ class Pods:
 @pytest.fixture
 def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
     from trainbench.cluster import pod_deletions
-    from trainbench.orchestration import kubernetes_operator, pod_requests
+    from trainbench.orchestration import kubernetes_operator
 
     made = Pods(store, Clock())
     monkeypatch.setattr(pod_deletions, "time", made.clock)
     monkeypatch.setattr(kubernetes_operator, "time", made.clock)
-    monkeypatch.setattr(pod_requests, "time", made.clock)
-    monkeypatch.setattr(pod_requests, "cluster_of", lambda *_: made.api)
+    monkeypatch.setattr(kubernetes_operator, "cluster_of", lambda *_: made.api)
     return made
 
 
@@ -783,7 +781,7 @@ def test_a_request_without_an_answer_is_sent_once() -> None:
     """urllib3 sent it four times, and each waited for its 30 s."""
     from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
 
-    from trainbench.orchestration.pod_requests import cluster_of
+    from trainbench.orchestration.kubernetes_operator import cluster_of
 
     client = ApiClient(Configuration(host="http://127.0.0.1:1"))
     cluster_of(SimpleNamespace(api_client=client), "bench")

@@ -31,7 +31,7 @@ from tests.kube.operator_runs import (
     run_cases,
 )
 from trainbench.core.verdicts import State
-from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
+from trainbench.orchestration import kubernetes_operator, run_trigger
 from trainbench.pods.manifests import GANG, RENDEZVOUS
 from trainbench.pods.pod_end import PodEnd
 
@@ -200,9 +200,8 @@ def outcomes(
                 standin.add_node(case.node, gpus=0, **case.own_node)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
-        patch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
         patch.setattr(kubernetes_operator, "NODE_LOOK_S", 0.5)
-        patch.setattr(pod_requests, "REFRESH_S", 0.2)
+        patch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
         patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin))
         yield run_cases(standin, cases)

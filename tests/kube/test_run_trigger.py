@@ -19,7 +19,7 @@ from tests.kube.dag_runs import occupy
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, WRITE, give_a_run
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
+from trainbench.orchestration import kubernetes_operator, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
@@ -83,8 +83,7 @@ class Triggers:
 def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triggers:
     cluster.nodes(1)
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster))
-    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
-    monkeypatch.setattr(pod_requests, "REFRESH_S", 0.2)
+    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
     monkeypatch.setattr(time_limits, "LOG_SILENCE_S", 600.0)

@@ -18,15 +18,18 @@ from trainbench.orchestration.plan_tasks import (
     PLANNED_AT,
     READY,
     REASON,
+    hand_out,
+    handed_out,
     log,
     max_map_length,
     near,
+    num_blocks,
     owner,
+    places,
     reason_kept,
     stored_plan,
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
-from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
@@ -141,7 +144,7 @@ def _release(label: str, value: str) -> None:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
     from trainbench.cluster.pod_deletions import release
-    from trainbench.orchestration.pod_requests import cluster_of
+    from trainbench.orchestration.kubernetes_operator import cluster_of
     from trainbench.results.artefacts import open_store
 
     cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)
