@@ -29,7 +29,7 @@ def test_its_shape(dagbag: Any) -> None:
 
     assert dagbag.import_errors == {}
     assert {name for name in dag.task_group_dict if name} == {
-        "single_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu",
+        "single_1_gpu", "own_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu", "own_2_gpu",
     }  # fmt: skip
     assert [task.task_id for task in dag.leaves] == ["gate"]
     # one gang at a time: each waits until the one before it is gone
