@@ -10,7 +10,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 IMAGE_RUNS := tests/image/process tests/image/seq2seq tests/image/data tests/image/test_runs.py
 GIVE_WAY := nice -n 10# to Airflow, whose pods are timed in `make test`
 DEMO = $(VENV)/python scripts/demo.py --port $(PORT) $(if $(DRILL),--drill $(DRILL))
-CODE := dags plugins bench_image scripts studies tests
+CODE := dags plugins bench_image scripts studies tests docs/examples
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo demo ui check-manifests mutants test test-fast test-image test-image-runs test-image-rest test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock release clean
@@ -77,8 +77,8 @@ test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
 check: setup ## formatting, lint, types, walls
 	@$(VENV)/ruff format --check $(CODE)
 	@$(VENV)/ruff check $(CODE)
-	@$(GIVE_WAY) $(VENV)/mypy plugins dags scripts/demo.py
-	@$(GIVE_WAY) $(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image
+	@$(GIVE_WAY) $(VENV)/mypy plugins dags docs/examples/dags scripts/demo.py
+	@$(GIVE_WAY) $(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image docs/examples/own_job.py
 	@PYTHONPATH=.:plugins $(VENV)/lint-imports
 
 check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own

@@ -14,7 +14,8 @@ dag = build_scaling_dag(
         doc="""
 **Which strategy should we train with?** Runs `single`, `ddp`, `fsdp`, `zero2` and `zero3` on equal work, at each of the
 chosen numbers of GPUs: one gang after another, one pod for each node of a gang. The report ranks throughput, scaling
-efficiency against the smallest size measured, memory and the exposed share of communication.
+efficiency against the smallest size measured, memory and the exposed share of communication. With a `command` of your
+own it runs that instead, at each number of GPUs.
 
 Strategies and sizes that are not chosen are shown as skipped. When one pod of a gang fails, the others are ended, and
 the report names the first cause. A configuration that does not fit the GPU's memory is a row of the table; any other

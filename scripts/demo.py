@@ -22,7 +22,7 @@ from trainbench.core.formats import listing
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import open_history
-from trainbench.orchestration.planned_runs import chunk_key
+from trainbench.orchestration.plan_tasks import chunk_key
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.terminal import verdict_table

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainbench.cluster.running_pods import LivePod
-from trainbench.orchestration.planned_runs import PlannedRun
+from trainbench.orchestration.plan_tasks import PlannedRun
 from trainbench.pods.manifests import pod_name
 
 ALL = "all nodes"

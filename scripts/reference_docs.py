@@ -1,5 +1,5 @@
-"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/commands.md, the JSON Schema of
-campaign files, and the file of the settings that Airflow reads.
+"""Writes what is made from the code: docs/settings.md, docs/parameters.md, docs/models.md, docs/commands.md, the
+JSON Schema of campaign files, and the file of the settings that Airflow reads.
 
 PYTHONPATH=.:plugins python scripts/reference_docs.py
 """
@@ -18,6 +18,10 @@ import typer
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
+from bench_image.contract.decoder_config import KINDS
+from bench_image.contract.flops import flops_per_token, num_parameters
+from bench_image.contract.model_shapes import MODELS, SOURCES, ModelShape, kind_of
+from bench_image.contract.options import Recipe
 from trainbench.cli.app import app
 from trainbench.cli.params import allowed, value_text
 from trainbench.params.campaign_kind import SUITES
@@ -56,6 +60,40 @@ refused, with the allowed ones. Defaults are those of the GPU night; another sui
 `node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`, I `interconnect`. A parameter
 without a letter in the last column belongs to all five. `trainbench run --device cpu` takes smaller values of its own.
 {WRITTEN_BY}
+"""
+MODELS_PAGE = f"""\
+# Models
+
+The parameter `model` takes one of three:
+
+- a name of the table below;
+- the path of a `config.json`, or of its folder, with a slash in it: on the command line as this machine sees it, in
+  Airflow as its workers do. The pod gets the content, not the path;
+- an id of the hub with a revision that does not move, `organisation/name@commit`, where the hub can be reached.
+  `HF_ENDPOINT` and `HF_TOKEN` count. Only the `config.json` is read.
+
+<!-- not run: needs a GPU -->
+```console
+$ trainbench run --device cuda --model qwen3-8b
+$ trainbench run --device cuda --model ./my-model/config.json
+```
+
+A configuration that is the same work as a name gets that name, so its runs are compared with those of the name. Weights
+are random unless the parameter `weights` says otherwise. Of a model that sees or hears as well, the language model is
+trained. What changes no work is left out: tokens, dtypes, dropout, the numbers of rotary positions. Code that a model
+brings along (`auto_map`) is never run.
+
+Any decoder trains that the image's transformers builds by `AutoModelForCausalLM`. What is known of it depends on its
+`model_type`:
+
+- {", ".join(f"`{kind}`" for kind in KINDS)}: parameters, FLOPs and memory by formula; tests compare them with
+  transformers and torch. `tuned` leaves out the CUDA graph of a mixture of experts, of a softmax with a sink, and of a
+  sliding window shorter than the sequence. LoRA adapts of a mixture of experts its attention.
+- Any other: parameters are counted in the pod, FLOPs and MFU are null, memory is guessed as that of a plain decoder.
+  LoRA and QLoRA are refused. `tuned` leaves out compiled layers, head and loss as one, and the CUDA graph.
+
+A run's `execution` says what it left out. {WRITTEN_BY}
+
 """
 IN_FORM = ("default", "section", "form_name")  # of a field, for the trigger form
 COMMANDS = f"""\
@@ -149,6 +187,24 @@ def _allowed(field: Mapping[str, Any]) -> str:
     return "" if not text or is_told else f"*{text}*"
 
 
+def models_page() -> str:
+    head = ("model", "kind", "parameters", "of them multiplied for a token", "positions", "published", "configuration")
+    return MODELS_PAGE + table(head, (_model(name, shape) for name, shape in MODELS.items()))
+
+
+def _model(name: str, shape: ModelShape) -> Iterator[str]:
+    """At a sequence length of 0 attention takes no FLOPs, and what is left is 6 for each multiplied parameter."""
+    flops = flops_per_token(shape, Recipe.FULL, 0, None, False)
+    published = SOURCES.get(name, {})
+    yield f"`{name}`"
+    yield kind_of(shape)
+    yield f"{num_parameters(shape):,}"
+    yield f"{flops.model / 6:,.0f}" if flops else ""
+    yield f"{shape.max_positions:,}"
+    yield published.get("published", "")
+    yield published.get("source", "`bench_image/contract/model_shapes.py`")
+
+
 def commands_page() -> str:
     command = typer.main.get_command(app)
     return COMMANDS + table(("command", "does", "options"), sorted(_commands(command, ())))
@@ -225,6 +281,7 @@ PAGES = {
     DOCS / "schemas" / "campaign.json": campaign_schema,
     DOCS / "settings.md": settings_page,
     DOCS / "parameters.md": parameters_page,
+    DOCS / "models.md": models_page,
     DOCS / "commands.md": commands_page,
     provider_info.FILE: provider_file,
 }

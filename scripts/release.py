@@ -64,11 +64,12 @@ def absolute_readme(text: str, url: str, version: str) -> str:
 
 
 def missing_files(wheel: Path, tree: Path) -> list[str]:
-    """Files of the packages, and DAGs, that a wheel lacks."""
+    """Files of the packages, DAGs and schemas that a wheel lacks."""
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     data = wheel.name.removesuffix("-py3-none-any.whl") + ".data/data/share/trainbench/"
-    wanted = {f"{data}{path.relative_to(tree)}" for path in (tree / "dags").glob("*.py")}
+    shared = (*(tree / "dags").glob("*.py"), *(tree / "docs" / "schemas").glob("*.json"))
+    wanted = {f"{data}{path.parent.name}/{path.name}" for path in shared}
     for folder, base in (("plugins/trainbench", "plugins"), ("bench_image", ".")):
         files = (path for path in (tree / folder).rglob("*") if path.is_file())
         wanted |= {str(path.relative_to(tree / base)) for path in files}

@@ -26,6 +26,7 @@ EXPECTED = {
     "strategy_scaling",
     "config_diagnosis",
     "hardware_survey",
+    "interconnect",
     "cost_report",
     "housekeeping",
 }  # and `metrics`, where Airflow's metrics are on

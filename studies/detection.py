@@ -200,6 +200,7 @@ CASES: dict[str, Sequence[Fleet]] = {
     ],
     "one and two nodes with a known level": [
         *(Fleet(nodes=nodes, noise_pct=noise, level_band_pct=4) for nodes in (1, 2) for noise in (0.5, 2)),
+        Fleet(nodes=1, noise_pct=2, past=1, level_band_pct=4),
         Fleet(nodes=1, noise_pct=0.5, slow_pct=8, level_band_pct=4),
     ],
 }  # fmt: skip

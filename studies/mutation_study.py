@@ -56,7 +56,7 @@ PARTS = {
             "tests/unit/pages/test_state_surfaces.py",
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
-            "tests/unit/test_nights.py",
+            "tests/unit/test_diary.py",
         ],
         OURS,
         50,

@@ -102,7 +102,7 @@ def timed(step: Any, num_steps: int) -> list[float]:
 
 
 def mfu_pct(spec: RunSpec, tokens_per_second: float) -> float | None:
-    """By the formulas of `sizing`, against the GPU table; None for a GPU that is not in it."""
+    """By the formulas of `sizing`, against the GPU table; None for a GPU that is not in it, or an unknown model."""
     peak = peak_tflops(torch.cuda.get_device_name(), spec.work.precision)
     work = flops_per_token(
         spec.work.shape,
@@ -111,7 +111,7 @@ def mfu_pct(spec: RunSpec, tokens_per_second: float) -> float | None:
         spec.work.lora,
         spec.work.gradient_checkpointing is True,
     )
-    return 100 * tokens_per_second * work.model / (peak * 1e12) if peak else None
+    return 100 * tokens_per_second * work.model / (peak * 1e12) if peak and work else None
 
 
 def leave_out(parts: list[str]) -> None:

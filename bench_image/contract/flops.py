@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from bench_image.contract.decoder_config import Linear
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.model_shapes import (
+    ConfiguredShape,
+    DecoderShape,
+    EncoderDecoderShape,
+    Gpt2Shape,
+    MixtralShape,
+    ModelShape,
+)
 from bench_image.contract.options import Recipe
 from bench_image.contract.work import Lora
 
@@ -18,7 +27,10 @@ class Flops(NamedTuple):
 
 
 def num_parameters(shape: ModelShape) -> int:
-    """All parameters, embeddings, norms and biases included; tied embeddings are counted once."""
+    """All parameters, embeddings, norms and biases included; tied embeddings are counted once.
+
+    Of a decoder of an unknown kind: a guess, as if it were a plain one. The result has what its image counted.
+    """
     vocab, hidden = shape.vocab_size, shape.hidden_size
     match shape:
         case Gpt2Shape():
@@ -27,6 +39,9 @@ def num_parameters(shape: ModelShape) -> int:
         case EncoderDecoderShape():
             encoder, decoder = _stack_parameters(shape)
             return vocab * hidden + encoder + decoder + vocab * hidden + vocab
+        case ConfiguredShape():
+            vectors = sum(layer.vectors * count for layer, count in shape.layers) + hidden
+            return vocab * hidden * (1 if shape.tie_embeddings else 2) + vectors + num_linear(shape)
         case DecoderShape() | MixtralShape():
             norms = (2 * shape.num_layers + 1) * hidden
             return vocab * hidden * (1 if shape.tie_embeddings else 2) + norms + num_linear(shape)
@@ -40,15 +55,27 @@ def num_linear(shape: ModelShape) -> int:
             return _encoder_linear(shape) + _decoder_linear(shape)
         case MixtralShape():
             experts = shape.num_experts * (3 * hidden * shape.intermediate_size + hidden)
-            return shape.num_layers * (_per_layer(shape) + experts)
+            return num_adaptable(shape) + shape.num_layers * experts
+        case ConfiguredShape():
+            return num_adaptable(shape) + sum((layer.experts + layer.router) * count for layer, count in shape.layers)
         case _:
-            return shape.num_layers * _per_layer(shape)
+            return num_adaptable(shape)
+
+
+def num_adaptable(shape: ModelShape) -> int:
+    """Matmul parameters of the linear layers that LoRA can adapt, of all layers."""
+    return sum(inputs * outputs * count for _, (inputs, outputs), count in _linears(shape))
 
 
 def num_quantisable(shape: ModelShape) -> int:
     """Parameters that QLoRA packs into 4 bits: the linears of the layers and the experts, not the routers."""
-    routers = shape.num_layers * shape.num_experts * shape.hidden_size if isinstance(shape, MixtralShape) else 0
-    return num_linear(shape) - routers
+    match shape:
+        case MixtralShape():
+            return num_linear(shape) - shape.num_layers * shape.num_experts * shape.hidden_size
+        case ConfiguredShape():
+            return num_linear(shape) - sum(layer.router * count for layer, count in shape.layers)
+        case _:
+            return num_linear(shape)
 
 
 def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
@@ -56,9 +83,7 @@ def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
     unknown = sorted(set(lora.targets) - shape.linears.keys())
     if unknown:
         raise ContractError(f"lora.targets {', '.join(unknown)}: choose from {', '.join(shape.linears) or 'none'}")
-    assert not isinstance(shape, EncoderDecoderShape), "it has no targets, so each one is unknown"
-    per_layer = sum(sum(shape.linears[target]) for target in set(lora.targets))
-    return shape.num_layers * lora.rank * per_layer
+    return lora.rank * sum(sum(sizes) * count for name, sizes, count in _linears(shape) if name in lora.targets)
 
 
 def lora_targets(shape: ModelShape, which: Literal["attention", "all"]) -> tuple[str, ...]:
@@ -73,15 +98,19 @@ def tokens_per_sample(shape: ModelShape, seq_length: int) -> int:
 
 def flops_per_token(
     shape: ModelShape, recipe: Recipe, seq_length: int, lora: Lora | None, checkpointed: float
-) -> Flops:
-    """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention.
+) -> Flops | None:
+    """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention; None: an unknown kind.
 
     N: matmul parameters with the head, without the input embedding; of experts those that a token visits. L: layers,
     D: hidden size, T: sequence length. A matmul takes 2 FLOPs per parameter and token forward, 2 for the gradient of
     its input and 2 for that of its weight, which frozen weights do not need, hence 4N. Attention is not halved for
-    causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing repeats the forward pass of
+    causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan; a sliding window below T takes its place.
+    Where all heads together are not D wide, it is 6 L (Q + V) T with the widths of queries and of attention's output.
+    Checkpointing repeats the forward pass of
     `checkpointed` of the layers, a share of 1 (or False and True): hardware FLOPs, not model FLOPs.
     """
+    if isinstance(shape, ConfiguredShape) and not shape.is_known:
+        return None
     layers, attention = _active_linear(shape), _attention_forward(shape, seq_length)
     head = shape.vocab_size * shape.hidden_size
     if isinstance(shape, EncoderDecoderShape):
@@ -92,9 +121,13 @@ def flops_per_token(
     return Flops(float(model), float(model + recomputed))
 
 
-def _per_layer(shape: DecoderShape | MixtralShape | Gpt2Shape) -> int:
-    """Matmul parameters of one layer, without experts and router."""
-    return sum(inputs * outputs for inputs, outputs in shape.linears.values())
+def _linears(shape: ModelShape) -> Iterator[tuple[str, Linear, int]]:
+    """Name and size of each linear layer within the layers, and of how many layers."""
+    if isinstance(shape, ConfiguredShape):
+        for layer, count in shape.layers:
+            yield from ((name, sizes, count) for name, sizes in layer.linears.items())
+    elif not isinstance(shape, EncoderDecoderShape):
+        yield from ((name, sizes, shape.num_layers) for name, sizes in shape.linears.items())
 
 
 def _active_linear(shape: ModelShape) -> float:
@@ -105,7 +138,10 @@ def _active_linear(shape: ModelShape) -> float:
         case MixtralShape():
             expert = 3 * shape.hidden_size * shape.intermediate_size
             routed = shape.num_experts_per_token * expert + shape.num_experts * shape.hidden_size
-            return shape.num_layers * (_per_layer(shape) + routed)
+            return num_adaptable(shape) + shape.num_layers * routed
+        case ConfiguredShape():
+            visited = sum((layer.visited + layer.router) * count for layer, count in shape.layers)
+            return num_adaptable(shape) + visited
         case _:
             return num_linear(shape)
 
@@ -116,6 +152,11 @@ def _attention_forward(shape: ModelShape, seq_length: int) -> float:
     if isinstance(shape, EncoderDecoderShape):
         # Of two tokens one passes the encoder, the other self- and cross-attention in each decoder layer.
         return one * (shape.num_encoder_layers + 2 * shape.num_decoder_layers) / 2
+    if isinstance(shape, ConfiguredShape):
+        return sum(
+            2 * (layer.query + layer.mixed) * min(seq_length, layer.window or seq_length) * count
+            for layer, count in shape.layers
+        )
     return one * shape.num_layers
 
 

@@ -24,7 +24,8 @@ class Peak(NamedTuple):
 
 # Sources: NVIDIA data sheets of each product (the figure without sparsity: where a sheet states only the sparse one,
 # half of it), and the GA102, AD102 and GB202 white papers for GeForce cards (the fp32-accumulate figure). fp32 is the
-# rate of the CUDA cores, tf32 that of the tensor cores. A key consists of words of the NVML product name.
+# rate of the CUDA cores, tf32 that of the tensor cores; of the RTX 4070 Ti they are 7,680 cores x 2 x 2.61 GHz and the
+# same shares of it as of other Ada cards. A key consists of words of the NVML product name.
 PEAK_TFLOPS: dict[str, Peak] = {
     "T4": Peak(None, 65, 8.1),
     "V100 SXM2": Peak(None, 125, 15.7),
@@ -46,6 +47,7 @@ PEAK_TFLOPS: dict[str, Peak] = {
     "GH200": Peak(989, 989, 67, 1979, tf32=494.5),
     "B200": Peak(2250, 2250, None, 4500, tf32=1125),
     "RTX 3090": Peak(71, 71, 35.6, tf32=35.6),
+    "RTX 4070 Ti": Peak(80.2, 80.2, 40.1, 160.4, tf32=40.1),
     "RTX 4080": Peak(97.5, 97.5, 48.7, 194.9, tf32=48.7),
     "RTX 4090": Peak(165.2, 165.2, 82.6, 330.3, tf32=82.6),
     "RTX 5090": Peak(209.5, 209.5, 104.8, 419, tf32=104.8),
@@ -93,6 +95,7 @@ RATES: dict[str, Rates] = {
     "GH200 144G HBM3e": Rates(4900, 450, None, "NVIDIA GH200 data sheet, HBM3e"),
     "B200": Rates(8000, PCIE_5, 900, "NVIDIA HGX B200 data sheet"),
     "RTX 3090": Rates(936, PCIE_4, None, "NVIDIA GA102 white paper"),
+    "RTX 4070 Ti": Rates(504.2, PCIE_4, None, "NVIDIA GeForce RTX 4070 Ti specifications"),
     "RTX 4080": Rates(716.8, PCIE_4, None, "NVIDIA GeForce RTX 4080 specifications"),
     "RTX 4090": Rates(1008, PCIE_4, None, "NVIDIA AD102 white paper"),
     "RTX 5090": Rates(1792, PCIE_5, None, "NVIDIA GB202 white paper"),
@@ -114,11 +117,13 @@ class GpuSpec(NamedTuple):
 
 # The SXM module where there are several forms. Keys are words of the NVML product name.
 GPU_SPECS: dict[str, GpuSpec] = {
+    "RTX 4070 Ti": GpuSpec(12, 504.2, 285, "RTX 4070 Ti", "NVIDIA GeForce RTX 4070 Ti specifications"),
     "RTX 4080": GpuSpec(16, 716.8, 320, "RTX 4080", "NVIDIA GeForce RTX 4080 specifications"),
     "A10": GpuSpec(24, 600, 150, "A10", "NVIDIA A10 data sheet"),
     "L4": GpuSpec(24, 300, 72, "L4", "NVIDIA L4 data sheet"),
     "RTX 3090": GpuSpec(24, 936, 350, "RTX 3090", "NVIDIA GA102 white paper"),
     "RTX 4090": GpuSpec(24, 1008, 450, "RTX 4090", "NVIDIA AD102 white paper"),
+    "RTX 5090": GpuSpec(32, 1792, 575, "RTX 5090", "NVIDIA GB202 white paper"),
     "A100 40GB": GpuSpec(40, 1555, 400, "A100", "NVIDIA A100 data sheet, SXM"),
     "L40S": GpuSpec(48, 864, 350, "L40S", "NVIDIA L40S data sheet"),
     "RTX A6000": GpuSpec(48, 768, 300, "RTX A6000", "NVIDIA RTX A6000 data sheet"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench_image.contract.flops import (
+    num_adaptable,
     num_linear,
     num_lora_parameters,
     num_parameters,
@@ -14,9 +15,17 @@ from bench_image.contract.flops import (
     tokens_per_sample,
 )
 from bench_image.contract.gpu_specs import GPU_SPECS
-from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
-from bench_image.contract.options import DEEPSPEED, WIDE, Attention, Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.model_shapes import (
+    ConfiguredShape,
+    DecoderShape,
+    EncoderDecoderShape,
+    Gpt2Shape,
+    MixtralShape,
+    ModelShape,
+)
+from bench_image.contract.options import DEEPSPEED, WIDE, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.preset_switches import (
+    attends_eagerly,
     compiles_as_tuned,
     fuses_head,
     grows_segments,
@@ -130,7 +139,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
     again = checkpointed * one_input + one_layer if checkpointed else 0
     # 4-bit weights while they are unpacked: all of them until backward, or the largest for a moment.
     if keeps:
-        kept = num_layers(shape) * sum(inputs * outputs for inputs, outputs in shape.linears.values()) * _width(spec)
+        kept = num_adaptable(shape) * _width(spec)
         activations, saved, unpacked = activations + kept, saved + kept, 0
     else:
         unpacked = _largest_unpacked_bytes(spec, shape)
@@ -213,11 +222,15 @@ def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
 
 
 def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes of the largest unpacked 4-bit weight; fused layers unpack gate and up together."""
+    """Bytes of the largest unpacked 4-bit weight; fused layers unpack gate and up together. Gate and up of all experts
+    of a layer are one tensor.
+    """
     if spec.work.quantisation is None or not shape.linears:
         return 0
-    largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
-    return largest * _width(spec) * (2 if uses_compile(spec) else 1)
+    largest = max(inputs * outputs for inputs, outputs in shape.linears.values()) * (2 if uses_compile(spec) else 1)
+    if isinstance(shape, ConfiguredShape):
+        largest = max(largest, *(layer.experts * 2 // 3 for layer, _ in shape.layers))
+    return largest * _width(spec)
 
 
 def _loss_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> tuple[int, int]:
@@ -305,7 +318,7 @@ def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 def _score_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes per token that eager attention saves of its scores: softmax in fp32, and its copy for the product."""
-    if spec.work.attention is not Attention.EAGER or isinstance(shape, EncoderDecoderShape):
+    if not attends_eagerly(spec) or isinstance(shape, EncoderDecoderShape):
         return 0
     return shape.num_heads * spec.work.seq_length * (4 + _width(spec))
 
@@ -334,16 +347,36 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
         return (14 * hidden + shape.intermediate_size) // 2  # measured on two shapes; a layer sees half of the tokens
     if isinstance(shape, Gpt2Shape):
         return (16 if lora is None or any(target.startswith("mlp") for target in lora.targets) else 11) * hidden
-    inner, kv = shape.intermediate_size, shape.kv_size
-    if isinstance(shape, MixtralShape):
-        inner *= shape.num_experts_per_token  # not measured
+    widths = _widths(shape)
     if lora is None:
-        return 6 * hidden + 2 * kv + 3 * inner
+        return 4 * hidden + widths.query + widths.mixed + widths.kv + 3 * widths.inner + widths.saved
     fused = uses_fused_lora(spec)
-    kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
-    if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
-        return kept + hidden + (0 if makes_product_anew(spec) else inner)
-    return kept + (inner if spec.work.quantisation and not fused else 0)
+    kept = 3 * hidden + widths.query + widths.mixed + widths.kv + 2 * widths.inner + widths.saved
+    kept += widths.query + widths.kv // 2 if fused else 0
+    if set(lora.targets) - shape.attention_linears.keys():
+        return kept + hidden + (0 if makes_product_anew(spec) else widths.inner)
+    return kept + (widths.inner if spec.work.quantisation and not fused else 0)
+
+
+class _Widths(NamedTuple):
+    """Numbers per token in one layer, the mean of all: see decoder_config.Layer."""
+
+    query: int
+    kv: int
+    mixed: int
+    inner: int
+    saved: int
+
+
+def _widths(shape: DecoderShape | MixtralShape | ConfiguredShape) -> _Widths:
+    """Not measured for a mixture of experts, whose token passes the MLPs of all experts that it visits."""
+    if isinstance(shape, ConfiguredShape):
+        return _Widths(*(
+            sum(getattr(layer, name) * count for layer, count in shape.layers) // shape.num_layers
+            for name in _Widths._fields
+        ))  # fmt: skip
+    visited = shape.num_experts_per_token if isinstance(shape, MixtralShape) else 1
+    return _Widths(shape.hidden_size, 2 * shape.kv_size, shape.hidden_size, visited * shape.intermediate_size, 0)
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -360,20 +393,22 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
         return (
             (11 * hidden + 2 * shape.intermediate_size) * width // 2
         )  # fitted in fp16; a layer sees half of the tokens
-    inner = shape.intermediate_size
-    kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
+    widths = _widths(shape)
+    attention = 3 * (widths.query + widths.mixed) + 2 * widths.kv
+    kept = (14 * hidden + attention + 8 * widths.inner + 2 * widths.saved) * width // 2
     if spec.work.lora is not None:
-        kept += width * (_adapter_inputs(spec, shape, spec.work.lora) - (3 * hidden + inner))
+        kept += width * (_adapter_inputs(spec, shape, spec.work.lora) - (2 * hidden + widths.mixed + widths.inner))
         # DeepSpeed's own linear layer keeps its input, also where the weight is frozen; measured on one shape.
         frozen_mlp = not set(spec.work.lora.targets) - shape.attention_linears.keys()
         if spec.placement.strategy is Strategy.ZERO3 and spec.work.quantisation is None and frozen_mlp:
-            kept += width * inner
+            kept += width * widths.inner
     return kept + (16 * hidden if _stream_width(spec) > width else 0)
 
 
-def _adapter_inputs(spec: RunSpec, shape: DecoderShape | MixtralShape, lora: Lora) -> int:
+def _adapter_inputs(spec: RunSpec, shape: DecoderShape | MixtralShape | ConfiguredShape, lora: Lora) -> int:
     """Numbers per token that the adapters of one layer save as their inputs."""
     if _trainable_width(spec) > _width(spec):
         return sum(shape.linears[target][0] for target in set(lora.targets))
-    shared = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "gate_proj": "mlp", "up_proj": "mlp"}
+    of_attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "kv_a_proj_with_mqa")
+    shared = dict.fromkeys(of_attention, "attention") | dict.fromkeys(("gate_proj", "up_proj"), "mlp")
     return sum({shared.get(target, target): shape.linears[target][0] for target in lora.targets}.values())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from bench_image.contract import decoder_config
+from bench_image.contract.decoder_config import LARGEST, MOST_LAYERS, MOST_POSITIONS, Layer, Linear
 from bench_image.contract.frozen import ContractError, Frozen
 
-Size = Annotated[int, Field(ge=1, le=2**24)]  # far beyond any model; products of such sizes are still exact
-Positions = Annotated[int, Field(ge=1, le=2**30)]
-Linear = tuple[int, int]  # (inputs, outputs)
+Size = Annotated[int, Field(ge=1, le=LARGEST)]
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
+PUBLISHED = Path(__file__).with_name("models.json")
 
 
 def _check_heads(hidden_size: int, num_heads: int) -> None:
@@ -24,7 +31,7 @@ class _Attention(Frozen):
     vocab_size: Size
     hidden_size: Size
     intermediate_size: Size
-    num_layers: Size
+    num_layers: Layers
     num_heads: Size
     num_kv_heads: Size
     tie_embeddings: bool = False
@@ -88,7 +95,7 @@ class Gpt2Shape(Frozen):
     family: Literal["gpt2"]
     vocab_size: Size = 50_257
     hidden_size: Size
-    num_layers: Size
+    num_layers: Layers
     num_heads: Size
     max_positions: Positions = 1024
 
@@ -120,8 +127,8 @@ class EncoderDecoderShape(Frozen):
     vocab_size: Size = Field(8000, ge=2)
     hidden_size: Size = Field(128, description="d-model")
     intermediate_size: Size = Field(512, description="dim-feedforward")
-    num_encoder_layers: Size = 3
-    num_decoder_layers: Size = 3
+    num_encoder_layers: Layers = 3
+    num_decoder_layers: Layers = 3
     num_heads: Size = 4
     max_positions: Positions = 4096
 
@@ -140,10 +147,110 @@ class EncoderDecoderShape(Frozen):
         return {}
 
 
+class ConfiguredShape(Frozen):
+    """A decoder as its `config.json` describes it."""
+
+    family: Literal["config"]
+    config: Annotated[dict[str, Any], AfterValidator(decoder_config.decoder_config)]
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config["model_type"])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the formulas know this kind of decoder; else its layers are a guess, for the memory estimate only."""
+        return decoder_config.is_known(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._size("vocab_size")
+
+    @property
+    def hidden_size(self) -> int:
+        return self._size("hidden_size")
+
+    @property
+    def num_layers(self) -> int:
+        return self._size("num_hidden_layers")
+
+    @property
+    def num_heads(self) -> int:
+        return self._size("num_attention_heads")
+
+    @property
+    def max_positions(self) -> int:
+        """Where the configuration does not say, as many as a sample may have."""
+        return decoder_config.size(self.config, "max_position_embeddings") or MOST_POSITIONS
+
+    @property
+    def tie_embeddings(self) -> bool:
+        return bool(self.config.get("tie_word_embeddings"))
+
+    @cached_property
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        """The different layers, each with how many there are."""
+        return decoder_config.layers(self.config)
+
+    @property
+    def is_mixture(self) -> bool:
+        return any(layer.experts for layer, _ in self.layers)
+
+    @property
+    def attends_by_itself(self) -> bool:
+        """Whether attention is no kernel of torch's: its softmax has a sink, a number besides the scores."""
+        return self.model_type == "gpt_oss"
+
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """Those that LoRA adapts, by name the largest of all layers; none of an unknown kind. Of a mixture of experts
+        those of the attention: by the others' names PEFT would adapt the experts.
+        """
+        if self.is_mixture:
+            return self.attention_linears
+        return self._largest([layer.linears for layer, _ in self.layers])
+
+    @property
+    def attention_linears(self) -> dict[str, Linear]:
+        return self._largest([dict(layer.attention) for layer, _ in self.layers])
+
+    def _size(self, name: str) -> int:
+        size = decoder_config.size(self.config, name)
+        assert size is not None, "decoder_config has checked it"
+        return size
+
+    def _largest(self, layers: list[dict[str, Linear]]) -> dict[str, Linear]:
+        named = [item for linears in layers for item in linears.items()] if self.is_known else []
+        return dict(sorted(named, key=lambda item: item[1]))
+
+
 ModelShape = Annotated[
-    DecoderShape | MixtralShape | Gpt2Shape | EncoderDecoderShape,
+    DecoderShape | MixtralShape | Gpt2Shape | EncoderDecoderShape | ConfiguredShape,
     Field(discriminator="family"),
 ]
+
+
+def kind_of(shape: ModelShape) -> str:
+    """The family, or transformers' name of the kind: "llama", "qwen3"."""
+    return shape.model_type if isinstance(shape, ConfiguredShape) else shape.family
+
+
+def shape_of_config(value: object) -> ModelShape:
+    """The shape of a `config.json`. Raises ValueError, which says what is wrong with it."""
+    config = decoder_config.decoder_config(value)
+    plain = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None}
+    if (
+        config["model_type"] in ("llama", "mistral")
+        and all(config.get(name, value) == value for name, value in plain.items())
+        and config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
+    ):
+        return DecoderShape(
+            family=config["model_type"], vocab_size=config["vocab_size"], hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"], num_layers=config["num_hidden_layers"],
+            num_heads=config["num_attention_heads"], num_kv_heads=config["num_key_value_heads"],
+            tie_embeddings=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"],
+        )  # fmt: skip
+    return ConfiguredShape(family="config", config=config)
 
 
 def _llama(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int = 32_000) -> DecoderShape:
@@ -188,6 +295,9 @@ MODELS: dict[str, ModelShape] = {
     "tier-b": _llama(2048, 5632, 32, 32, 32),
     "encoder-decoder": EncoderDecoderShape(family="encoder-decoder"),
 }  # fmt: skip
+# Name -> source, date and config.json of models that were published since.
+SOURCES: Mapping[str, Mapping[str, Any]] = json.loads(PUBLISHED.read_bytes())
+MODELS |= {name: shape_of_config(published["config"]) for name, published in SOURCES.items()}
 
 # Other names of the same shape: the instruct model has the base model's config.json, so it is the same work.
 SAME_SHAPE = {"mistral-7b-instruct-v0.3": "mistral-7b-v0.3"}
@@ -195,7 +305,10 @@ SAME_SHAPE = {"mistral-7b-instruct-v0.3": "mistral-7b-v0.3"}
 
 def known_name(model: object) -> object:
     """The name in MODELS for another name of the same shape, in any case of letters; else `model` as it is."""
-    return SAME_SHAPE.get(model.lower(), model) if isinstance(model, str) else model
+    if not isinstance(model, str):
+        return model
+    lower = SAME_SHAPE.get(model.lower(), model.lower())
+    return lower if lower in MODELS else model
 
 
 def shape_of(model: str) -> ModelShape:

@@ -60,7 +60,7 @@ SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT, Strategy.OWN)  # a rank of 
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
 WIDE = (Precision.FP32, Precision.TF32)  # tensors have 4 bytes a number
 FLOAT8_MULTIPLE = 16  # all dimensions of an 8-bit product are multiples of it
-FLOAT8_FAMILIES = ("llama", "mistral")  # their layers multiply with torch.nn.Linear only
+FLOAT8_FAMILIES = ("llama", "mistral")  # others are not tried, or multiply with more than torch.nn.Linear
 
 
 def unsupported_reason(strategy: Strategy, recipe: Recipe, precision: Precision, family: str | None) -> str | None:
@@ -90,7 +90,7 @@ def _not_in_float8(strategy: Strategy, recipe: Recipe, family: str | None) -> st
         return f"strategy '{strategy}': not tried with DeepSpeed: choose ddp or fsdp, or bf16"
     if family not in (*FLOAT8_FAMILIES, None):
         return (
-            f"a model of the family '{family}', whose layers do not consist of plain linears: choose bf16, or a model "
+            f"a model of the family '{family}', with which 8-bit products are not tried: choose bf16, or a model "
             f"of the families {' and '.join(FLOAT8_FAMILIES)}"
         )
     return None

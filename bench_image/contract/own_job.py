@@ -21,7 +21,7 @@ from bench_image.contract.setting import setting
 
 SHIPPED = Path(__file__).with_name("log_profiles.toml")
 AUTO_PROFILE = "auto"
-PLACEHOLDERS = ("gpus", "node", "nodes", "node_rank")
+PLACEHOLDERS = ("gpus", "node", "nodes", "node_rank", "master_addr", "master_port")
 _PLACEHOLDER = re.compile(r"(?<![${])\{([A-Za-z_]\w*)\}(?!\})")  # not ${a shell's} and not {{braces}}
 IMAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,199}=[^\x00]*$"
@@ -140,7 +140,7 @@ class OwnJob(Part):
         "Own job",
         "Command",
         "Empty: our own loop. Else your training command, such as `torchrun --nproc-per-node {gpus} train.py`; "
-        "`{gpus}` becomes the node's number of GPUs, `{node}` its name. Its speed is read from its log.",
+        "`{gpus}` becomes the number of GPUs of a node, `{node}` its name. Its speed is read from its log.",
         form_name="command",
     )
     environment: tuple[Annotated[str, StringConstraints(pattern=_VARIABLE, max_length=10_000)], ...] = setting(

@@ -12,4 +12,6 @@ TEMPLATE_ENV = "TRAINBENCH_TEMPLATE_DIGEST"
 ALLOCATOR_ENV = "PYTORCH_ALLOC_CONF"  # torch's
 PROFILES_ENV = "TRAINBENCH_LOG_PROFILES_TOML"  # the installation's own log profiles
 HOST_PYTHONPATH_ENV = "TRAINBENCH_HOST_PYTHONPATH"  # that of the shell, for a command of the user's own
+RANK_ENV, ADDRESS_ENV = "NODE_RANK", "MASTER_ADDR"
+MEETING_ENV = (RANK_ENV, ADDRESS_ENV, "MASTER_PORT")  # of a gang: all meet at its node rank 0
 NO_TEMPLATE = "none"

@@ -19,7 +19,15 @@ from pydantic import (
 
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
+from bench_image.contract.model_shapes import (
+    MODELS,
+    SAME_SHAPE,
+    ConfiguredShape,
+    ModelShape,
+    kind_of,
+    known_name,
+    shape_of,
+)
 from bench_image.contract.options import (
     FLOAT8_MULTIPLE,
     WIDE,
@@ -37,9 +45,17 @@ from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
 AUTO: Literal["auto"] = "auto"
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# A name, the path of a config.json, or a hub id with its revision; the last two have a slash or an @.
+MODEL_REFERENCE = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}|[A-Za-z0-9._~+ -]{0,255}[/@][A-Za-z0-9._/@+~ -]{0,744})$"
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME), BeforeValidator(known_name)]
+ModelReference = Annotated[str, StringConstraints(pattern=MODEL_REFERENCE), BeforeValidator(known_name)]
 SeqLength = Annotated[int, Field(ge=8, le=1_048_576)]
 DataFolder = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(normal_folder)]
+
+
+def is_reference(model: object) -> bool:
+    """Whether it is a path or an id of the hub, whose `config.json` is still to be read."""
+    return isinstance(model, str) and ("/" in model or "@" in model)
 
 
 class Preset(StrEnum):
@@ -118,11 +134,12 @@ class WorkSettings(Frozen):
     device: Device = setting(
         Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, timed by CPU time, without a price."
     )
-    model: ModelName = setting(
+    model: ModelReference = setting(
         "mistral-7b",
         "Work",
         "Model",
-        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; or any name together with dimensions.",
+        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; the path of a `config.json`, with a slash in it; a hub id with "
+        "its revision, `organisation/name@commit`; or any name together with dimensions.",
         examples=[*MODELS, *SAME_SHAPE],
     )
     dimensions: ModelShape | None = setting(
@@ -131,7 +148,7 @@ class WorkSettings(Frozen):
         "Dimensions",
         'Empty: those of the model. Else a JSON object with its `family` ("llama", "mistral", "mixtral", "gpt2", '
         '"encoder-decoder") and sizes, for example `{"family": "gpt2", "hidden_size": 768, "num_layers": 12, '
-        '"num_heads": 12}`.',
+        '"num_heads": 12}`; or `{"family": "config", "config": ...}` with the content of a `config.json`.',
     )
     weights: Annotated[str, AfterValidator(normal_weights)] = setting(
         RANDOM,
@@ -223,8 +240,13 @@ class WorkSettings(Frozen):
                 f"precision 'fp8' with seq_length {self.seq_length}: 8-bit products take their numbers by "
                 f"{FLOAT8_MULTIPLE}: choose a multiple of {FLOAT8_MULTIPLE}, or bf16"
             )
-        family = self.known_shape.family if self.known_shape else None
-        return unsupported_reason(strategy, self.recipe, self.precision, family)
+        shape = self.known_shape
+        if isinstance(shape, ConfiguredShape) and not shape.is_known and self.recipe is not Recipe.FULL:
+            return (
+                f"recipe '{self.recipe}' with a model of type '{shape.model_type}', whose linear layers are not known: "
+                "choose full"
+            )
+        return unsupported_reason(strategy, self.recipe, self.precision, kind_of(shape) if shape else None)
 
     def _no_such_attention(self, attention: Attention) -> str | None:
         """Why the model cannot compute its attention so, with its remedy; None if it can."""

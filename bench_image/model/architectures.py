@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.model_shapes import (
+    ConfiguredShape,
+    DecoderShape,
+    EncoderDecoderShape,
+    Gpt2Shape,
+    MixtralShape,
+    ModelShape,
+    kind_of,
+)
 from bench_image.contract.options import Attention
 
 
@@ -15,7 +26,7 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attentio
     """The model on meta, in `dtype`. Called with `input_ids` and `labels` it returns an object with a `loss`.
 
     `config`: a transformers configuration of the same shape, whose other settings apply too; None: the defaults.
-    `attention` None: sdpa.
+    `attention` None: sdpa. Raises ContractError for a configuration of which transformers makes no decoder.
     """
     if isinstance(shape, EncoderDecoderShape):
         from bench_image.model.encoder_decoder import EncoderDecoder
@@ -25,18 +36,69 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attentio
     from transformers import AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM
-    implementation = "eager" if attention is Attention.EAGER else "sdpa"
-    with torch.device("meta"):
-        return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation=implementation)
+    with _refusals(kind_of(shape)):
+        config = config or (configured(shape) if isinstance(shape, ConfiguredShape) else _config(shape))
+        eager = attention is Attention.EAGER or not _has_kernel(config)
+        with torch.device("meta"):
+            return auto.from_config(config, dtype=dtype, attn_implementation="eager" if eager else "sdpa")
+
+
+def configured(shape: ConfiguredShape) -> Any:
+    """The transformers configuration of a `config.json`. No code of a model's own is run."""
+    from transformers import AutoConfig
+
+    settings = {name: value for name, value in shape.config.items() if name != "model_type"}
+    if shape.model_type == "gemma3_text":
+        settings["hidden_activation"] = settings.pop("hidden_act")
+    config = AutoConfig.for_model(shape.model_type, **settings, use_cache=False, pad_token_id=None)
+    for name in vars(config):
+        # No dropout: losses would differ between strategies.
+        if name.endswith(("dropout", "_pdrop")):
+            setattr(config, name, 0.0)
+    return config
+
+
+@contextmanager
+def _refusals(kind: str) -> Iterator[None]:
+    """Makes a ContractError of whatever transformers raises over a configuration from outside."""
+    import transformers
+    from transformers.models.auto import configuration_auto, modeling_auto
+
+    by = f"transformers {transformers.__version__} of this image"
+    if kind not in configuration_auto.CONFIG_MAPPING:
+        raise ContractError(
+            f"model_type '{kind}' is unknown to {by}: code that a model brings along (auto_map) is never run; choose "
+            "an image with a later transformers, or another model"
+        )
+    if kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ContractError(f"model_type '{kind}' is no decoder for {by}: only those that predict the next token train")
+    try:
+        yield
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise ContractError(f"{by} builds no '{kind}' from this config.json: {type(error).__name__}: {said}") from error
+
+
+def _has_kernel(config: Any) -> bool:
+    """Whether the model of the configuration can use torch's kernels for attention."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    mapping: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    return bool(getattr(mapping[type(config)], "_supports_sdpa", True))
 
 
 def layers_of(model: Any) -> list[nn.Module]:
     """The repeated blocks, in order. They are compiled, checkpointed and sharded one by one."""
-    if hasattr(model, "transformer") and hasattr(model.transformer, "h"):  # GPT-2
-        return list(model.transformer.h)
     if hasattr(model, "encoder"):
         return [*model.encoder.layers, *model.decoder.layers]
-    return list(model.model.layers)
+    num_layers = model.config.num_hidden_layers
+    stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers)
+    stack = next(stacks, None)
+    if stack is None:
+        raise ContractError(
+            f"a model of type '{model.config.model_type}' has no list of {num_layers} layers: it cannot run"
+        )
+    return list(stack)
 
 
 def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:

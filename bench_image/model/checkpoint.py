@@ -9,8 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import TypeAdapter
 
+from bench_image.contract.decoder_config import decoder_config
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.model_shapes import (
+    ConfiguredShape,
+    EncoderDecoderShape,
+    Gpt2Shape,
+    MixtralShape,
+    ModelShape,
+    kind_of,
+)
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import hub_id
 from bench_image.model.init_weights import WeightSource
@@ -62,19 +70,21 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     """Opens the checkpoint of `spec.weights`. Raises ContractError if it is absent, incomplete or of another model."""
     from transformers import AutoConfig
 
-    if isinstance(spec.work.shape, (MixtralShape, EncoderDecoderShape)):
+    shape = spec.work.shape
+    mixture = isinstance(shape, MixtralShape) or (isinstance(shape, ConfiguredShape) and shape.is_mixture)
+    if mixture or isinstance(shape, EncoderDecoderShape):
         raise ContractError(
-            f"weights '{spec.work.weights}' for a model of family '{spec.work.shape.family}': its checkpoints store "
-            "the weights in another layout; choose weights 'random'"
+            f"weights '{spec.work.weights}' for a model of family '{kind_of(shape)}': its checkpoints store the "
+            "weights in another layout; choose weights 'random'"
         )
     folder = downloaded(spec.work.weights) if spec.work.needs_hub else Path(spec.work.weights)
     if not folder.is_dir():
         raise ContractError(f"weights '{folder}': there is no such folder; mount it, or choose weights 'random'")
     auto: Any = AutoConfig
     config = auto.from_pretrained(folder)
-    _check_shape(config, spec.work.shape, spec)
+    _check_shape(config, shape, spec)
     config.use_cache = False
-    if hasattr(config, "sliding_window"):
+    if hasattr(config, "sliding_window") and not isinstance(shape, ConfiguredShape):
         config.sliding_window = None
     return Checkpoint(folder, config, files_of(folder))
 
@@ -116,6 +126,13 @@ def files_of(folder: Path) -> dict[str, str]:
 
 def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
     """Raises ContractError unless the checkpoint has exactly that shape, from which speed and memory are computed."""
+    if isinstance(shape, ConfiguredShape):
+        if shape.config != decoder_config(config.to_dict()):
+            raise ContractError(
+                f"weights '{spec.work.weights}' do not fit model '{spec.work.model}': choose as model the config.json "
+                "beside them"
+            )
+        return
     names = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "num_layers": "num_hidden_layers"}
     names |= {"num_heads": "num_attention_heads"}
     if not isinstance(shape, Gpt2Shape):

@@ -73,10 +73,19 @@ def quantised(values: torch.Tensor, like: Any, module: nn.Module, device: torch.
 
 
 def rebuild_buffers(base: Any, device: torch.device) -> None:
-    """Fills the buffers that no checkpoint holds: rotary frequencies, sinusoidal positions."""
+    """Fills the buffers that no checkpoint holds: rotary frequencies, sinusoidal positions, and others."""
     for name, module in list(base.named_modules()):
         if type(module).__name__.endswith("RotaryEmbedding"):
             parent, _, child = name.rpartition(".")
             setattr(base.get_submodule(parent), child, type(module)(base.config).to(device))
     if rebuild := getattr(base, "rebuild_positions", None):  # the encoder-decoder model
         rebuild(device)
+    for module in base.modules():
+        on_meta = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+        if not on_meta:
+            continue
+        for name in on_meta:
+            module.register_buffer(name, torch.zeros_like(getattr(module, name), device=device), persistent=False)
+        for parameter in module.parameters(recurse=False):
+            parameter._is_hf_initialized = True  # else transformers would draw it anew
+        base._init_weights(module)

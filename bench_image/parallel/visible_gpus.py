@@ -31,7 +31,9 @@ def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = Non
         # All ranks compile at the same time: together they start as many compilers as there are CPUs.
         variables[COMPILE_THREADS] = str(max(1, (os.cpu_count() or 1) // count))
     if spec.work.device is Device.CUDA:
-        names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _listed(count, nvml)
+        # UUIDs name a GPU even when it is lost before a rank starts; without NVML there are only numbers.
+        listed = [gpu.uuid for gpu in visible_gpus({}, nvml)] or list(map(str, range(count)))
+        names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else listed
         for variables, name in zip(own, names + [NONE] * (count - len(names)), strict=False):
             variables |= {VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {})
     return own
@@ -80,18 +82,3 @@ def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple
     names = [name.strip() for name in chosen.split(",")]
     valid = [name for name in names[: names.index("-1") if "-1" in names else None] if name]
     return min(count, len(valid)), None if valid else f"{VISIBLE} is '{chosen}'"
-
-
-def _listed(num_ranks: int, nvml: Any) -> list[str]:
-    """The UUIDs that NVML lists, which name a GPU even when it is lost before a rank starts; without NVML, numbers."""
-
-    def uuids() -> list[str]:
-        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        return [str(nvml.nvmlDeviceGetUUID(gpu)) for gpu in handles]
-
-    try:
-        nvml = nvml_api.connect(nvml)
-        names: list[str] = nvml_api.query(uuids)
-    except nvml_api.NvmlError:
-        return [str(index) for index in range(num_ranks)]
-    return names

@@ -20,6 +20,7 @@ from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.memory_estimate import num_layers
 from bench_image.contract.missing_reasons import unexplained_nulls
+from bench_image.contract.model_shapes import kind_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.result import (
@@ -187,7 +188,10 @@ def _timeout_message(spec: RunSpec, phase: Phase, patience_s: float | None, *, a
         return f"{waited}, in phase {phase.value}: look for a hang"
     if spec.placement.nodes > 1 and not anyone:
         nodes = spec.placement.nodes
-        return f"not all of the {nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+        return (
+            f"not all of the {nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start, and do their "
+            "names resolve (`trainbench doctor --probe`)?"
+        )
     return f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
 
 
@@ -238,6 +242,11 @@ def performance_of(
     some = first.chosen.checkpointed_layers if first and first.chosen else 0
     checkpointed = some / num_layers(work.shape) if some else work.gradient_checkpointing is True
     flops = flops_per_token(work.shape, work.recipe, work.seq_length, work.lora, checkpointed)
+    model, hardware = flops or (None, None)
+    if flops is None:
+        reason = f"no formula for the FLOPs of a model of type '{kind_of(work.shape)}'"
+        for name in ("flops_per_token", "mfu_pct", "hfu_pct", "matmul_share_pct"):
+            missing[f"performance.{name}"] = reason
     per_gpu = tokens_per_s / spec.placement.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
     return Performance(
@@ -252,18 +261,18 @@ def performance_of(
         mean_loss=statistics.fmean(finite) if len(finite) == len(losses) else None,
         first_loss=losses[0],
         last_loss=losses[-1],
-        flops_per_token=flops.model,
-        mfu_pct=_share_pct(per_gpu, flops.model, peak),
-        hfu_pct=_share_pct(per_gpu, flops.hardware, peak),
-        matmul_share_pct=_share_pct(per_gpu, flops.model, matmul),
+        flops_per_token=model,
+        mfu_pct=_share_pct(per_gpu, model, peak),
+        hfu_pct=_share_pct(per_gpu, hardware, peak),
+        matmul_share_pct=_share_pct(per_gpu, model, matmul),
         loader_wait_pct=100 * sum(window.loader_wait_s for window in windows) / wall if steps else None,
         input_mb_per_s=tokens_per_s * TOKEN_BYTES / 1e6 if tokens_per_s else None,
     )
 
 
-def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float, tflops: float | None) -> float | None:
+def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float | None, tflops: float | None) -> float | None:
     """100 x FLOPs per second of one GPU / a rate of the same GPU in TFLOP/s; None where either is unknown."""
-    if tokens_per_gpu_s is None or tflops is None:
+    if tokens_per_gpu_s is None or flops_per_token is None or tflops is None:
         return None
     return 100 * tokens_per_gpu_s * flops_per_token / (tflops * 1e12)
 

@@ -54,6 +54,7 @@ from bench_image.parallel.visible_gpus import VISIBLE, visible_gpus
 from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import ProcessExits, signal_name
 from bench_image.process.job_log import JobLog, Speed
+from bench_image.process.meeting import meeting
 from bench_image.process.merge import HINTS, PRICED_LATER
 from bench_image.process.parent_death import process_start
 from bench_image.telemetry.environment import read_context
@@ -62,6 +63,7 @@ from bench_image.telemetry.sampler import Sampler
 from bench_image.telemetry.unmeasured_gpus import TorchGpu
 
 OURS = "a command of the user's own has none of our loop"
+NO_SPEED = "the command ended with exit code 0, but its log has no speed"
 CHUNK_BYTES = 65_536
 SEGMENT_S = (
     1.0  # the sampler's windows are closed at lines that are so far apart: what comes after the last is left out
@@ -126,11 +128,14 @@ def _child(spec: RunSpec, job: OwnJob, environ: Mapping[str, str]) -> Child:
     if spec.work.device is Device.CUDA and VISIBLE in own:
         own[VISIBLE] = ",".join(own[VISIBLE].split(",")[: spec.placement.gpus_per_node])
     placement = spec.placement
+    rank, address, port = meeting(placement.nodes, environ).values()
     arguments = job.arguments(
         gpus=placement.gpus_per_node,
-        node=spec.identity.node,
+        node=(spec.identity.node, *spec.identity.peers)[int(rank)],
         nodes=placement.nodes,
-        node_rank=environ.get("NODE_RANK") or 0,
+        node_rank=rank,
+        master_addr=address,
+        master_port=port,
     )
     folder = job.folder
     if folder is not None and not Path(folder).is_dir():
@@ -238,6 +243,9 @@ def _result(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
     missing |= {"cost": PRICED_LATER, "probes": OURS, "communication": OURS, "parameters": OURS}
     missing |= {f"performance.{name}": OURS for name in OF_OUR_LOOP}
     of_run = f"the run ended as {status.value}" if error else "the log does not tell"
+    if speed is None and not error:
+        of_run = "the log of this pod has no speed"
+        missing["performance.samples_per_second"] = f"{NO_SPEED}: {heard.log.why_none}{_last_lines(heard)}"[:4000]
     performance = _performance(speed, chosen.micro_batch_size, heard) if speed and chosen else None
     measured = performance or Performance.unmeasured(Clock.WALL)
     samples = speed.passed * chosen.micro_batch_size if speed and chosen else 0
@@ -303,14 +311,19 @@ def _end(spec: RunSpec, heard: Heard, speed: Speed | None) -> tuple[Status, RunE
         kind, message = "exit_code", f"the command ended with exit code {code}"
         if any(words in heard.log.tail for words in ("OutOfMemoryError", "CUDA out of memory")):
             status, kind, message = Status.OOM, "OutOfMemoryError", f"{message}, out of GPU memory"
+    elif speed is None and spec.placement.nodes > 1:
+        return Status.OK, None  # one pod's log is enough: `pods.gangs` looks at all of them
     elif speed is None:
-        kind, message = "no_step", f"the command ended with exit code 0, but its log has no speed: {heard.log.why_none}"
+        kind, message = "no_step", f"{NO_SPEED}: {heard.log.why_none}"
     elif None in speed.losses:
         status, kind, message = Status.INVALID_LOSS, "invalid_loss", "a loss in the log is NaN or infinite"
     else:
         return Status.OK, None
-    last = f"; last lines:\n{heard.log.tail}" if heard.log.tail else "; it wrote nothing"
-    return status, RunError(kind=kind, message=(message + last)[:4000], phase=phase)
+    return status, RunError(kind=kind, message=(message + _last_lines(heard))[:4000], phase=phase)
+
+
+def _last_lines(heard: Heard) -> str:
+    return f"; last lines:\n{heard.log.tail}" if heard.log.tail else "; it wrote nothing"
 
 
 def _chosen(spec: RunSpec, speed: Speed) -> Chosen:

@@ -30,6 +30,7 @@ from bench_image.parallel.file_barrier import arrive
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
+from bench_image.process.meeting import LOOPBACK, meeting
 from bench_image.process.merge import merge
 from bench_image.process.own_job import run_own_job
 from bench_image.process.parent_death import PARENT_ENV, process_start
@@ -134,19 +135,14 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
         "--max-restarts=0",
     ]
     if spec.placement.nodes == 1:
-        # The loopback address: a pod's own name need not resolve.
-        rendezvous = ["--standalone", "--local-addr=127.0.0.1"]
+        rendezvous = ["--standalone", f"--local-addr={LOOPBACK}"]
     else:
-        absent = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
-        if absent:
-            raise ContractError(
-                f"{spec.placement.nodes} nodes, but {', '.join(absent)} not set: set them in each pod's environment"
-            )
+        rank, address, port = meeting(spec.placement.nodes, environ).values()
         rendezvous = [
             f"--nnodes={spec.placement.nodes}",
-            f"--node-rank={environ['NODE_RANK']}",
-            f"--master-addr={environ['MASTER_ADDR']}",
-            f"--master-port={environ['MASTER_PORT']}",
+            f"--node-rank={rank}",
+            f"--master-addr={address}",
+            f"--master-port={port}",
         ]
     return [*torchrun, *rendezvous, "-m", "bench_image.process.worker"]
 

@@ -37,7 +37,9 @@ def import_stack(spec: RunSpec) -> None:
 def modules_of(spec: RunSpec) -> list[str]:
     """The modules to import, in this order; torch is the first."""
     modules, family = ["torch"], spec.work.shape.family
-    if family != "encoder-decoder":
+    if family == "config":
+        modules.append("transformers.models.auto.modeling_auto")
+    elif family != "encoder-decoder":
         modules.append(f"transformers.models.{family}.modeling_{family}")
     if spec.work.lora:
         modules.append("peft")

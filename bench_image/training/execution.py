@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bench_image.contract.model_shapes import ConfiguredShape
 from bench_image.contract.options import Attention, Optimizer, Precision
 from bench_image.contract.pod_io import ALLOCATOR_ENV
 from bench_image.contract.preset_switches import (
+    attends_eagerly,
     clips_within_update,
     compiles_whole,
     fuses_head,
+    has_narrow_window,
     makes_product_anew,
     uses_compile,
     uses_cuda_graph,
     uses_fused_lora,
 )
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from bench_image.model.architectures import layers_of
 from bench_image.model.dtypes import model_dtypes
 from bench_image.model.head import PADDED_TO
@@ -50,7 +54,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "autocast": NAMES[dtypes.autocast] if dtypes.autocast else OFF,
         "loss scaling": "dynamic" if dtypes.scaled else OFF,
         "gradient clipping": "global norm of 1, computed in fp32",
-        "attention": ATTENTION[spec.work.attention],
+        "attention": ATTENTION[Attention.EAGER if attends_eagerly(spec) else spec.work.attention],
         "compile": _compiled(spec) if uses_compile(spec) else OFF,
         "allocator": os.environ.get(ALLOCATOR_ENV) or "torch's own settings",
         "CUDA graph": f"the whole step{together}" if uses_cuda_graph(spec) else OFF,
@@ -80,7 +84,27 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         execution["adapters"] = f"{trained}, fused with the frozen weights" if uses_fused_lora(spec) else trained
     if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
         execution["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
-    return execution | step.optimizer_step.describe_sharding(spec)
+    without = left_out(spec)
+    return execution | ({"left out of tuned": without} if without else {}) | step.optimizer_step.describe_sharding(spec)
+
+
+def left_out(spec: RunSpec) -> str | None:
+    """What of `tuned` a configured model cannot have, with the reason; None: it has all, or another preset."""
+    shape = spec.work.shape
+    if spec.work.preset is not Preset.TUNED or not isinstance(shape, ConfiguredShape):
+        return None
+    if not shape.is_known:
+        return (
+            f"compiled layers, head and loss as one, CUDA graph: a model of type '{shape.model_type}' is not known to "
+            "work with them"
+        )
+    reasons = {
+        "a mixture of experts counts its tokens": shape.is_mixture,
+        "a softmax with a sink is no kernel of torch's": shape.attends_by_itself,
+        "a sliding window needs its mask": has_narrow_window(spec),
+    }
+    why = [reason for reason, holds in reasons.items() if holds]
+    return f"CUDA graph: {', and '.join(why)}" if why else None
 
 
 def _compiled(spec: RunSpec) -> str:

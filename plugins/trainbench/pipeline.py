@@ -8,14 +8,14 @@ and later steps only read them. A defect in one part becomes an error finding, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.alerting.alerts import alerts as alert
+from trainbench.alerting.run_summary import alerts as alert
 from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, by_level
@@ -96,7 +96,7 @@ class Night:
         return (*self.judgement.results, *self.judgement.reruns)
 
 
-Source = tuple[str, Callable[[], Sequence[Finding]]]  # name of a part, for the finding on its failure, and the part
+Source = tuple[str, Callable[[], Iterable[Finding]]]  # name of a part, for the finding on its failure, and the part
 
 
 def judge(measured: Measured) -> Judged:
@@ -212,6 +212,7 @@ def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campai
 def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:
     """Add the sources' findings; a source that raises loses only its own."""
     name = night.judged.measured.plan.campaign_id
-    findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
+    made = (parts.attempt(part, name, lambda source=source: tuple(source())) for part, source in sources)  # type: ignore[misc]
+    findings = [finding for of_source in made for finding in of_source or ()]
     failures = (*night.failures, *parts.failures)
     return replace(night, findings=(*night.findings, *findings), failures=failures)

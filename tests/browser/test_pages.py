@@ -24,6 +24,8 @@ PHONE = {"width": 390, "height": 844}
 OURS = ("", f"nodes/{DRILLED}", "strategies", "costs", "runs", "notices/1", f"dags/{DAG_ID}")
 DARK, LIGHT = "rgb(18, 21, 24)", "rgb(250, 250, 249)"
 WHAT_IS_WRONG = (Path(__file__).parent / "readable.js").read_text()
+TABLES_TOO_WIDE = """[...document.querySelectorAll('.scroll')]
+    .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
 WHAT_IS_PALE = (Path(__file__).parent / "contrast.js").read_text()
 
 
@@ -62,6 +64,7 @@ def test_on_a_phone_no_page_scrolls_sideways(site: Site, hostile: int, visit: Vi
         open_ours(page, site, path)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE["width"], f"/{path} is {width} px wide"
+        assert (path, page.evaluate(TABLES_TOO_WIDE)) == (path, [])
 
 
 def test_every_page_can_be_read_aloud_and_walked_by_keyboard(site: Site, hostile: int, visit: Visit) -> None:

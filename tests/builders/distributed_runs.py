@@ -69,6 +69,7 @@ WIDE_CASES: dict[str, dict[str, Any]] = {
     "wide full": {"recipe": Recipe.FULL} | TUNED | WIDE,
     "wide qlora": {"recipe": Recipe.QLORA} | AS_USERS_RUN | WIDE,
 }
+FAMILIES = ("gpt2", "mixtral", "seq2seq")
 NO_ZERO = {"full fp16", "qlora fp16 tuned"}
 FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tuned", "seq2seq bf16")
 
@@ -76,7 +77,10 @@ FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tu
 def strategies_of(case: str) -> tuple[Strategy, ...]:
     if COMPILED in case:
         return (Strategy.ZERO3,)  # DDP and FSDP wrap layers that compile themselves
-    return (Strategy.DDP, Strategy.FSDP) if case in NO_ZERO else DISTRIBUTED
+    if case in NO_ZERO:
+        return (Strategy.DDP, Strategy.FSDP)
+    # ZeRO-2 keeps weights whole, as DDP does, so only what shards them knows a model's layers.
+    return (Strategy.DDP, Strategy.FSDP, Strategy.ZERO3) if case.startswith(FAMILIES) else DISTRIBUTED
 
 
 def spec_of(case: str, strategy: Strategy) -> RunSpec:

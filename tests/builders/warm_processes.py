@@ -46,6 +46,11 @@ class WarmProcess:
     def poll(self) -> int | None:
         return self._process.exitcode
 
+    def wait(self) -> int:
+        self.communicate()
+        assert self.returncode is not None
+        return self.returncode
+
     def send_signal(self, signum: signal.Signals) -> None:
         os.kill(self.pid, signum)
 

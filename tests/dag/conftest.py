@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dag.standin_image import as_python
+from tests.builders.image_server import as_python, image_server
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "dags"
@@ -45,6 +46,18 @@ os.environ.update(
 @pytest.fixture(scope="session")
 def airflow_db() -> None:
     from airflow.utils import db
+    from jsonschema import validators
+
+    check, checked = validators.Draft202012Validator.check_schema, set[str]()
+
+    def check_once(schema: Any, **options: Any) -> None:
+        """Airflow has the schema of each field checked whenever it reads a form: a fifth of these tests' CPU time."""
+        text = json.dumps(schema, sort_keys=True)
+        if text not in checked:
+            check(schema, **options)
+            checked.add(text)
+
+    validators.Draft202012Validator.check_schema = check_once  # type: ignore[method-assign]
 
     db.initdb()
 
@@ -62,16 +75,32 @@ def load_dags(folder: Path = ROOT / "dags", bundle: str = "dags-folder") -> Any:
     return DagBag(dag_folder=str(folder), bundle_path=folder, bundle_name=bundle)
 
 
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with image_server(tmp_path_factory.mktemp("image"), "tests.dag.standin_image") as server:
+        yield server
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A fresh store and history; pods run the stand-in image."""
+def store(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A fresh store and history; pods run the stand-in image; reports have no pictures, which unit tests draw."""
+    from trainbench.reporting import plots
     from trainbench.results.artefacts import open_store
 
+    monkeypatch.setattr(plots, "draw", lambda campaign: {})
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")
-    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(as_python(tmp_path)))
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(as_python(tmp_path, image)))
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'plugins'}")
     return open_store(str(tmp_path / "store"))
+
+
+def states(dag_run: Any) -> dict[str, list[str]]:
+    """Of the instances of each task."""
+    by_task: dict[str, list[str]] = {}
+    for ti in dag_run.get_task_instances():
+        by_task.setdefault(ti.task_id, []).append(str(ti.state))
+    return by_task
 
 
 def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders import campaigns
+from tests.dag.pages.site import login
 from trainbench.planning.plan import campaign_id
 
 RUN = "manual__2026-11-21T02:00:00+00:00"
@@ -25,20 +24,12 @@ def client(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield started
 
 
-def headers(client: Any, user: str) -> dict[str, str]:
-    from airflow.api_fastapi.app import get_auth_manager
-
-    passwords = json.loads(Path(get_auth_manager().get_generated_password_file()).read_text())
-    reply = client.post("/auth/token", json={"username": user, "password": passwords[user]})
-    return {"Authorization": f"Bearer {reply.json()['access_token']}"}
-
-
 def test_anonymous_users_see_nothing(client: Any, store: Any) -> None:
     assert client.get(PAGE).status_code == 401
 
 
 def test_a_run_without_a_report_says_when_it_comes(client: Any, store: Any) -> None:
-    reply = client.get(PAGE, headers=headers(client, "vera"))
+    reply = client.get(PAGE, headers=login(client, "vera"))
 
     assert reply.status_code == 404
     assert "No report yet" in reply.text
@@ -48,7 +39,7 @@ def test_a_viewer_reads_the_report_and_nothing_in_it_can_run(client: Any, store:
     campaign = campaigns.cpu_drill().model_copy(update={"campaign_id": campaign_id("node_consistency", RUN)})
     store.write_campaign(campaign)
     store.write_summary(campaign.campaign_id, {"report.html": "<script>alert(1)</script>"})
-    reply = client.get(PAGE, headers=headers(client, "vera"))
+    reply = client.get(PAGE, headers=login(client, "vera"))
 
     assert reply.status_code == 200
     assert "<h1>Drill detected: node-3" in reply.text
@@ -58,6 +49,6 @@ def test_a_viewer_reads_the_report_and_nothing_in_it_can_run(client: Any, store:
 
 @pytest.mark.parametrize("dag_id", ["..%2f..%2fetc", "%2e%2e", "x" * 500])
 def test_hostile_names_open_no_path(client: Any, store: Any, dag_id: str) -> None:
-    reply = client.get(f"/trainbench/dags/{dag_id}/runs/passwd", headers=headers(client, "ada"))
+    reply = client.get(f"/trainbench/dags/{dag_id}/runs/passwd", headers=login(client, "ada"))
 
     assert reply.status_code in (404, 405)

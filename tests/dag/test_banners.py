@@ -4,20 +4,18 @@ can spoil Airflow's own.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders import campaigns
 from tests.builders.nights import ENDED_AT, night
+from tests.dag.pages.site import login
 from trainbench.alerting.notice_text import Message
-from trainbench.alerting.notify import send_due
-from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.outbox import Outbox, send_due
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
 from trainbench.pages.banners import banners
@@ -57,17 +55,9 @@ def history(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return open_history(store=store)
 
 
-def headers(client: Any, user: str) -> dict[str, str]:
-    from airflow.api_fastapi.app import get_auth_manager
-
-    passwords = json.loads(Path(get_auth_manager().get_generated_password_file()).read_text())
-    reply = client.post("/auth/token", json={"username": user, "password": passwords[user]})
-    return {"Authorization": f"Bearer {reply.json()['access_token']}"}
-
-
 def shown(client: Any, user: str = "vera") -> list[Mapping[str, str]]:
     banners.CACHE.forget()
-    reply = client.get("/ui/config", headers=headers(client, user) | {"Accept-Encoding": "identity"})
+    reply = client.get("/ui/config", headers=login(client, user) | {"Accept-Encoding": "identity"})
     assert reply.status_code == 200
     assert int(reply.headers["content-length"]) == len(reply.content)
     alerts: list[Mapping[str, str]] = reply.json()["dashboard_alert"]
@@ -104,7 +94,7 @@ def test_a_slow_node_from_its_night_to_recovery(client: Any, history: Any) -> No
         f"[Notice](plugin/trainbench/trainbench/notices/{number}) · "
         "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"
     )
-    assert client.get(f"/trainbench/notices/{number}", headers=headers(client, "vera")).status_code == 200
+    assert client.get(f"/trainbench/notices/{number}", headers=login(client, "vera")).status_code == 200
 
     history.record(night(2, RATES, RED))
     tell(2)
@@ -112,7 +102,7 @@ def test_a_slow_node_from_its_night_to_recovery(client: Any, history: Any) -> No
 
     reply = client.post(
         f"/trainbench/notices/{number}/acknowledge",
-        headers=headers(client, "ada") | {"X-Trainbench": "1"},
+        headers=login(client, "ada") | {"X-Trainbench": "1"},
         json={"reason": "the fan is ordered"},
     )
     assert (reply.status_code, reply.json()["reason"]) == (200, "the fan is ordered")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
-from tests.dag.conftest import tasks_of
+from tests.dag.conftest import states, tasks_of
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.variants import VARIANTS
 from trainbench.planning.plan import campaign_id
@@ -26,13 +26,6 @@ def run(dagbag: Any, store: Any, dag_id: str, **conf: Any) -> tuple[Any, Any, st
     campaign = store.read_campaign(campaign_id(dag_id, dag_run.run_id))
     summary = store.root / "campaigns" / campaign.campaign_id / "summary"
     return dag_run, campaign, (summary / "BENCHMARK_REPORT.md").read_text()
-
-
-def states(dag_run: Any) -> dict[str, list[str]]:
-    by_name: dict[str, list[str]] = {}
-    for ti in dag_run.get_task_instances():
-        by_name.setdefault(ti.task_id, []).append(str(ti.state))
-    return by_name
 
 
 @pytest.mark.parametrize("dag_id", DAGS)

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.cluster import kubernetes_api
 from trainbench.cluster.kubernetes_api import Cluster, Refused
-from trainbench.orchestration import node_discovery, plan_tasks
+from trainbench.orchestration import plan_tasks
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named_nodes
@@ -26,21 +26,19 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise Refused("GET /api/v1/nodes", 403, "Forbidden", "nodes is forbidden")
 
-    monkeypatch.setattr(node_discovery, "discover_fleet", refuse)
+    monkeypatch.setattr(plan_tasks, "discover_fleet", refuse)
 
 
 @pytest.mark.usefixtures("forbidden")
 def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert node_discovery.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet(
-        nodes=named_nodes(["gpu-a"])
-    )
+    assert plan_tasks.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet(nodes=named_nodes(["gpu-a"]))
     assert "no run is skipped for them: GET /api/v1/nodes: nodes is forbidden" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("forbidden")
 def test_without_names_the_refusal_is_reported() -> None:
     with pytest.raises(AirflowFailException, match=r"nodes is forbidden.*name nodes in the parameter"):
-        node_discovery.known_fleet(SETTINGS, parse_params({}))
+        plan_tasks.known_fleet(SETTINGS, parse_params({}))
 
 
 def test_nodes_by_label_are_those_that_the_installation_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,8 +49,8 @@ def test_nodes_by_label_are_those_that_the_installation_may_use(monkeypatch: pyt
     monkeypatch.setattr(Cluster, "nodes", lambda self: asked.append(self.node_selector) or ())
     settings = read_settings({"TRAINBENCH_NODE_SELECTOR": "pool=gpu"})
     labels = {"node_labels": "gpu in (h100, h200)"}
-    fleet = node_discovery.known_fleet(settings, parse_params(labels))
-    node_discovery.known_fleet(settings, parse_params(labels | {"nodes": ["gpu-a"]}))
+    fleet = plan_tasks.known_fleet(settings, parse_params(labels))
+    plan_tasks.known_fleet(settings, parse_params(labels | {"nodes": ["gpu-a"]}))
 
     assert asked == ["pool=gpu,gpu in (h100, h200)", "pool=gpu"]
     with pytest.raises(PlanError, match=r"none with GPUs has the labels of node_labels, 'gpu in \(h100, h200\)'"):
@@ -64,13 +62,13 @@ def test_unknown_nodes_have_the_first_resource_and_a_pattern_names_none() -> Non
     """Which slice a node has only its own list says."""
     form = parse_params({"nodes": ["gpu-a"]})
     amd = read_settings({"TRAINBENCH_GPU_RESOURCES": "amd.com/gpu,nvidia.com/gpu"})
-    assert [node.gpu_resource for node in node_discovery.known_fleet(amd, form).nodes] == ["amd.com/gpu"]
+    assert [node.gpu_resource for node in plan_tasks.known_fleet(amd, form).nodes] == ["amd.com/gpu"]
 
     slices = read_settings({"TRAINBENCH_GPU_RESOURCES": "nvidia.com/mig-*"})
     with pytest.raises(
         AirflowFailException, match=r"nodes is forbidden .*; which nvidia.com/mig-\* the nodes have is not"
     ):
-        node_discovery.known_fleet(slices, form)
+        plan_tasks.known_fleet(slices, form)
 
 
 @pytest.mark.parametrize(

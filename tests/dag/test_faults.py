@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.dag.standin_image import as_python
+from tests.builders.image_server import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
 from tests.kube.after_fault import after_fault
 from trainbench.cluster import doctor
@@ -37,9 +37,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def before_each_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+def before_each_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image_server: Path, command: str) -> None:
     """The stand-in image runs this first: so it happens while the night runs, after `ready` has looked."""
-    image = as_python(tmp_path)
+    image = as_python(tmp_path, image_server)
     first_line, *rest = image.read_text().splitlines()
     image.write_text("\n".join([first_line, rest[0], command, *rest[1:]]) + "\n")
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(image))
@@ -67,10 +67,10 @@ def stored(store: Any, run_id: str) -> list[str]:
 
 
 def test_a_store_that_fills_up_is_red_and_loses_no_result(
-    dagbag: Any, store: Any, disk: Path, tmp_path: Path, monkeypatch: Any, capfd: Any
+    dagbag: Any, store: Any, image: Path, disk: Path, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
     monkeypatch.setenv("TRAINBENCH_STORE", str(disk))
-    before_each_pod(monkeypatch, tmp_path, f"mount -o remount,size={ROOM} {disk}")
+    before_each_pod(monkeypatch, tmp_path, image, f"mount -o remount,size={ROOM} {disk}")
     run, words = gate_s_words(dagbag, monkeypatch, capfd)
 
     assert run.state == "failed"
@@ -81,9 +81,9 @@ def test_a_store_that_fills_up_is_red_and_loses_no_result(
 
 
 def test_a_history_that_breaks_is_red_and_loses_no_result(
-    dagbag: Any, store: Any, tmp_path: Path, monkeypatch: Any, capfd: Any
+    dagbag: Any, store: Any, image: Path, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
-    before_each_pod(monkeypatch, tmp_path, f"echo this is no database > {tmp_path / 'history.db'}")
+    before_each_pod(monkeypatch, tmp_path, image, f"echo this is no database > {tmp_path / 'history.db'}")
     run, words = gate_s_words(dagbag, monkeypatch, capfd)
 
     assert run.state == "failed"

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.kube.after_fault import after_fault
 from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Finding, Level
 
 

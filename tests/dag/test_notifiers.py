@@ -9,7 +9,7 @@ import pytest
 from tests.builders.notices import make_notice
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from trainbench.alerting.notice_text import Event, message
-from trainbench.alerting.notify import send
+from trainbench.alerting.outbox import send
 from trainbench.cluster.installation_checks import channel_problem
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 

@@ -14,13 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from bench_image.contract.parse import parse_result
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RANK_ENV, SPEC_ENV
 from bench_image.contract.result import Status
 from bench_image.contract.result_lines import result_lines
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.dag.fake_api import Clock, FakeApi, refusal
 from tests.kube.after_fault import after_fault
-from trainbench.pods.manifests import RANK_ENV, PodSettings, manifest
+from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
 
@@ -50,8 +50,7 @@ class Pods:
         return {"ti": ti, "run_id": "r1", "dag": None}
 
     def operator(self) -> Any:
-        from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-        from trainbench.orchestration.pod_requests import pod_listing
+        from trainbench.orchestration.kubernetes_operator import BenchPodOperator, pod_listing
 
         pod_listing.cache_clear()  # in a process of its own
         spec = make_spec(node="gpu-7", gpus_per_node=1, **self.peers)
@@ -106,13 +105,12 @@ class Pods:
 @pytest.fixture
 def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
     from trainbench.cluster import pod_deletions
-    from trainbench.orchestration import kubernetes_operator, pod_requests
+    from trainbench.orchestration import kubernetes_operator
 
     made = Pods(store, Clock())
     monkeypatch.setattr(pod_deletions, "time", made.clock)
     monkeypatch.setattr(kubernetes_operator, "time", made.clock)
-    monkeypatch.setattr(pod_requests, "time", made.clock)
-    monkeypatch.setattr(pod_requests, "cluster_of", lambda *_: made.api)
+    monkeypatch.setattr(kubernetes_operator, "cluster_of", lambda *_: made.api)
     return made
 
 
@@ -362,15 +360,19 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
         assert list(pods.api.there) == ["other"]
 
 
-@pytest.mark.parametrize(("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True)])
+@pytest.mark.parametrize(
+    ("what", "is_made"), [("cordoned", False), ("cordoned", True), ("removed", True), ("renamed", True)]
+)
 def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made: bool, what: str) -> None:
     """Audit K2: it cost the hour of the queue, and was shown as unschedulable."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     def take_away() -> None:
-        if what == "removed":
+        if what != "cordoned":
             pods.api.known_nodes.clear()
-        else:
+        if what == "renamed":
+            pods.api.add_node("gpu-8")
+        elif what == "cordoned":
             pods.node["spec"]["unschedulable"] = True
 
     pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
@@ -378,14 +380,15 @@ def test_a_node_that_was_taken_away_is_said_within_a_minute(pods: Pods, is_made:
         pods.clock.at(300, take_away)
     else:
         take_away()
-    words = {"cordoned": "node gpu-7 is cordoned .*, so no pod", "removed": "its node is no longer in the cluster"}
+    gone = "its node is no longer in the cluster"
+    words = {"cordoned": "node gpu-7 is cordoned .*, so no pod", "removed": gone, "renamed": gone}
     with pytest.raises(AirflowSkipException, match=words[what]):
         pods.run()
 
     assert pods.end["kind"] == "withdrawn"
     assert pods.clock.now < 361
     assert len(pods.api.created) == is_made
-    after_fault("node-taken-away", pods=pods.api.there, cause=pods.end["message"])
+    after_fault("node-taken-away", "renamed", pods=pods.api.there, cause=pods.end["message"])
 
 
 def test_a_node_that_is_not_there_fails_the_task_before_a_pod_is_made(pods: Pods) -> None:
@@ -778,7 +781,7 @@ def test_a_request_without_an_answer_is_sent_once() -> None:
     """urllib3 sent it four times, and each waited for its 30 s."""
     from kubernetes.client import ApiClient, Configuration  # type: ignore[import-untyped]
 
-    from trainbench.orchestration.pod_requests import cluster_of
+    from trainbench.orchestration.kubernetes_operator import cluster_of
 
     client = ApiClient(Configuration(host="http://127.0.0.1:1"))
     cluster_of(SimpleNamespace(api_client=client), "bench")

@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_result
 from tests.builders.pipelines import assessed
 from tests.kube.faults import faults, one_sentence
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Level, Why
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kube.e2e import BENCH_IMAGE, E2E, IS_REAL, NAMESPACE
-from tests.standin import Handle, Object, StandinCluster, python_image, roles, shell_image, unavailable
+from tests.standin import Object, StandinCluster, python_image, roles, shell_image, unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes" / "base"
@@ -29,6 +29,7 @@ def bench_image() -> Object:
     return python_image(ROOT / ".venv-image" / "bin" / "python", code, PYTHONPATH=str(ROOT))
 
 
+ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
 IMAGES = {
     BENCH_IMAGE: bench_image(),
     SHELL: shell_image(),
@@ -54,13 +55,15 @@ def start_standin(folder: Path, images: Mapping[str, Object] = IMAGES) -> Standi
     return cluster
 
 
-def connection(cluster: Handle, kubeconfig_path: Path | None = None) -> str:
+def airflows_kubeconfig(cluster: Any) -> Path:
+    """The kubeconfig of Airflow's account, with the shipped rights and no other; a real cluster's as it is given."""
+    path: Path = cluster.kubeconfig_of(ACCOUNT, shipped_roles()) if cluster.simulated else cluster.kubeconfig
+    return path
+
+
+def connection(cluster: Any) -> str:
     """The value of an AIRFLOW_CONN_... variable."""
-    extra = {
-        "in_cluster": False,
-        "kube_config_path": str(kubeconfig_path or cluster.kubeconfig),
-        "namespace": cluster.namespace,
-    }
+    extra = {"in_cluster": False, "kube_config_path": str(airflows_kubeconfig(cluster)), "namespace": cluster.namespace}
     return json.dumps({"conn_type": "kubernetes", "extra": extra})
 
 

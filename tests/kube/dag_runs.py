@@ -32,6 +32,7 @@ SETTINGS = {
     # Nothing may start by itself: the last 02:00 would, at once.
     "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
     "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
+    "TRAINBENCH_SCHEDULE_INTERCONNECT": "none",
     "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
 }
 ENDED = ("success", "failed")
@@ -57,6 +58,10 @@ class Runs:
         self._control.write(f"{verb} {component}\n")
         self._control.flush()
         assert self._replies.readline() == "done\n", f"could not {verb} {component}"
+
+    def wait_until_known(self, dag_id: str) -> None:
+        """For a DAG that does not come from the folder `dags`."""
+        self._airflow.wait_until_healthy(dag_id)
 
     def start(self, dag_id: str, **conf: Any) -> str:
         return self._airflow.trigger(dag_id, conf)

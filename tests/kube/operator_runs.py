@@ -205,6 +205,7 @@ def _task(cluster: Any, case: Case) -> None:
         made["spec"].setdefault("affinity", on_nodes(cluster.nodes(1)))
     base = made["spec"]["containers"][0]
     base["image"] = case.image
+    base["volumeMounts"] = [{"name": v["name"], "mountPath": "/mnt"} for v in case.spec.get("volumes", ())]
     give_a_run(base, case.name, case.result)
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
     operator = type("Task", (Paced, *([Deferred] if case.is_deferrable else []), case.operator), {})

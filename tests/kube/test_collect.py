@@ -12,6 +12,7 @@ from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_cpu_result
 from tests.builders.commands import document
+from tests.kube.clusters import airflows_kubeconfig
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
@@ -33,8 +34,8 @@ def test_results_and_logs_of_pods_that_kubectl_made(
 ) -> None:
     """One ends well, one without a result, one runs on, and one is a DAG's, whose tasks read it."""
     (node,) = cluster.nodes(1)
-    settings = e2e_settings()
-    api = open_cluster(settings, str(cluster.kubeconfig))
+    settings, kubeconfig = e2e_settings(), str(airflows_kubeconfig(cluster))
+    api = open_cluster(settings, kubeconfig)
 
     def apply(round_: int, script: str | None = None, owner: Owner | None = None) -> RunSpec:
         identity = {"run_id": f"run-{round_}", "campaign_id": "by-hand-1"}
@@ -52,7 +53,7 @@ def test_results_and_logs_of_pods_that_kubectl_made(
     )
     monkeypatch.setenv("TRAINBENCH_NAMESPACE", cluster.namespace)
     monkeypatch.setenv("TRAINBENCH_INSTANCE", INSTANCE)
-    command = ["collect", "--json", "--kubeconfig", str(cluster.kubeconfig), "--store", str(tmp_path / "store")]
+    command = ["collect", "--json", "--kubeconfig", kubeconfig, "--store", str(tmp_path / "store")]
     first, second = (document(CliRunner().invoke(app, command)) for _ in range(2))
 
     assert first == second

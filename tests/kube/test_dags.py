@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.kube.e2e import IS_REAL
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.kube.real_cluster import e2e_settings
 from tests.standin import scripted_image
-from trainbench.core.verdicts import Why
+from trainbench.core.verdicts import BAD_LINK, Level, Why
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests
 from trainbench.results.campaign import Campaign
@@ -38,6 +39,7 @@ TINY = {
 NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 600}
+OF_STANDIN = pytest.mark.skipif(IS_REAL, reason="a real cluster's links have no known fault")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
 
 # What every pod of these tests has beside our own: a night on tainted nodes runs only with it.
@@ -46,12 +48,24 @@ TEMPLATE = {
     "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
     "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
 }
+POOL = ["gpu-a", "gpu-bb", "gpu-ccc"]
+CAMPAIGN = {"suite": "node_consistency", "nodes": POOL, "parameters": {"rounds": 1}}
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 @pytest.fixture(scope="module")
 def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     state = tmp_path_factory.mktemp("airflow")
-    changes = {}
+    (state / "campaigns").mkdir()
+    (state / "campaigns" / "pool-by-night.yaml").write_text(yaml.safe_dump(CAMPAIGN))
+    bundles = [
+        {"name": name, "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
+        for name, folder in (("dags-folder", ROOT / "dags"), ("examples", ROOT / "docs" / "examples" / "dags"))
+    ]
+    changes = {
+        "TRAINBENCH_CAMPAIGNS": str(state / "campaigns"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+    }
     if not IS_REAL:  # a real cluster may have no such RuntimeClass
         template = state / "pod-template.yaml"
         template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
@@ -60,14 +74,12 @@ def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
         yield runs
 
 
-@pytest.fixture
-def image(cluster: Any, tmp_path: Path) -> str:
-    """The stand-in image: a made result after some seconds, by the node's name. A real cluster has no such thing."""
-    tmp_path.chmod(0o755)
+def use_standin_image(cluster: Any, folder: Path, run_s: int) -> None:
+    """A made result after some seconds, by the node's name. A real cluster has no such thing."""
+    folder.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
-    made = scripted_image(tmp_path, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S="8")
+    made = scripted_image(folder, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S=f"{run_s}")
     cluster.set_images({"trainbench/bench:0.1.0": made})
-    return "trainbench/bench:0.1.0"
 
 
 def nodes(cluster: Any, count: int) -> list[str]:
@@ -85,10 +97,11 @@ def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
     after_fault(row, pods=names_of_ours(cluster))
 
 
-def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> None:
+def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, tmp_path: Path) -> None:
     """Of three healthy nodes one loses its pod to other work once; a fourth is busy all night; one is not ready. The
     healthy ones are tainted: the installation's Pod template opens them.
     """
+    use_standin_image(cluster, tmp_path, run_s=8)
     tainted = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
     for name, taints in {"gpu-a": tainted, "gpu-bb": tainted, "gpu-ccc": tainted, "gpu-dddd": []}.items():
         cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771, taints=taints)
@@ -121,6 +134,30 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
     assert "cost_report" not in runs.causes_of_cost_reports()
 
 
+def test_a_campaign_file_and_parts_of_ones_own_dag_wait_for_pods_as_our_dags_do(
+    cluster: Any, runs: Runs, image: str
+) -> None:
+    """The DAG of a file, a NodeCheck, and a sensor with a BenchmarkOperator behind it, which may go on by then."""
+    for name in POOL:
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    for dag_id, conf, waiting in (
+        ("pool-by-night", {}, ("benchmark", 0)),
+        ("driver_rollout", {"nodes": POOL}, ("check.benchmark", 0)),
+        ("training", {"nodes": POOL}, ("measure", -1)),
+    ):
+        runs.wait_until_known(dag_id)
+        run_id = runs.start(dag_id, **conf)
+        runs.wait_for_task(dag_id, run_id, waiting, WHILE_A_POD_RUNS)
+        state = runs.wait(dag_id, run_id)
+        tasks = runs.tasks(dag_id, run_id)
+        assert state == "success", tasks
+        if dag_id != "training":
+            assert {node.node: node.why for node in runs.campaign(dag_id, run_id).nodes} == dict.fromkeys(
+                POOL, Why.WELL
+            )
+        wait_until_ours_are_gone(cluster)
+
+
 @pytest.mark.skipif(
     not IS_REAL, reason="the stand-in runs the same pod in test_a_gang_meets_by_the_names_of_its_service"
 )
@@ -145,6 +182,26 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
         ("single", Status.OK, None), ("ddp", Status.OK, None),
     ]  # fmt: skip
     assert [rank.rank for rank in results[1].ranks] == [0, 1]
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: Runs) -> None:
+    """Each step is an all-reduce over both; the log of node rank 0 alone has steps."""
+    code = (
+        "import torch, torch.distributed as dist; dist.init_process_group('gloo')\n"
+        "for n, one in enumerate([torch.ones(1) for _ in range(9)]):\n    dist.all_reduce(one)\n"
+        "    if dist.get_rank() == 0: print('trainbench: step=%d seconds=0.25 samples=%d' % (n, 4 * int(one)))"
+    )
+    joined = "--nnodes {nodes} --node-rank {node_rank} --master-addr {master_addr} --master-port {master_port}"
+    command = f"python -m torch.distributed.run {joined} --no-python python -c {shlex.quote(code)}"
+    params = {"nodes": nodes(cluster, 2), "world_sizes": ["2"], "gpus_per_node": 1, "job_warmup_steps": 0}
+    run_id = runs.start("strategy_scaling", **params, device="cpu", command=command, timeout_s=120)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert (result.status, result.error, result.spec.placement.nodes) == (Status.OK, None, 2)
+    assert result.performance.samples_per_second == pytest.approx(32)
     assert state == "success"
     wait_until_ours_are_gone(cluster)
 
@@ -214,3 +271,54 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     assert runs.wait("node_consistency", run_id) == "failed"
     arrived = runs.store.read_results(campaign_id("node_consistency", run_id)).results
     after_fault("marked-failed", results=([], [run.spec.identity.node for run in arrived]), pods=names_of_ours(cluster))
+
+
+# The search for bad links, gangs side by side.
+
+
+def searched(cluster: Any, runs: Runs, folder: Path) -> tuple[str, Campaign, list[str]]:
+    """State, campaign and the skipped tasks of a search over all nodes."""
+    use_standin_image(cluster, folder, run_s=2)
+    run_id = runs.start("interconnect", timeout_s=60)
+    state = runs.wait("interconnect", run_id)
+    skipped = [task for (task, _), told in runs.tasks("interconnect", run_id).items() if told == "skipped"]
+    wait_until_ours_are_gone(cluster)
+    return state, runs.campaign("interconnect", run_id), skipped
+
+
+def blamed(campaign: Campaign) -> dict[tuple[str, ...], Level]:
+    return {finding.nodes: finding.level for finding in campaign.findings if finding.category == BAD_LINK}
+
+
+@OF_STANDIN
+def test_a_slow_node_is_named_although_a_node_turns_busy_and_a_pod_dies(
+    cluster: Any, runs: Runs, tmp_path: Path
+) -> None:
+    """Nine nodes in three groups. The group with the busy node runs again without it, in the second round, where one of
+    its pods dies; in parts it passes, and nobody is blamed for it.
+    """
+    names = (*(f"gpu-{letter}" for letter in "abcdefgh"), "gpu-lame")
+    for name in names:
+        cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
+    occupy(cluster, "gpu-b")
+    cluster.fault(action="oom", moment="running", pod="-r2-", delay_s=1, n=1)
+    state, campaign, skipped = searched(cluster, runs, tmp_path)
+
+    assert state == "failed"
+    assert blamed(campaign) == {("gpu-lame",): Level.ERROR, ("gpu-a", "gpu-c"): Level.WARNING}
+    assert [f.nodes for f in campaign.findings if f.category == "left_out_of_gangs"] == [("gpu-b",)]
+    assert "round_14.rank" in skipped
+
+
+@OF_STANDIN
+def test_where_all_groups_fail_it_is_a_setting_and_nothing_is_halved(cluster: Any, runs: Runs, tmp_path: Path) -> None:
+    names = tuple(f"{letter}-gpu-killed" for letter in "abcd")
+    for name in names:
+        cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
+    state, campaign, skipped = searched(cluster, runs, tmp_path)
+
+    assert state == "failed"
+    assert len(campaign.results) == 2
+    (finding,) = (finding for finding in campaign.findings if finding.category == BAD_LINK)
+    assert "that is a setting or the network as a whole" in finding.summary
+    assert "round_2.rank" in skipped

@@ -20,11 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.clusters import ROOT, shipped_roles, start_standin
+from tests.kube.clusters import ROOT, airflows_kubeconfig, start_standin
 from tests.kube.e2e import IS_REAL, E2e, E2eError, read_e2e
 from tests.standin import StandinCluster, unavailable
 
-ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
 SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py")
 # One case for each way of the operator: the others differ in their fault.
 QUICK = "not test_operator or ok or talks-on or no-node"
@@ -120,7 +119,7 @@ def nodes_seen(cluster: StandinCluster) -> Iterator[set[str]]:
 @pytest.mark.slow
 def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_gpus(outside: StandinCluster) -> None:
     """Audit K15: 27 of 32 tests failed on a real cluster, as the shipped quota refused their pods."""
-    kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())
+    kubeconfig = airflows_kubeconfig(outside)
     files = [f"tests/kube/{name}" for name in SUITE]
     outside.add_node("a-node-of-others", gpus=0)
     with nodes_seen(outside) as seen:
@@ -148,7 +147,7 @@ def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_g
 def test_a_cluster_that_cannot_take_the_suite_is_refused_in_one_sentence(
     outside: StandinCluster, environ: dict[str, str], message: str
 ) -> None:
-    done = run_suite(outside.kubeconfig_of(ACCOUNT, shipped_roles()), "tests/kube/test_watch.py", **environ)
+    done = run_suite(airflows_kubeconfig(outside), "tests/kube/test_watch.py", **environ)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in " ".join(done.stdout.split())
 
@@ -162,7 +161,7 @@ def test_what_the_tests_leave_fails_them(outside: StandinCluster, tmp_path: Path
         "def test_it(standin):\n"
         "    standin._api.create_pod(pod('left', 'exec sleep 600'))\n"
     )
-    kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())
+    kubeconfig = airflows_kubeconfig(outside)
     done = run_suite(kubeconfig, str(test), f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml"))
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "the tests left these on the cluster, and have removed them now: pods/left" in done.stdout

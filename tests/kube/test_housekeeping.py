@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import make_spec
 from tests.kube.after_fault import after_fault
+from tests.kube.clusters import airflows_kubeconfig
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
@@ -39,7 +40,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def api(cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(pod_deletions, "RESTART_S", 1.0)
-    return open_cluster(settings, str(cluster.kubeconfig))
+    return open_cluster(settings, str(airflows_kubeconfig(cluster)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.builders.commands import whole_document
 from tests.kube.after_fault import after_fault, is_green
-from tests.kube.clusters import ROOT, shipped_roles
+from tests.kube.clusters import ROOT, airflows_kubeconfig, shipped_roles
 from tests.kube.e2e import NAMESPACE
 from tests.unit.cluster.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
@@ -195,7 +195,7 @@ def patched(fleet: Fleet) -> list[Any]:
 
 
 def test_without_the_right_the_night_stays_judged_and_one_warning_names_it(fleet: Fleet) -> None:
-    account = fleet.cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
+    account = airflows_kubeconfig(fleet.cluster)
     by = partial(open_cluster, fleet.settings(), str(account))
     campaign = fleet.night(verdict("gpu-0"), verdict("gpu-1"), by=by)
 

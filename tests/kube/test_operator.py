@@ -5,6 +5,7 @@ The tasks run as the service account of the shipped manifests, in a namespace wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.builders import make_failed
 from tests.kube.after_fault import HEALTHY, SICK, after_fault, after_night, is_green, night_with, whole_results
-from tests.kube.clusters import LARGE, SLOW, connection, shipped_roles
+from tests.kube.clusters import ACCOUNT, LARGE, SLOW, connection
 from tests.kube.dag_runs import occupy
 from tests.kube.faults import faults
 from tests.kube.operator_runs import (
@@ -30,7 +31,7 @@ from tests.kube.operator_runs import (
     run_cases,
 )
 from trainbench.core.verdicts import State
-from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
+from trainbench.orchestration import kubernetes_operator, run_trigger
 from trainbench.pods.manifests import GANG, RENDEZVOUS
 from trainbench.pods.pod_end import PodEnd
 
@@ -40,6 +41,7 @@ SLEEP = "exec sleep 100"
 FAILED: Any = {"state": "failed"}
 RETRIED: Any = {"options": {"retries": 1}, "tries": 2}
 OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
+NO_SECRET = {"volumes": [{"name": "data", "secret": {"secretName": "no-such-secret"}}]}
 NO_CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}]}
 FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 BAR = "head -c 40000 /dev/zero | tr '\\\\0' x"  # a line without an end, which the container runtime cuts
@@ -69,6 +71,10 @@ def created(**fault: Any) -> dict[str, Any]:
     return {"method": "POST", "path": "/pods$", "body": "NAME", **fault}
 
 
+# A real API server's words.
+DENIED = (
+    f'pods is forbidden: User "{ACCOUNT}" cannot {{}} resource "{{}}" in API group "" in the namespace "trainbench"'
+)
 # A kubelet that does not answer costs neither pod nor result, nor does an API server.
 NO_ROUTE = 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout'
 SURVIVES = (
@@ -94,11 +100,13 @@ SURVIVES = (
     Case("killed-rank", modes=(SYNC,), operator=BenchKilled, made=1, labels=OF_GANG, **RETRIED),
 )
 IN_QUEUE: Any = {"options": IN_VAIN, **FAILED}
+# What does not go well a trigger leaves to a worker, which ends it as in sync mode: so these run deferred only.
+LEFT: Any = {"modes": (DEFERRED,), **FAILED}
 ENDS = (
-    Case("empty", "true", kind="no_result", **FAILED),
+    Case("empty", "true", kind="no_result", **LEFT),
     Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3", **FAILED),
     Case(
-        "cut-off", f"{WRITE} | cut -c-56", kind="invalid_result", says=("the result in the log is damaged",), **FAILED
+        "cut-off", f"{WRITE} | cut -c-56", kind="invalid_result", says=("the result in the log is damaged",), **LEFT
     ),
     Case(
         "silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", (DEFERRED,), kind="no_result",
@@ -110,42 +118,52 @@ ENDS = (
     ),
     Case(
         "no-runtime-class", spec={"runtimeClassName": "no-such-class"}, kind="refused",
-        says=('RuntimeClass "no-such-class" not found',), **FAILED,
+        says=('RuntimeClass "no-such-class" not found',), **LEFT,
     ),
     Case(
         "no-claim", spec=NO_CLAIM, kind="unschedulable", says=('persistentvolumeclaim "no-such-claim" not found',),
+        modes=(DEFERRED,), **IN_QUEUE,
+    ),
+    Case(
+        "no-image", image="no/such:1", kind="no_image", says=("'no/such:1' of container 'base'",), modes=(DEFERRED,),
         **IN_QUEUE,
     ),
-    Case("no-image", image="no/such:1", kind="no_image", says=("'no/such:1' of container 'base'",), **IN_QUEUE),
+    Case("no-mount", spec=NO_SECRET, kind="not_started", says=('MountVolume.SetUp failed for volume "d',), **IN_QUEUE),
     Case(
         "deadline", SLEEP, (SYNC,), spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1},
         kind="deadline", **FAILED,
     ),
     # Audit K6. The quota allows 8,000 GPUs, and the node is not at fault.
-    Case("quota", gpus=9000, kind="quota", says=("exceeded quota: fence",), **FAILED),
+    Case("quota", gpus=9000, kind="quota", says=("exceeded quota: fence",), **LEFT),
     Case(
         "busy", gpus=1, needs_standin=True, options=IN_VAIN, state="skipped", kind="busy",
         says=("Insufficient nvidia.com/gpu",),
     ),
-    Case("oom", SLEEP, faults=happens("oom"), kind="host_out_of_memory", **FAILED),
-    Case("vanished", SLEEP, faults=happens("vanish", 1.5), kind="vanished", **FAILED),
-    Case("evicted", SLEEP, faults=happens("evict"), kind="evicted", says=("low on resource: memory",), **FAILED),
+    Case("oom", SLEEP, faults=happens("oom"), kind="host_out_of_memory", **LEFT),
+    Case("vanished", SLEEP, faults=happens("vanish", 1.5), kind="vanished", **LEFT),
+    Case("evicted", SLEEP, faults=happens("evict"), kind="evicted", says=("low on resource: memory",), **LEFT),
     Case(
         "disk-full", SLEEP, (DEFERRED,), happens("evict", resource="ephemeral-storage", n=0), kind="evicted",
         says=("low on resource: ephemeral-storage",), **FAILED, **RETRIED,
     ),
-    Case("preempted", SLEEP, faults=happens("preempt"), kind="preempted", **FAILED),  # an event outlives the pod
+    Case("preempted", SLEEP, faults=happens("preempt"), kind="preempted", **LEFT),  # an event outlives the pod
     # Audit K9: `kubectl drain` leaves no event, but a condition in the pod and a cordoned node. Nor is a pod waited for
     # whose node was cordoned before it was made, or while it waited.
     Case("drained", SLEEP, faults=happens("drain"), own_node={}, state="skipped", kind="withdrawn"),
-    Case("cordoned", own_node={"unschedulable": True}, state="skipped", kind="withdrawn"),
+    Case("cordoned", own_node={"unschedulable": True}, state="skipped", kind="withdrawn", modes=(DEFERRED,)),
     Case(
         "cordoned-late", gpus=1, faults=happens("cordon", 1, "created", node="NODE"), own_node={}, state="skipped",
-        kind="withdrawn",
+        kind="withdrawn", modes=(DEFERRED,),
     ),
-    Case("no-create", modes=(SYNC,), faults=(created(code=403, n=0),), kind="refused", **FAILED),
+    Case(
+        "no-create", faults=(created(code=403, n=0, message=DENIED.format("create", "pods")),), kind="refused",
+        says=(f'({DENIED.format("create", "pods")})', "`trainbench doctor` names the missing right"), **FAILED,
+    ),
     # What it left may be read once the right is there: `release` decides.
-    Case("refused-log", faults=answers("/log", code=403), kind="refused", stays=True, **FAILED),
+    Case(
+        "refused-log", faults=answers("/log", code=403, message=DENIED.format("get", "pods/log")), kind="refused",
+        says=(DENIED.format("get", "pods/log"),), stays=True, **LEFT,
+    ),
 )  # fmt: skip
 # The machine of each loses its power while the pod runs, and with it the kubelet that would end it: the pod is deleted
 # by the taint manager, or tolerates the dead node and outlives its deadline there. A retry would wait for that node.
@@ -162,6 +180,7 @@ DOOMED = (
         spec={"terminationGracePeriodSeconds": 1, **TOLERANT}, **DEAD,
     ),
 )  # fmt: skip
+VARIES = re.compile(r"-[0-9a-f]{8}\b|\d{4}-\d\d-\d\d[T ][\d:]+Z?|waited for \d+ s|are available: .*")
 CASES = {case.name: case for made in (*DOOMED, *ARRIVES, *SURVIVES, *ENDS) for case in made.in_each_mode()}
 
 
@@ -174,20 +193,17 @@ def outcomes(
     cases = [case for case in CASES.values() if case.name in selected and standin.simulated >= case.needs_standin]
     standin.reset()
     standin.nodes(1)
-    path = standin.kubeconfig
     if standin.simulated:
-        path = standin.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
         occupy(standin, "node-1")
         for case in cases:
             if case.own_node is not None:
                 standin.add_node(case.node, gpus=0, **case.own_node)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
-        patch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
         patch.setattr(kubernetes_operator, "NODE_LOOK_S", 0.5)
-        patch.setattr(pod_requests, "REFRESH_S", 0.2)
+        patch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
         patch.setenv("TRAINBENCH_STORE", str(tmp_path_factory.mktemp("store")))
-        patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
+        patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin))
         yield run_cases(standin, cases)
 
 
@@ -236,6 +252,20 @@ def payload_of(outcome: Outcome) -> str | None:
     whole = whole_results()[SICK]
     failed = make_failed(SICK).model_copy(update={"spec": whole.spec})
     return (whole if outcome.state == "success" else failed).model_dump_json()
+
+
+BOTH = [case for case in CASES.values() if case.is_deferrable and case.name.removeprefix(DEFERRED) in CASES]
+
+
+@pytest.mark.parametrize("outcome", [case.name for case in BOTH], indirect=True)
+def test_a_task_says_the_same_whether_it_is_deferred_or_not(
+    outcome: Outcome, outcomes: dict[str, Outcome], request: pytest.FixtureRequest
+) -> None:
+    deferred = request.node.callspec.params["outcome"]
+    sync = outcomes[deferred.removeprefix(DEFERRED)]
+
+    said = [VARIES.sub("...", each.end.get("message", "").replace(DEFERRED, "")) for each in (outcome, sync)]
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize(

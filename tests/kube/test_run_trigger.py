@@ -5,7 +5,6 @@ with the pod as it is. It runs here by itself, against the stand-in, as the trig
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +13,13 @@ import pytest
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.spec import RunSpec
-from tests.kube.clusters import connection, shipped_roles
+from tests.kube.after_fault import after_fault
+from tests.kube.clusters import connection
+from tests.kube.dag_runs import occupy
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, WRITE, give_a_run
 from tests.kube.shell_pods import pod
-from trainbench.orchestration import kubernetes_operator, pod_requests, run_trigger
+from trainbench.orchestration import kubernetes_operator, run_trigger
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN
@@ -27,9 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_REAL, reason="its faults n
 OPTIONS = {
     "kubernetes_conn_id": "kubernetes_default",
     "do_xcom_push": False,
-    **{name: FAST[name] for name in ("schedule_timeout_seconds", "startup_timeout_seconds")},
+    "startup_timeout_seconds": FAST["startup_timeout_seconds"],
     "termination_grace_period": 1,
 }
+QUEUE_S: float = FAST["schedule_timeout_seconds"]
 SLOW = f"echo hello; sleep 2; {WRITE}"
 FAILS = 'printf "step 1\\n\\033[31mCUDA error\\n"; sleep 1; exit 3'
 
@@ -43,7 +45,7 @@ class Triggers:
         self.store = store
 
     def trigger(
-        self, name: str, script: str = SLOW, try_number: int = 1, env: Sequence[Any] = (), **spec: Any
+        self, name: str, script: str = SLOW, try_number: int = 1, env: Any = (), queue_s: Any = QUEUE_S, **spec: Any
     ) -> RunTrigger:
         made = pod(f"case-{name}", script, labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: "c1"}, **spec)
         made["metadata"]["namespace"] = self.cluster.namespace
@@ -51,7 +53,9 @@ class Triggers:
         base = made["spec"]["containers"][0]
         base["env"] = list(env)
         self.runs[name] = give_a_run(base, name)
-        trigger = RunTrigger({**OPTIONS, "pod_template_dict": made, "store": self.store})
+        trigger = RunTrigger(
+            {**OPTIONS, "schedule_timeout_seconds": queue_s, "pod_template_dict": made, "store": self.store}
+        )
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number, max_tries=0, id=try_number
         )
@@ -70,18 +74,16 @@ class Triggers:
         return sum(entry.get("name", "").startswith(f"case-{name}-") for entry in made)
 
     def left(self) -> list[str]:
-        """The task of each pod that is not on its way out."""
+        """The task of each pod of ours that is not on its way out."""
         pods = [each["metadata"] for each in self.cluster.pods() if "deletionTimestamp" not in each["metadata"]]
-        return sorted(each["labels"]["task_id"] for each in pods)
+        return sorted(each["labels"]["task_id"] for each in pods if "task_id" in each["labels"])
 
 
 @pytest.fixture
 def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triggers:
     cluster.nodes(1)
-    rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
-    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
-    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.3)
-    monkeypatch.setattr(pod_requests, "REFRESH_S", 0.2)
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster))
+    monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
     monkeypatch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
     monkeypatch.setattr(time_limits, "LOG_SILENCE_S", 600.0)
@@ -123,6 +125,16 @@ def test_all_pods_are_watched_by_one_list(triggers: Triggers) -> None:
     for name in names:
         (own,) = [uri for uri in uris if f"/pods/case-{name}-" in uri]
         assert "/log" in own
+
+
+def test_two_hundred_pods_that_wait_in_vain_each_say_why_and_leave_nothing(triggers: Triggers) -> None:
+    occupy(triggers.cluster, "node-1")
+    made = [triggers.trigger(f"pod-{index}", gpus=1, queue_s=5) for index in range(200)]
+    ends = [event.payload["end"] for event in triggers.run(*made)]
+
+    assert {end["kind"] for end in ends} == {"busy"}
+    (cause,) = {end["message"] for end in ends}
+    after_fault("many-queued", pods=triggers.left(), cause=cause)
 
 
 def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_made(triggers: Triggers) -> None:

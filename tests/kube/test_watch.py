@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.builders.commands import document
+from tests.kube.clusters import airflows_kubeconfig
 from tests.kube.e2e import INSTANCE
 from tests.kube.shell_pods import pod
 from trainbench.cli.app import app
@@ -26,7 +27,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     labels = {**installation_labels(PodSettings(instance=INSTANCE)), "trainbench.io/node": "node-1"}
     cluster.nodes(1)
-    reached = open_cluster(read_settings(), str(cluster.kubeconfig))
+    reached = open_cluster(read_settings(), str(airflows_kubeconfig(cluster)))
     for made in (
         pod("tb-works", PROGRESS, labels=labels),
         pod("tb-waits", PROGRESS, labels=labels, nodeSelector={"kubernetes.io/hostname": "no-such-node"}),
@@ -36,7 +37,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running")
     cluster.wait_for_pods(lambda pods: all(item["status"].get("conditions") for item in pods))
 
-    done = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
+    done = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(airflows_kubeconfig(cluster))])
     assert done.exit_code == 0, done.stderr
     pods = {item["pod"]: item for item in document(done)["pods"]}
     assert pods.keys() == {"tb-works", "tb-waits"}

@@ -36,7 +36,6 @@ async def _change(server: Server, what: str, values: dict[str, Any]) -> None:
         case "reset":
             await cluster.reset()
             server.requests.clear()
-            server.identities = {server.token: server.identities[server.token]}
         case "node":
             cluster.set_node(values.pop("name"), values)
         case "dead_node":

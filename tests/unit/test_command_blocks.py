@@ -49,6 +49,7 @@ MEANT = {
     "RESULTS": HERE,
     "RESULT": "a.json",
     "NODE": "node-1",
+    "CAMPAIGN": "night-1",
     "...": "because",
 }
 

@@ -55,21 +55,20 @@ def one(kind: str, name: str) -> Document:
     return result
 
 
-def compose_environment() -> dict[str, str]:
-    """Airflow's environment by the compose file, with the example's values and some secret for each in docker/.env."""
+def compose_scheduler() -> Document:
+    """The scheduler's service by the compose file, with the example's values and secrets in docker/.env."""
     text = (DOCKER / "compose.yaml").read_text()
     filled = VARIABLE.sub(lambda m: (m[3] or "") if m[2] == "-" else "a-secret", text)
-    environment: dict[str, str] = yaml.safe_load(filled)["services"]["scheduler"]["environment"]
-    return environment
+    service: Document = yaml.safe_load(filled)["services"]["scheduler"]
+    return service
 
 
-ENVIRONMENTS = {"helm": HELM_ENV, "compose": compose_environment()}
+ENVIRONMENTS = {"helm": HELM_ENV, "compose": compose_scheduler()["environment"]}
 
 
-def helm_template() -> tuple[str, str]:
-    """Path and text of the Pod template, as the values mount it."""
-    ((name, config_map),) = VALUES["extraConfigMaps"].items()
-    ((key, text),) = yaml.safe_load(config_map["data"]).items()
+def helm_config_map(name: str) -> tuple[str, str]:
+    """Path and text of the only file of a ConfigMap, as the values mount it."""
+    ((key, text),) = yaml.safe_load(VALUES["extraConfigMaps"][name]["data"]).items()
     (volume,) = (v for v in VALUES["volumes"] if v.get("configMap", {}).get("name") == name)
     (mount,) = (m for m in VALUES["volumeMounts"] if m["name"] == volume["name"])
     return f"{mount['mountPath']}/{key}", text
@@ -84,6 +83,12 @@ def sent_pods(environ: dict[str, str]) -> list[Document]:
 
 
 PODS = [(name, pod) for name, environ in ENVIRONMENTS.items() for pod in sent_pods(environ)]
+
+
+def test_the_folder_of_campaign_files_is_mounted_where_the_setting_says() -> None:
+    assert str(Path(helm_config_map("trainbench-campaigns")[0]).parent) == HELM_ENV["TRAINBENCH_CAMPAIGNS"]
+    _, target, mode = next(volume for volume in compose_scheduler()["volumes"] if "campaigns" in volume).split(":")
+    assert (target, mode) == (ENVIRONMENTS["compose"]["TRAINBENCH_CAMPAIGNS"], "ro")
 
 
 # ---------------------------------------------------------------- manifests
@@ -134,7 +139,7 @@ def test_the_rights_belong_to_airflow_s_account_and_the_pods_have_none() -> None
 
 
 def test_the_values_mount_the_pod_template_where_the_setting_names_it(tmp_path: Path) -> None:
-    path, text = helm_template()
+    path, text = helm_config_map("trainbench-pod-template")
     assert HELM_ENV["TRAINBENCH_POD_TEMPLATE"] == path
     template = tmp_path / "pod-template.yaml"
     template.write_text(text)
@@ -342,7 +347,7 @@ def test_compose_files_name_only_files_and_images_that_there_are(path: Path) -> 
         assert not image.endswith(":latest"), name
         for volume in service.get("volumes", ()):
             source = str(volume).split(":")[0]
-            assert not source.startswith(".") or (DOCKER / source).is_file(), volume
+            assert not source.startswith(".") or (DOCKER / source).exists(), volume
     mentioned = re.findall(r"compose\.\w+\.yaml|docker/[\w./-]+", path.read_text())
     assert all((DOCKER / m.removeprefix("docker/")).exists() for m in mentioned if not m.endswith("/.env"))
 

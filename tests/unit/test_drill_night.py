@@ -11,9 +11,9 @@ from rich.console import Console
 from bench_image.contract.spec import Drill
 from tests.builders.judged_nights import ENDED_AT, judged_night, runs
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
 from trainbench.alerting.notice_text import message
 from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import exit_code
 from trainbench.cli.base import ExitCode
 from trainbench.core.verdicts import Level
@@ -34,7 +34,8 @@ DETECTED = (
 MISSED = "Drill not detected: node-9 (slowed by 20 %, measured −1.0 %)."
 REASON = " (samples/s −10.0 % against its own past of 9 nights from 12 Nov 2026, limit 1.5 %; since 21 Nov 2026)"
 BEHIND = (
-    "Apart from the drill, all 8 nodes became slower together: node-1, node-2, node-3, node-4, node-5 and 3 more"
+    "Apart from the drill, all 8 nodes have become slower, and no single node is at fault: "
+    "node-1, node-2, node-3, node-4, node-5 and 3 more"
     f"{REASON}."
 )
 

@@ -14,7 +14,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.pipelines import StubHistory, assessed, judged, nights_before
 from tests.conftest import GOLDEN_DIR
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Against, Level, Metric, State, Why

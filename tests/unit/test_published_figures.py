@@ -39,7 +39,6 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/internals/interconnect.md": links.interconnect,
     "docs/faq.md": control_plane.faq,
     "docs/glossary.md": control_plane.glossary,
-    "docs/pages.md": control_plane.pages,
     "docs/performance.md": speed.performance,
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/performance-tries.md": tries.tries,

@@ -148,7 +148,7 @@ def _lines(entry: Entry, event: Event) -> tuple[str, ...]:
     if event is Event.CLOSED:
         ended = _time(first.closed_at) if first.closed_at else "now"
         was = f"It was: {sentence(head)} Open since {_time(first.opened_at)}."
-        return f"{_names(entry)}: {first.ended} since {ended}", one_line(was, most=500)
+        return f"{_names(entry)}: {first.ended} ({ended})", one_line(was, most=500)
     work = filter(None, (first.model, first.recipe, first.strategy, first.gpu_name))
     since = f"Since {', '.join([_time(first.opened_at), *work])}."
     if event is Event.WORSENED and first.worsened_at:

@@ -1,4 +1,5 @@
-"""The messages due on each channel, read from the history, and the outcome of each.
+"""The messages due on each channel, read from the history and sent by Airflow's notifiers and connections, and the
+outcome of each.
 
 A message is claimed before it is sent. A send that fails releases the claim with the reason, and the next try takes it.
 A sender that dies in between leaves a claim without an end: the message may have been sent, so it is reported and not
@@ -7,19 +8,22 @@ sent again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from trainbench.alerting.notice_text import Event
+from bench_image.contract.frozen import Frozen
+from trainbench.alerting.notice_text import Event, Message, message
+from trainbench.core.formats import count, one_line
 from trainbench.core.verdicts import Level
 from trainbench.history.database import transaction
 from trainbench.history.notices import JOINED, Notice, notice_of, select_notices
 from trainbench.history.tables import messages, notices
-from trainbench.settings.channels import Channel
+from trainbench.settings.channels import Channel, Mail, Slack
 
 DUE_DAYS = 7  # a message that failed for longer is dropped
 Rows = Mapping[Event, Row[Any]]
@@ -113,3 +117,90 @@ def _claim(connection: Connection, due: Due, channel: Channel, now: datetime, is
 def _row(due: Due, channel: Channel) -> Any:
     is_it = (messages.c.notice_id == due.notice.id) & (messages.c.event == due.event.value)
     return is_it & (messages.c.channel == channel.name)
+
+
+TIMEOUT_S = 15
+SLACK_EXTRA = "apache-airflow-providers-slack"
+Send = Callable[[Channel, Message], None]
+# The address of a webhook is a secret, and the clients' errors name it.
+_ADDRESS = re.compile(r"(?i)(with url: |https?://)\S+")
+
+
+class Sent(Frozen):
+    """`lines`: sent messages, for the log; `problems`: one for each channel that failed."""
+
+    lines: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def send_due(
+    outbox: Outbox, dag_id: str, channels: Sequence[Channel], base_url: str | None, now: datetime, send: Send
+) -> Sent:
+    """Send the due notices to each channel; a channel that fails stops no other. Raises HistoryError."""
+    lines, problems = [], []
+    for row in outbox.unsent(now - timedelta(days=DUE_DAYS), now):
+        if row.problem is None:
+            lines.append(
+                f"warning: {row.channel}: the notice on {row.node or 'a run'} ({row.event}) may not have been sent on "
+                f"{row.claimed_at:%Y-%m-%d %H:%M} UTC: its sender was stopped; it is not sent again"
+            )
+    for channel in channels:
+        taken = outbox.take(dag_id, channel, now)
+        for event in Event:
+            of_event = [due for due in taken if due.event is event]
+            if not of_event:
+                continue
+            sent = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"
+            content = message([due.notice for due in of_event], event, base_url)
+            try:
+                send(channel, content)
+            except Exception as error:  # any client's error: the other channels must still get their notices
+                problem = one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
+                outbox.failed(of_event, channel, problem)
+                problems.append(f"{sent}: {problem}")
+            else:
+                outbox.sent(of_event, channel, now)
+                lines.append(f"{sent} sent")
+    return Sent(lines=tuple(lines), problems=tuple(problems))
+
+
+def send(channel: Channel, content: Message) -> None:
+    """Send a message without Airflow's templating, because its text is not trusted. Raises the notifier's errors."""
+    context: Any = {}
+    _notifier(channel, content).notify(context)
+
+
+def _notifier(channel: Channel, content: Message) -> Any:
+    if isinstance(channel, Mail):
+        from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+        return SmtpNotifier(
+            smtp_conn_id=channel.connection,
+            to=list(channel.to),
+            from_email=channel.sender,
+            subject=content.subject,
+            html_content=content.html,
+            custom_headers={"Message-ID": content.message_id, "Auto-Submitted": "auto-generated"},
+        )
+    if isinstance(channel, Slack):
+        return _slack(channel, content)
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    return HttpNotifier(
+        http_conn_id=channel.connection,
+        endpoint=channel.path,
+        json=content.payload,
+        extra_options={"timeout": TIMEOUT_S},
+    )
+
+
+def _slack(channel: Slack, content: Message) -> Any:
+    try:
+        from airflow.providers.slack.notifications.slack import SlackNotifier
+        from airflow.providers.slack.notifications.slack_webhook import SlackWebhookNotifier
+    except ImportError:
+        raise RuntimeError(f"{SLACK_EXTRA} is not installed: pip install 'trainbench[slack]'") from None
+    quiet: dict[str, Any] = {"text": content.slack, "unfurl_links": False, "unfurl_media": False, "timeout": TIMEOUT_S}
+    if channel.channel is None:
+        return SlackWebhookNotifier(slack_webhook_conn_id=channel.connection, **quiet)
+    return SlackNotifier(slack_conn_id=channel.connection, channel=channel.channel, username="trainbench", **quiet)

@@ -14,8 +14,9 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench import __version__
-from trainbench.cli import base, baseline, cluster, exchange, levels, money, params, planned
+from trainbench.cli import base, baseline, campaigns, cluster, completions, exchange, levels, money, params, planned
 from trainbench.cli.base import ExitCode, StoreUrl
+from trainbench.cli.campaigns import Source
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
@@ -35,9 +36,9 @@ stored result is broken; or `doctor` reports a failure.
 
 2: wrong usage, or something is missing (store, interpreter, disk); standard error says what to do.
 
-3: no node could be checked: nothing to compare with, too much noise, or taken by other work.
+3: no node could be checked: nothing to be compared with, too much noise, or taken by other work.
 
-4: at least half of the nodes became slower together, and none is red.
+4: at least half of the nodes have become slower, and none is red.
 
 70: a defect of trainbench; standard error has Python's traceback.
 
@@ -55,7 +56,7 @@ app = base.App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for part in (params, cluster, exchange, money):
+for part in (params, cluster, campaigns, exchange, money):
     app.add_typer(part.app)
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
@@ -80,13 +81,6 @@ Suite = Annotated[
     ),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
-Source = Annotated[
-    str,
-    typer.Argument(
-        help="A campaign's id, or a folder with result.json files at any depth.",
-        autocompletion=lambda: list(base.open_store().campaign_ids()),
-    ),
-]
 
 
 def _print_version(is_given: bool) -> None:
@@ -116,7 +110,10 @@ def plan(
     set_: Set = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda."),
+        typer.Option(
+            help="Plan for this GPU instead of those here: H200, 'A100 80GB'. Implies --device cuda.",
+            autocompletion=completions.gpus,
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of such GPUs in a node. Default: as many as here, else 1.")
@@ -166,7 +163,13 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
-    model: Annotated[str | None, typer.Option(help="Short for --set model=NAME.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub.",
+            autocompletion=completions.models,
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
     environment: Annotated[
         list[str] | None,
@@ -180,8 +183,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
-            help="A campaign file, whose values options replace. A training command of your own, which {gpus}, {node}, "
-            "{nodes} and {node_rank} may stand in.",
+            help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
+            "{node} and the like may stand (docs/own-job.md).",
             autocompletion=planned.campaign_paths,
         ),
     ] = None,
@@ -247,7 +250,18 @@ def report(
     ] = None,
     store_url: StoreUrl = None,
 ) -> ExitCode:
-    """Write the reports again, from a stored campaign or from result files."""
+    """Write the reports again, from a stored campaign or from result files, another program's flat ones too."""
+    from trainbench.exchange.flat_summary import flat_summary
+    from trainbench.prices.price_tables import load_prices
+    from trainbench.results.store_files import is_folder
+
+    if is_folder(source) and (texts := flat_summary(Path(source), load_prices(base.read_settings().prices))):
+        folder = Path(output or source) / "summary"
+        for name, text in texts.items():
+            base.write_file(folder / name, text)
+        if not base.print_json({"campaign_id": None, "files": {name: str(folder / name) for name in texts}}):
+            typer.echo("\n".join(str(folder / name) for name in texts))
+        return ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 
@@ -313,7 +327,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
-    """Red first; then a fleet that became slower together; then one in which no node was checked."""
+    """Red first; then a fleet of which half has become slower; then one in which no node was checked."""
     from trainbench.reporting.verdict_text import is_red
 
     if broken or is_red(campaign):

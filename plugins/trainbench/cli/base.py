@@ -22,6 +22,7 @@ import typer
 from pydantic_core import to_json
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from trainbench.cli import completions
 from trainbench.core.formats import one_line, visible
 from trainbench.core.user_error import UserError
 
@@ -70,7 +71,13 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document o
 
 def set_option(text: str) -> Any:
     """--set NAME=VALUE, with its help."""
-    return typer.Option("--set", "-s", metavar="NAME=VALUE", help=f"{text}; may be repeated.")
+    return typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help=f"{text}; may be repeated.",
+        autocompletion=completions.parameters,
+    )
 
 
 class _Once:
@@ -384,10 +391,10 @@ def read_file(path: Path, most: int) -> bytes:
     return read_bounded(UPath(path.absolute()), most)
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write the text, in place of what is there. Raises UserError where the file cannot be written."""
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write the content, in place of what is there. Raises UserError where the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

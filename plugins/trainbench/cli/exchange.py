@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainbench.cli import base
+from trainbench.cli import base, completions
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.user_error import UserError
 
@@ -42,7 +42,11 @@ def _is_number(text: str) -> bool:
 @app.command(cls=_PricesInARow)
 def compare(
     sources: Annotated[
-        list[str], typer.Argument(help="Result files, folders of them, bench_*.json files, or ids of campaigns.")
+        list[str],
+        typer.Argument(
+            help="Result files, folders of them, bench_*.json files, or ids of campaigns.",
+            autocompletion=completions.campaigns,
+        ),
     ],
     cost: Annotated[
         list[float] | None,
@@ -80,7 +84,13 @@ def compare(
 
 @app.command()
 def export(
-    source: Annotated[str, typer.Argument(help="A result.json file, a folder with results, or a campaign's id.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A result.json file, a folder with results, or a campaign's id.",
+            autocompletion=completions.campaigns,
+        ),
+    ],
     run_id: Annotated[str | None, typer.Option("--run", help="The run to export, where there are several.")] = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")] = Path(),
     with_names: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bench_image.contract.options import Strategy
-from trainbench.cli import base
+from trainbench.cli import base, completions
 from trainbench.cli.base import ExitCode, StoreUrl
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
@@ -22,7 +22,10 @@ app = base.App(PANEL)
 @app.command()
 def gpus(
     gpu: Annotated[
-        str | None, typer.Argument(help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.")
+        str | None,
+        typer.Argument(
+            help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.", autocompletion=completions.gpus
+        ),
     ] = None,
 ) -> ExitCode:
     """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
@@ -124,7 +127,10 @@ app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 def prices(
     context: typer.Context,
     gpu: Annotated[
-        str | None, typer.Option(help="Only GPUs with these words in their name: A100, 'A100 80GB'.")
+        str | None,
+        typer.Option(
+            help="Only GPUs with these words in their name: A100, 'A100 80GB'.", autocompletion=completions.gpus
+        ),
     ] = None,
     provider: Annotated[str | None, typer.Option(help="Only providers whose name contains this.")] = None,
 ) -> ExitCode | None:
@@ -190,11 +196,15 @@ def estimate(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula.",
+            autocompletion=completions.campaigns,
         ),
     ] = None,
     epochs: Annotated[float, typer.Option(help="Number of epochs.")] = 1.0,
-    model: Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model of the job, where no results are given.", autocompletion=completions.models),
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")] = None,
     strategy: Annotated[
         Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
@@ -205,7 +215,10 @@ def estimate(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits."),
+        typer.Option(
+            help="The GPU, such as H200 or 'A100 80GB'. Default: as measured, else the smallest that fits.",
+            autocompletion=completions.gpus,
+        ),
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
@@ -214,8 +227,12 @@ def estimate(
         typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
     ] = None,
     price: Annotated[
-        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
-    ] = "on-demand",
+        str,
+        typer.Option(
+            help="all, on-demand, spot, reserved, day, week, month, owned, or your own price in USD per GPU-hour. "
+            "all: every kind of the price table, and owned where its details are given."
+        ),
+    ] = "all",
     with_: Annotated[
         list[str] | None,
         typer.Option(
@@ -276,11 +293,12 @@ def estimate(
     else:
         estimates = (by_formula(request, *market),)
     if not base.print_json({"currency": "USD", "estimates": estimates}):
+        table = estimate_table(estimates)
+        base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
+        base.print_lines(*table.notes)
         for one in estimates:
-            table = estimate_table(one)
-            base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
             memory = [one.memory.sentence] if one.memory else []
-            base.print_lines(*table.notes, *memory, *one.assumptions, headline(one))
+            base.print_lines(*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one))
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         base.print_error(line)

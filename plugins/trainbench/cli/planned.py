@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.options import Strategy
 from bench_image.contract.own_job import AUTO_PROFILE, choose_profiles, parse_profiles
 from bench_image.contract.work import Device
 from trainbench.cli import base
@@ -70,6 +71,7 @@ def make_plan(
     """
     from trainbench.cluster.local_nodes import local_fleet, visible_gpus
     from trainbench.params.campaign_params import refuse_other_names
+    from trainbench.params.model_reference import with_configuration
     from trainbench.planning.planners import PLANNERS
 
     if suite not in SUITES:
@@ -98,7 +100,7 @@ def make_plan(
         most = seen.count * max(1, len(values.get("nodes") or ()))
         sizes = {1, 2, most, *(2**power for power in range(1, 7) if 2**power <= most)}
         values = {"world_sizes": sorted(sizes), "gpus_per_node": seen.count} | values
-    params = planner.params(values, locally=not is_cuda)
+    params = with_configuration(planner.params(values, locally=not is_cuda))
     fleet = local_fleet(settings, params, seen)
     if is_scaling and not (params.nodes and not starts_here):
         if params.nodes and len(params.nodes) > 1:
@@ -141,7 +143,8 @@ def refuse_gangs_beside_others(plan: Plan) -> None:
     """
     gangs = [spec.placement for spec in plan.specs if spec.placement.nodes > 1]
     if gangs and len(plan.specs) > 1:
-        one = f"--set strategies={gangs[0].strategy} --set world_sizes={gangs[0].world_size}"
+        strategy = "" if gangs[0].strategy is Strategy.OWN else f"--set strategies={gangs[0].strategy} "
+        one = f"{strategy}--set world_sizes={gangs[0].world_size}"
         raise ParamsError(
             f"--manifests prints a gang over nodes alone, and this plan has {count(len(plan.specs), 'run')}: applied "
             f"together they would wait for each other's nodes. Choose one, such as {one}; apply the next when its pods "

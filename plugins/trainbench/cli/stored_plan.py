@@ -18,6 +18,8 @@ from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import DiskData
 from trainbench.core.formats import count
+from trainbench.core.grouping import grouped
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
@@ -29,6 +31,7 @@ from trainbench.results.arrivals import PlannedCampaign, is_running
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign
 from trainbench.results.collect import collect
+from trainbench.results.readings import gpu_name
 from trainbench.results.store_files import BrokenFile, Progress, StoredResults, StoreError, is_folder, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
@@ -186,6 +189,7 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
         specs=specs,
         skipped=(),
         has_reruns=False,
+        campaign_kind=_kind_of(results),
     )
     measured = Measured(
         plan=plan,
@@ -195,6 +199,13 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
         finished_at=max(result.finished_at for result in results),
     )
     return StoredRuns(measured=measured, reruns=(), campaign=None, broken=stored.broken)
+
+
+def _kind_of(results: Sequence[RunResult]) -> CampaignKind:
+    """Machines of several kinds of GPU, none of which has a peer, are compared side by side, not judged."""
+    kinds = grouped((gpu_name(result), result.spec.identity.node) for result in results if gpu_name(result))
+    alone = all(len(set(nodes)) == 1 for nodes in kinds.values())
+    return CampaignKind.HARDWARE if len(kinds) > 1 and alone else CampaignKind.NODES
 
 
 def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:

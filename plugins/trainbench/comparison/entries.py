@@ -15,7 +15,7 @@ from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import PRESET_SETTINGS, Device, Preset
+from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, Preset
 from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
@@ -47,8 +47,14 @@ class WorkGroup:
 
 
 def by_work(spec: RunSpec) -> str:
-    """Strategies, numbers of GPUs and lengths of measurement may differ."""
-    return fingerprint(spec.work)
+    """Strategies, numbers of GPUs and lengths of measurement may differ; of a command of the user's own the samples of
+    a step too, which are of all its GPUs. Fewer samples than GPUs: its log does not tell them, and no other size is
+    like it.
+    """
+    work, gpus = spec.work, spec.placement.world_size
+    if work.own_job and work.micro_batch_size != AUTO and (gpus == 1 or work.micro_batch_size >= gpus):
+        work = work.model_copy(update={"micro_batch_size": AUTO})
+    return fingerprint(work)
 
 
 def by_placed_work(spec: RunSpec) -> str:
@@ -112,10 +118,11 @@ def named_work_groups(results: Sequence[RunResult]) -> list[tuple[str, WorkGroup
 
 def _plain_name(group: WorkGroup) -> str:
     work = group.spec.work
+    is_one_size = len({result.effective_spec.work.size for result in group.results}) == 1
     steps = work.gradient_accumulation_steps
     parts = (
         work.name,
-        work.size,
+        work.size if is_one_size else "",
         f"accumulation {steps}" if steps > 1 else "",
         "" if work.own_job else work.preset.value,
         group.hardware,
@@ -237,6 +244,24 @@ def all_entries(group: WorkGroup) -> list[Entry]:
 def world_sizes(group: WorkGroup) -> list[int]:
     """The numbers of GPUs that were measured, smallest first."""
     return sorted({result.spec.placement.world_size for result in group.results})
+
+
+def places(runs: Sequence[int]) -> list[str]:
+    """The place of each strategy of one size, by its number of runs, the fastest first: "1 of 3". One run alone shows
+    no noise, so it has none.
+    """
+    if len(runs) == 1:
+        return ["alone"]
+    ranked = [place for place, number in enumerate(runs) if number > 1]
+    return [
+        f"{ranked.index(place) + 1} of {len(ranked)}" if place in ranked else too_few(all_are=not ranked)
+        for place in range(len(runs))
+    ]
+
+
+def too_few(*, all_are: bool) -> str:
+    """Instead of the place of a strategy with one run."""
+    return f"one run{' each' if all_are else ''}: too few to rank"
 
 
 def apart_pct(one: Entry, other: Entry) -> float:

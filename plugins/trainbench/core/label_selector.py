@@ -14,4 +14,5 @@ REQUIREMENT = (
     rf" *(!? *{LABEL_KEY}|{LABEL_KEY} *(=|==|!=) *{LABEL_VALUE}"
     rf"|{LABEL_KEY} +(in|notin) *\( *{LABEL_VALUE}( *, *{LABEL_VALUE})* *\)) *"
 )
+LabelKey = Annotated[str, StringConstraints(max_length=317, pattern=rf"^{LABEL_KEY}$")]
 LabelSelector = Annotated[str, StringConstraints(max_length=1000, pattern=rf"^{REQUIREMENT}(,{REQUIREMENT})*$")]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainbench.core.formats import count, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import Metric, State, Verdict, Why, urgency
+from trainbench.core.verdicts import Against, Metric, State, Verdict, Why, urgency
 
 FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
 MAX_NAMED = 5  # nodes of one reason in a headline
@@ -41,51 +41,58 @@ TRAITS: Mapping[Why, Trait] = {
         "see whether the node is Ready and has free GPUs, and read the events of its pod"),
     Why.BROKEN_GPU: Trait(State.RED, "has a broken GPU", "have a broken GPU",
         "the driver reported an error that means a broken GPU", "drain the node and have the GPU tested"),
-    Why.OTHER_NUMBERS: Trait(State.RED, "computes other numbers", "compute other numbers",
+    Why.OTHER_NUMBERS: Trait(State.RED,
+        "computes other numbers than its peers", "compute other numbers than their peers",
         "its losses differ from those of equal work by more than equal runs do",
         "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC"),
-    Why.SLOW: Trait(State.RED, "is slow", "are slow", "beyond the limit and beyond chance in each round",
-        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling"),
-    Why.ACKNOWLEDGED: Trait(State.ACKNOWLEDGED, "is acknowledged", "are acknowledged",
+    Why.SLOW: Trait(State.RED, "is slow", "are slow",
+        "slower than limit and chance allow, in each round",
+        "repeat the check on this node and a good one; if it stays slow, look at the host: dmesg, BIOS, cooling"),
+    Why.ACKNOWLEDGED: Trait(State.ACKNOWLEDGED, "is red and acknowledged", "are red and acknowledged",
         "red, and somebody said that they know", "repair it as agreed"),
     Why.DRILL: Trait(State.DRILL, "was slowed on purpose", "were slowed on purpose",
         "the latest run slowed it on purpose, as a drill", "nothing: the next check judges it again"),
-    Why.HOT: Trait(State.LOOK, "is hot", "are hot",
+    Why.HOT: Trait(State.LOOK, "is hotter than expected", "are hotter than expected",
         "hotter than its peers or its own past allow", "check fans, filters and the air flow of the node"),
-    Why.HEAVY: Trait(State.LOOK, "takes more memory", "take more memory",
+    Why.HEAVY: Trait(State.LOOK, "takes more memory than expected", "take more memory than expected",
         "allocates more GPU memory than its peers or its own past",
-        "compare image, libraries and execution with those of its peers"),
-    Why.CHANGED: Trait(State.LOOK, "became slower with the fleet", "became slower together",
-        "at least half of the fleet is slower than its own past: no node is at fault",
-        "undo what changed on one node and run the check again, or accept the new level"),
-    Why.BEHIND: Trait(State.LOOK, "is behind", "are behind",
+        "compare image, libraries and settings with those of its peers"),
+    Why.CHANGED: Trait(State.LOOK, "has become slower, as half of the fleet has",
+        "have become slower, and no single node is at fault",
+        "at least half of the fleet is slower than its own past: no single node is at fault",
+        "undo what changed on one node and run the check again, or accept the new level: "
+        "`trainbench baseline accept`"),
+    Why.BEHIND: Trait(State.LOOK, "lags behind", "lag behind",
         "slower than expected by more than chance, but not slow by every measure",
         "compare driver, image, clocks and temperature with its peers and with its last good night"),
     Why.PAIR: Trait(State.LOOK, "differs from its only peer", "differ from each other",
         "two nodes differ, and neither a past nor a level says which one is off",
-        "check a third node of this kind, or give a level: `trainbench levels`"),
+        "check a third node of this kind, or store a known level of its GPU: `trainbench levels accept`"),
     Why.ONCE: Trait(State.LOOK, "was slow once", "were slow once",
-        "beyond its limit in the planned rounds, and not in the re-runs",
-        "nothing now; if it recurs, find what disturbs the node"),
+        "slow in the planned rounds, and not in the re-runs",
+        "nothing now; if it happens again, find what disturbs the node"),
     Why.UNSTEADY: Trait(State.LOOK, "is unsteady", "are unsteady",
         "its figures scatter far more than those of its peers",
         "look for what runs there at times: dmesg, cron, other pods"),
     Why.ABSENT: Trait(State.LOOK, "was not measured", "were not measured",
         "the cluster has or had it, but nothing could run on it",
         "repair the node, or put it into quarantine with the reason"),
-    Why.SHARED: Trait(State.NOT_CHECKED, "was shared", "were shared", "another program used its GPU, and it was slow",
-        "end the other program, or wait for it, and run the check again", "had its GPUs for itself"),
+    Why.SHARED: Trait(State.NOT_CHECKED, "had to share its GPUs", "had to share their GPUs",
+        "another program used its GPU, and it was slow",
+        "end the other program, or wait for it, and run the check again", "had its GPUs to itself"),
     Why.NOISY: Trait(State.NOT_CHECKED, "is too noisy to check", "are too noisy to check",
         "a slowdown of twice the limit could not be told from chance", "run more rounds, or on a quieter machine",
         "is quiet enough to check"),
-    Why.NOTHING_TO_COMPARE: Trait(State.NOT_CHECKED, "has nothing to compare with", "have nothing to compare with",
+    Why.NOTHING_TO_COMPARE: Trait(State.NOT_CHECKED,
+        "has nothing to be compared with", "have nothing to be compared with",
         "no peer, no past and no level", "run the check again: from the second night on its own past judges it",
-        "has anything to compare with"),
-    Why.OTHER_CHOICE: Trait(State.NOT_CHECKED, "did other work", "did other work",
+        "has anything to be compared with"),
+    Why.OTHER_CHOICE: Trait(State.NOT_CHECKED, "chose other settings", "chose other settings",
         "its program chose other settings than those of its peers",
-        "give the micro-batch and the checkpointing instead of 'auto'", "did the same work"),
+        "set micro-batch and checkpointing yourself instead of 'auto'", "chose the same settings"),
     Why.BUSY: Trait(State.NOT_CHECKED, "was busy", "were busy",
-        "its GPUs were taken by other work, or it was drained", "run the check when it is free, or reserve a slot"),
+        "its GPUs were taken by other work, or it was drained",
+        "run the check when it is free, or reserve a time for it"),
     Why.STALE: Trait(State.NOT_CHECKED, "was not checked lately", "were not checked lately",
         "its latest verdict is older than TRAINBENCH_FRESH_H", "run the check", "was checked lately"),
     Why.WELL: Trait(State.WELL, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
@@ -199,7 +206,9 @@ def _part(why: Why, members: Sequence[NodeState], total: int, *, is_first: bool,
     if total == 1:
         reason = f" ({members[0].reason})" if members[0].reason and why is not Why.WELL else ""
         return f"{members[0].node} {verb}{reason}"
-    if number == total:
+    if number == total == 2:
+        head = f"Neither node {trait.none}" if trait.none else f"Both nodes {verb}"
+    elif number == total:
         head = f"None of {total:,} nodes {trait.none}" if trait.none else f"All {total:,} nodes {verb}"
     else:
         head = f"{number:,} of {count(total, 'node')} {verb}" if is_first else f"{number:,} {verb}"
@@ -213,6 +222,11 @@ def _part(why: Why, members: Sequence[NodeState], total: int, *, is_first: bool,
     return f"{head}: {listing(names, most)}"
 
 
+AGAINST: Mapping[Against, str] = {
+    Against.PEERS: "its peers",
+    Against.PAST: "its own past",
+    Against.LEVEL: "the known level",
+}
 METRIC_NAMES: Mapping[Metric, str] = {
     Metric.SAMPLES_PER_SECOND: "samples/s",
     Metric.MEMORY_GB: "memory",

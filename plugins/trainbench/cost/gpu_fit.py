@@ -90,7 +90,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
             "Memory in GB of 1e9 bytes, as everywhere; data sheets and names count in GiB: 80 GB on a card are 85.9.",
             "Dense peaks: of 16-bit floats (bf16 and fp16 alike) and of 8-bit floats with fp32 accumulation; of fp32 "
             "on the CUDA cores. n/a: the GPU has no unit for it, or its data sheet does not say.",
-            "Bandwidth and TDP of A10 and L4 were compared with pages of third parties, not with the data sheets.",
+            "Bandwidth and TDP of A10, L4, RTX 4070 Ti and RTX 5090 were compared with pages of third parties only.",
             "List price: NVIDIA's for the bare card at its launch (docs/internals/cost.md has dates and sources); "
             "data-center GPUs have none.",
         ),

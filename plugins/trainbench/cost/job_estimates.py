@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -13,6 +13,7 @@ from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.contract.model_shapes import kind_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
@@ -22,14 +23,27 @@ from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible_reason, spec_of
 from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price, name_parts, names_gpu
-from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing, Quote, quotes, work_hours
+from trainbench.prices.quote import (
+    PRICE_OF,
+    UNIT_HOURS,
+    Basis,
+    Interruptions,
+    Ownership,
+    Pricing,
+    Quote,
+    price_of_time,
+    quotes,
+    work_hours,
+)
 
+F = TypeVar("F", bound=Frozen)
 SHOWN_FROM_GB = 0.1  # less is not worth a clause
 
 
@@ -140,6 +154,10 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
         spec.work.lora,
         spec.work.gradient_checkpointing is True,
     )
+    if flops is None:
+        raise QuantityError(
+            f"no formula gives the FLOPs of a model of type '{kind_of(spec.work.shape)}': give samples/s, not MFU"
+        )
     per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Rate(
         samples_per_s=mfu * peak * 1e12 * spec.placement.world_size / per_sample,
@@ -173,6 +191,10 @@ class Estimate(TrainingJob):
     assumptions: tuple[str, ...]
     missing: tuple[str, ...]
 
+    @property
+    def job(self) -> str:
+        return f"{self.work}, on {count(self.num_gpus, 'GPU')}" + (f" ({self.gpu})" if self.gpu else "")
+
 
 def estimate(
     job: TrainingJob,
@@ -192,7 +214,7 @@ def estimate(
             "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
         )
     if not offers:
-        kind = "spot price" if pricing.basis is Basis.SPOT else "price"
+        kind = "price" if pricing.basis in (Basis.ALL, Basis.ON_DEMAND) else f"{pricing.basis} price"
         of = f" of {job.gpu}" if job.gpu else ", because no GPU is named"
         missing.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
     return Estimate(
@@ -213,37 +235,47 @@ def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: 
         notes.append(
             f"Rate: {rate.source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."
         )
-    match pricing.basis:
-        case Basis.SPOT if pricing.interruptions is None:
-            notes.append("Spot: no interruption is counted.")
-        case Basis.SPOT if pricing.interruptions:
-            cut = pricing.interruptions
-            notes.append(
-                f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
-                f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
-                f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
-                "time."
-            )
-            if any(offer.instances > 1 for offer in offers):
-                notes.append("While one instance is waited for, the others stay billed.")
-        case Basis.OWNED if pricing.ownership:
-            own, listed = pricing.ownership, list_price(job.gpu or "")
-            purchase = f"{usd(own.purchase_usd)} a GPU"
-            if own.purchase_usd is None and listed:
-                source = f"the bare card's list price of {listed.as_of}, {listed.source}"
-                purchase = f"{usd(listed.usd)} a GPU ({source})"
-            notes.append(
-                f"Owned: {purchase}, {figure(own.life_years, 3)} years, at work {share(100 * own.utilisation)} of the "
-                f"time, {share(100 * own.residual_share)} left at the end, {usd(own.opex_usd_per_gpu_hour)} per hour "
-                "of work to run."
-            )
+    notes += _of_prices(job, pricing, offers)
     if any(offer.instances > 1 for offer in offers):
         notes.append("Several instances: the rate holds only if the network between them is fast enough.")
     if any(offer.billed_gpus > job.num_gpus for offer in offers):
         notes.append(f"Whole instances are billed: some have more than the job's {count(job.num_gpus, 'GPU')}.")
-    if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
+    if any(offer.basis in PRICE_OF for offer in offers):
         notes.append("List prices, before discounts, taxes, disks and traffic.")
     return tuple(notes)
+
+
+def _of_prices(job: TrainingJob, pricing: Pricing, offers: Sequence[Quote]) -> list[str]:
+    """What each kind of price counts."""
+    notes = []
+    kinds, cut = {offer.basis for offer in offers}, pricing.interruptions
+    if Basis.SPOT in kinds and cut is None:
+        notes.append("Spot: no interruption is counted.")
+    elif Basis.SPOT in kinds and cut:
+        notes.append(
+            f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
+            f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
+            f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
+            "time."
+        )
+        if any(offer.instances > 1 for offer in offers if offer.basis is Basis.SPOT):
+            notes.append("While one instance is waited for, the others stay billed.")
+    if Basis.RESERVED in kinds:
+        notes.append("Reserved: the hours of the job only; the commitment is paid for as a whole.")
+    if whole := [basis for basis in UNIT_HOURS if basis in kinds]:
+        notes.append(f"By the {listing(whole)}: a begun one is paid for as a whole.")
+    if Basis.OWNED in kinds and pricing.ownership:
+        own, listed = pricing.ownership, list_price(job.gpu or "")
+        purchase = f"{usd(own.purchase_usd)} a GPU"
+        if own.purchase_usd is None and listed:
+            source = f"the bare card's list price of {listed.as_of}, {listed.source}"
+            purchase = f"{usd(listed.usd)} a GPU ({source})"
+        notes.append(
+            f"Owned: {purchase}, {figure(own.life_years, 3)} years, at work {share(100 * own.utilisation)} of the "
+            f"time, {share(100 * own.residual_share)} left at the end, {usd(own.opex_usd_per_gpu_hour)} per hour "
+            "of work to run."
+        )
+    return notes
 
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
@@ -273,36 +305,44 @@ class EstimateRequest:
 
 
 def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
-    """The pricing. `price`: on-demand, spot, owned, or USD per GPU-hour; `details`: the fields of Interruptions or
-    Ownership. Raises EstimateError.
+    """The pricing. `price`: a Basis but `given`, or USD per GPU-hour; `details`: the fields of Interruptions, of
+    Ownership, or with `all` of both. Raises EstimateError.
     """
-    parts: dict[str, tuple[str, type[Frozen]]] = {
-        Basis.SPOT: ("interruptions", Interruptions), Basis.OWNED: ("ownership", Ownership)
-    }  # fmt: skip
-    if price in parts:
-        name, kind = parts[price]
-        try:
-            made = kind.model_validate(details) if details or price == Basis.OWNED else None
-        except ValidationError as error:
-            fields = ", ".join(kind.model_fields)
-            raise EstimateError(f"price {price} is made of {fields}: {explain(error)}") from None
-        return Pricing(basis=Basis(price), **{name: made})
-    usd_per_gpu_hour = None
-    if price != Basis.ON_DEMAND:
-        try:
-            usd_per_gpu_hour = float(price)
-        except ValueError:
-            raise EstimateError(
-                f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
-            ) from None
+    of_spot = {name: value for name, value in details.items() if name in Interruptions.model_fields}
+    others = {name: value for name, value in details.items() if name not in of_spot}
+    match price:
+        case Basis.ALL:
+            cut = _details(Interruptions, Basis.SPOT, of_spot) if of_spot else None
+            own = _details(Ownership, Basis.OWNED, others) if others else None
+            return Pricing(basis=Basis.ALL, interruptions=cut, ownership=own)
+        case Basis.SPOT:
+            cut = _details(Interruptions, Basis.SPOT, details) if details else None
+            return Pricing(basis=Basis.SPOT, interruptions=cut)
+        case Basis.OWNED:
+            return Pricing(basis=Basis.OWNED, ownership=_details(Ownership, Basis.OWNED, details))
+    pricing = Pricing(basis=Basis(price)) if price in list(PRICE_OF) else _given(price)
     if details:
-        what = "the on-demand price" if price == Basis.ON_DEMAND else f"a price of {price}"
-        raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
-    if usd_per_gpu_hour is None:
-        return Pricing()
+        raise EstimateError(f"{', '.join(details)} with a price of {price}: details belong to spot, owned and all")
+    return pricing
+
+
+def _given(price: str) -> Pricing:
+    try:
+        usd_per_gpu_hour = float(price)
+    except ValueError:
+        kinds = listing((basis.value for basis in Basis if basis is not Basis.GIVEN), most=9)
+        raise EstimateError(f"price is '{price}': choose one of {kinds}, or give USD per GPU-hour") from None
     if not 0 < usd_per_gpu_hour < 1e6:
         raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
     return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
+
+
+def _details(kind: type[F], basis: Basis, given: Mapping[str, str]) -> F:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        fields = ", ".join(kind.model_fields)
+        raise EstimateError(f"price {basis} is made of {fields}: {explain(error)}") from None
 
 
 def of_measured(
@@ -332,7 +372,7 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
     """
     if request.samples_per_s is not None and request.mfu_pct is not None:
         raise EstimateError("samples/s and MFU are two rates: give one")
-    num_gpus, params = request.num_gpus or 1, parse_params(request.changes)
+    num_gpus, params = request.num_gpus or 1, with_configuration(parse_params(request.changes))
     strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
     if reason := impossible_reason(strategy, params):
         raise ParamsError(f"strategy {strategy}: {reason}")
@@ -392,30 +432,39 @@ def prices_table(prices: Sequence[Price], today: date) -> Table:
     """The price table in its order: of rows that fit a GPU equally well the first counts. Notes list sources."""
     sources = {source: number for number, source in enumerate(dict.fromkeys(price.source for price in prices), 1)}
     num_stale = sum(price.is_stale(today) for price in prices)
-    notes = ["USD per GPU-hour: the instance's price / its GPUs, before discounts and taxes."]
+    notes = [
+        "USD of one GPU: the instance's price / its GPUs, before discounts and taxes. Per day and week: 24 and 168 "
+        "hours, or the provider's own price of them where the table has one."
+    ]
     if num_stale:
         notes.append(f"STALE: older than {STALE_AFTER_DAYS} days ({count(num_stale, 'price')}).")
     return make_table(
         prices,
         (
             text("GPU", lambda price: price.gpu),
-            text("provider", lambda price: price.provider),
-            text("instance", lambda price: price.instance),
+            text("offer", lambda price: f"{price.provider} {price.instance}"),
             text("region", lambda price: price.region),
             integer("GPUs", lambda price: price.gpus_per_instance),
-            USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour, "per GPU-h"),
+            USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour, "per hour"),
             USD_PER_GPU_HOUR.column(lambda price: price.spot_usd_per_gpu_hour, "spot"),
+            PRICE_OF_TIME.column(lambda price: _usd_per_gpu(price, Basis.DAY)),
+            PRICE_OF_TIME.column(lambda price: _usd_per_gpu(price, Basis.WEEK), "per week"),
             text("as of", lambda price: str(price.as_of or "given")),
-            text("days", lambda price: str(price.age_days(today)), is_number=True),
-            text("source", lambda price: f"[{sources[price.source]}]"),
             text(
-                "", lambda p: " ".join(filter(None, ["yours" if p.own else "", "STALE" if p.is_stale(today) else ""]))
+                "source",
+                lambda p: f"[{sources[p.source]}]{' yours' if p.own else ''}{' STALE' if p.is_stale(today) else ''}",
             ),
         ),
         tone=lambda price: Tone.WARN if price.is_stale(today) else Tone.PLAIN,
         notes=(*notes, *(f"[{number}] {source}" for source, number in sources.items())),
         title=count(len(prices), "price"),
     )
+
+
+def _usd_per_gpu(price: Price, basis: Basis) -> float | None:
+    """For so long; by the hour where the provider has no price of its own for it."""
+    own = getattr(price, PRICE_OF[basis])
+    return price_of_time(price.usd_per_gpu_hour, UNIT_HOURS[basis]) if own is None else own / price.gpus_per_instance
 
 
 def price_row(price: Price, today: date) -> dict[str, Any]:
@@ -440,27 +489,35 @@ def skipped_table(imported: ImportedPrices) -> Table:
     )
 
 
-def estimate_table(estimate: Estimate) -> Table:
-    """One row for each price that fits the GPU, cheapest first."""
-    more, gpus = len(estimate.offers) - MAX_OFFERS, count(estimate.num_gpus, "GPU")
-    gpus += f" ({estimate.gpu})" if estimate.gpu else ""
+def estimate_table(estimates: Sequence[Estimate]) -> Table:
+    """One row for each price that fits a GPU; of the jobs in their order, the cheapest first."""
+    most = MAX_OFFERS // max(1, len(estimates))
+    rows = [(one, offer) for one in estimates for offer in one.offers[:most]]
+    more = sum(len(one.offers) for one in estimates) - len(rows)
+    samples = f"{estimates[0].num_samples:,} samples"
+    several = len(estimates) > 1
     return make_table(
-        estimate.offers[:MAX_OFFERS],
+        rows,
         (
-            text("provider", lambda o: o.provider if o.basis is not Basis.SPOT else f"{o.provider}, spot"),
-            text("instance", lambda o: o.instance if o.instances == 1 else f"{o.instances} x {o.instance}"),
-            text("region", lambda offer: offer.region),
-            integer("GPUs paid", lambda offer: offer.billed_gpus),
-            USD_PER_GPU_HOUR.column(lambda offer: offer.usd_per_gpu_hour),
-            EXAMPLE_TIME.column(lambda offer: None if offer.hours is None else offer.hours * 3600),
-            RUN_USD.column(lambda offer: offer.usd),
-            USD_PER_1000_SAMPLES.column(lambda offer: offer.usd_per_1000_samples),
-            text("as of", lambda o: "given" if o.as_of is None else f"{o.as_of}{' STALE' if o.stale else ''}"),
+            *((text("job", lambda row: row[0].job),) if several else ()),
+            text("offer", lambda row: f"{row[1].provider} {_instances(row[1])}"),
+            text("region", lambda row: row[1].region),
+            text("price", lambda row: row[1].basis.value),
+            integer("GPUs", lambda row: row[1].billed_gpus),
+            USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour, "per GPU-h"),
+            EXAMPLE_TIME.column(lambda row: None if row[1].hours is None else row[1].hours * 3600),
+            RUN_USD.column(lambda row: row[1].usd),
+            USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples, "per 1K"),
+            text("as of", lambda row: f"{row[1].as_of or 'given'}{' STALE' if row[1].stale else ''}"),
         ),
-        tone=lambda offer: Tone.WARN if offer.stale else Tone.PLAIN,
+        tone=lambda row: Tone.WARN if row[1].stale else Tone.PLAIN,
         notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
-        title=f"{estimate.num_samples:,} samples of {estimate.work}, on {gpus}",
+        title=f"{samples} at every price" if several else f"{samples} of {estimates[0].job}",
     )
+
+
+def _instances(offer: Quote) -> str:
+    return offer.instance if offer.instances == 1 else f"{offer.instances} x {offer.instance}"
 
 
 def headline(estimate: Estimate) -> str:

@@ -395,6 +395,16 @@ class FlatResult(Foreign):
     grad_accum: int = Field(1, ge=1, le=MAX_COUNT)
     tokens_per_sec: float = Field(gt=0)
     peak_vram_gb: float | None = Field(None, ge=0)
+    # What only metrics.csv hands on.
+    steps: int | None = Field(None, ge=0, le=MAX_COUNT)
+    mean_step_time_sec: float | None = Field(None, ge=0)
+    mean_loss: float | None = None
+    h2d_gbps_per_gpu: float | None = Field(None, ge=0)
+
+    @property
+    def work(self) -> tuple[str, int, int, int]:
+        """Equal for equal work of each GPU."""
+        return self.tier, self.seq_len, self.per_device_batch, self.grad_accum
 
     def row(self, name: str, address: str) -> ComparisonRow:
         return ComparisonRow(

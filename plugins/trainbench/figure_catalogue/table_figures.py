@@ -34,9 +34,9 @@ DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.co
     read="(value - expected) / expected. A node's value is the median of its runs; with re-runs their mean.",
     also=("against *",), write=percent)
 EXPECTED = Figure("expected", "median of the peers", "as the value", "verdict.json: groups.nodes.comparisons.expected",
-    "against its peers: the median of the other nodes; against its past: that of its first ten nights, changed as its "
-    "peers changed tonight; against the level: that of the GPU", "trainbench.judging.expectations.by_peers",
-    "test_judged_figures.py::test_the_median_of_the_peers_by_hand",
+    "against its peers: the median of the other nodes; against its own past: that of its first ten nights, changed "
+    "as its peers changed tonight; against the known level: that of the GPU",
+    "trainbench.judging.expectations.by_peers", "test_judged_figures.py::test_the_median_of_the_peers_by_hand",
     read=(
         "What a node should make: its peers' median, so that a slow node cannot pull its own expectation down; the "
         "median of the first ten nights of its GPUs; the level of its kind of GPU."

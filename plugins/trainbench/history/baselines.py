@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, insert, or_, select, update
 
 from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
-from trainbench.core.verdicts import Against, Why
+from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import OURS, baselines, notices, runs
 
@@ -35,7 +35,7 @@ def accept(
     fingerprint: str | None = None,
 ) -> Baseline:
     """Accept a node's present level. `node`: None for all nodes. `since`: by default the night that opened a notice of
-    a node that is slower than its past, else the last night.
+    a node that is slower than its past, or of the named node by its samples/s, else the last night.
 
     This closes these notices. It holds for all names that the node's GPUs have had. Raises BaselineError.
     """
@@ -47,7 +47,8 @@ def accept(
     slower = [
         notice
         for notice in map(notice_of, connection.execute(is_open))
-        if _is_below_past(notice) and (not names or notice.node in names)
+        if (notice.node in names and notice.metric is Metric.SAMPLES_PER_SECOND)
+        or (_is_below_past(notice) and (not names or notice.node in names))
     ]
     since = since or _level_since(connection, names, [notice.campaign_id for notice in slower])
     if since > at:

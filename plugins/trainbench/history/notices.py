@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, inser
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import signed
-from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, STATE_WORDS, TRAITS, NodeState
+from trainbench.core.states import AGAINST, METRIC_NAMES, METRIC_UNITS, STATE_WORDS, TRAITS, NodeState
 from trainbench.core.states import word as word_of
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
@@ -47,7 +47,6 @@ BY_DEVIATION = frozenset(
 )  # fmt: skip
 WITHOUT_SIZE = frozenset({Why.ONCE, Why.UNSTEADY})  # their deviation of one night is no measure of them
 METRIC_OF = {Why.HOT: Metric.TEMPERATURE_C, Why.HEAVY: Metric.MEMORY_GB}
-AGAINST = {Against.PEERS: "its peers", Against.PAST: "its own past", Against.LEVEL: "the known level"}
 # The columns of `node_verdicts` with the deviations of earlier nights; of memory and temperature only one is kept.
 DEVIATIONS = {
     (Metric.SAMPLES_PER_SECOND, Against.PEERS): "deviation_pct",

@@ -15,7 +15,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
 from trainbench.judging.xids import RESET, WATCH, xid
 from trainbench.pods.gangs import failed_rank, nodes_of
-from trainbench.results.readings import shared_by
+from trainbench.results.readings import most_shared, shared_by
 
 # Categories; stable: scripts match on them. The first three mean a broken GPU.
 XID, ROW_REMAP_FAILED, ECC_UNCORRECTED = "xid", "row_remap_failed", "ecc_uncorrected"
@@ -122,7 +122,8 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
 
 
 def _link_errors(node: str, events: Sequence[Event]) -> Iterator[Finding]:
-    if nvlink := [gpu for _, gpu, run in events if _has_nvlink_errors(gpu, run)]:
+    crc_per_s = [((gpu.nvlink_crc_errors or 0) / _seconds(run), gpu) for _, gpu, run in events]
+    if nvlink := [gpu for rate, gpu in crc_per_s if gpu.nvlink_replays or rate >= MAX_CRC_ERRORS_PER_S]:
         replays = count(sum(gpu.nvlink_replays or 0 for gpu in nvlink), "replay")
         measured = f"{replays} and {count(sum(gpu.nvlink_crc_errors or 0 for gpu in nvlink), 'CRC error')} of NVLinks"
         yield _finding(
@@ -148,24 +149,20 @@ def _link_errors(node: str, events: Sequence[Event]) -> Iterator[Finding]:
         )
 
 
-def _has_nvlink_errors(gpu: GpuTelemetry, run: RunResult) -> bool:
-    return bool(gpu.nvlink_replays) or (gpu.nvlink_crc_errors or 0) >= MAX_CRC_ERRORS_PER_S * _seconds(run)
-
-
 def _seconds(run: RunResult) -> float:
     return max(1.0, (run.finished_at - run.started_at).total_seconds())
 
 
 def _shared(results: Sequence[RunResult]) -> Iterator[Finding]:
     for node, runs in grouped((result.spec.identity.node, result) for result in results).items():
-        if known := [shared for run in runs if (shared := shared_by(run))]:
-            worst = max(known, key=lambda shared: (shared.memory_gb or 0.0, shared.num_processes or 0))
+        if worst := most_shared(runs):
+            num_shared = count(len(list(filter(shared_by, runs))), "run")
             yield _finding(
                 node,
                 SHARED_GPU,
                 worst.sentence,
                 expected="nobody else on the GPU",
-                summary=f"was not alone in {count(len(known), 'run')} of {len(runs)}: {worst.sentence}",
+                summary=f"was not alone in {num_shared} of {len(runs)}: {worst.sentence}",
                 cause="Other work ran on the same GPU, so the speed says nothing about the machine",
                 resolution="find the processes with nvidia-smi on the node, stop what does not belong, and repeat",
             )

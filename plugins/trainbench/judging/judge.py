@@ -366,7 +366,7 @@ class _Group:
             others = common(Key(node)) if len(usual.keys() - {node}) >= MIN_POOL else None
             if others and abs(change_pct := 100 * (others.value - 1)) <= max(LOOK_SHARE * c.limit, c.chance or 0.0):
                 past, change = self.pasts[node].expected, percent(change_pct)
-                source = f"{past.source} and the {change} of its peers tonight"
+                source = f"{past.source} (its peers changed by {change} tonight)"
                 expected = Expected(
                     past.value * others.value,
                     past.source if change == percent(0.0) else source,
@@ -451,7 +451,7 @@ class _Group:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """One on the nodes that became slower together."""
+        """One on the nodes that have become slower with half of the fleet."""
         nodes = [node for node in self.verdict.nodes if node.why is Why.CHANGED]
         past = [c for node in nodes if (c := node.comparison(Metric.SAMPLES_PER_SECOND, Against.PAST))]
         if not past:
@@ -469,8 +469,8 @@ class _Group:
             measured=f"{percent(worst.deviation)} at the most",
             expected=f"their own past, within {worst.limit:g} %",
             evidence=tuple(past[:1]),
-            summary=f"became slower together{since}: {percent(statistics.median(c.deviation for c in past))} in the "
-            f"median against their own past, {of_all} nodes of this kind; no single node is at fault",
+            summary=f"have become slower{since}: {percent(statistics.median(c.deviation for c in past))} in the median "
+            f"against their own past; {of_all} nodes of this kind did, so no single node is at fault",
             resolution=TRAITS[Why.CHANGED].next_step,
         )
         return (finding,)
@@ -568,7 +568,7 @@ class _Group:
         )
 
     def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], fastest: NodeRuns, why: Why) -> list[str]:
-        """What is worth knowing beside the state: missing figures, better ones, other programs on the GPU. `fastest`:
+        """What is worth knowing beside the state: missing figures and better ones. `fastest`:
         of the GPUs, which shows that most of the others are slow where nothing else does.
         """
         over = [phrase(c) for c in comparisons if c.is_over]
@@ -581,8 +581,8 @@ class _Group:
             missing = [names[metric] for metric in OTHER_METRICS if member.value(metric) is None]
             remarks += [f"no {listing(missing)} was measured"] if missing else []
         if member.valid and member.strays:
-            remarks.append(f"{count(len(member.strays), 'run')} did other work, {self._chosen(member)}: not compared")
-        return remarks + [shared.sentence for run in member.valid[:1] if (shared := shared_by(run))]
+            remarks.append(f"{count(len(member.strays), 'run')} not compared: {self._chosen(member)}")
+        return remarks
 
     def _chosen(self, member: NodeRuns) -> str:
         chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))

@@ -27,6 +27,7 @@ from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level, LevelSource
 from trainbench.judging import gpu_runs
 from trainbench.judging.node_runs import gpu_name
+from trainbench.judging.noise import Noise, joined
 from trainbench.results.readings import shared_by
 from trainbench.results.setups import gpu_uuids, setup_of
 
@@ -75,8 +76,9 @@ class KnownLevel(Frozen):
 
     @property
     def source(self) -> str:
-        """The source of an expectation: "the shipped level of NVIDIA H200"."""
-        return f"the {self.origin} level of {self.gpu_name}"
+        """The source of an expectation: "the shipped level of NVIDIA H200", "this fleet's own level of NVIDIA H200"."""
+        whose = "the shipped" if self.origin == "shipped" else "this fleet's own"
+        return f"{whose} level of {self.gpu_name}"
 
     @property
     def description(self) -> str:
@@ -114,7 +116,8 @@ def load_levels(source: LevelSource, own: str | None) -> Levels:
     """`own`: the text of the store's levels. A broken one costs itself only: the shipped levels are still used."""
     if source is LevelSource.NONE:
         return NO_LEVELS
-    shipped = tuple(level.model_copy(update={"origin": "shipped"}) for level in parse_levels(_shipped(), SHIPPED_FILE))
+    text = files("trainbench.judging").joinpath(SHIPPED_FILE).read_text(encoding="utf-8")
+    shipped = tuple(level.model_copy(update={"origin": "shipped"}) for level in parse_levels(text, SHIPPED_FILE))
     if source is not LevelSource.OWN or not own:
         return Levels(shipped)
     try:
@@ -168,7 +171,8 @@ def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequen
     parts = [part for result in results for part in (gpu_runs.by_gpu(result).values() or [result])]
     rates = grouped((gpu_uuids(part), math.log(rate)) for part in parts if (rate := _rate_per_gpu(part)))
     medians = [statistics.median(of_one) for of_one in rates.values()]
-    spread_pct = 100 * math.hypot(_between(medians), _within(rates.values()))
+    within = joined(Noise(statistics.stdev(one), len(one) - 1) for one in rates.values() if len(one) > 1)
+    spread_pct = 100 * math.hypot(_between(medians), within.sd if within else 0.0)
     band_pct = round(max(MIN_BAND_PCT, BAND_SPREADS * spread_pct), 1)
     first = results[0]
     ran, setup = first.effective_spec.of_one_rank, setup_of(first.context)
@@ -206,13 +210,6 @@ def _between(medians: Sequence[float]) -> float:
         return statistics.stdev(medians) if len(medians) > 1 else 0.0
     middle = statistics.median(medians)
     return 1.4826 * statistics.median(abs(each - middle) for each in medians)
-
-
-def _within(rates: Iterable[Sequence[float]]) -> float:
-    """Standard deviation between the runs of one GPU, pooled."""
-    repeated = [of_one for of_one in rates if len(of_one) > 1]
-    squares = sum(statistics.variance(of_one) * (len(of_one) - 1) for of_one in repeated)
-    return math.sqrt(squares / sum(len(of_one) - 1 for of_one in repeated)) if repeated else 0.0
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------
@@ -260,7 +257,3 @@ def _table(level: KnownLevel) -> str:
 def merged(own: Iterable[KnownLevel], new: Iterable[KnownLevel]) -> tuple[KnownLevel, ...]:
     """The own levels with the new ones, which replace those of the same GPU and work."""
     return tuple({level.key: level for level in (*own, *new)}.values())
-
-
-def _shipped() -> str:
-    return files("trainbench.judging").joinpath(SHIPPED_FILE).read_text(encoding="utf-8")

@@ -90,24 +90,23 @@ def _changed(node: str, has: frozenset[str], had: frozenset[str], when: datetime
         return listing(sorted(uuids, key=natural))
 
     new, gone = has - had, had - has
-    if new == has:
-        return Finding(
-            level=Level.WARNING,
-            category=OTHER_MACHINE,
-            nodes=(node,),
-            measured=named(has),
-            expected=f"{named(had)}, as on {day(when)}",
-            summary=f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
-            "another machine under its name, or of the removed GPUs",
-            resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as "
-            "baseline",
+    is_other = new == has
+    if is_other:
+        summary = (
+            f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
+            "another machine under its name, or of the removed GPUs"
         )
+    else:
+        had_not = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}"
+        summary = had_not if new else f"lacks {named(gone)}"
     return Finding(
-        level=Level.INFO,
-        category=SWAPPED,
+        level=Level.WARNING if is_other else Level.INFO,
+        category=OTHER_MACHINE if is_other else SWAPPED,
         nodes=(node,),
         measured=named(new) if new else f"{len(has)} of {len(had)} GPUs",
         expected=f"{named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
-        summary=f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {named(gone)}",
-        resolution="nothing to do if it was swapped on purpose; its history includes the old GPUs",
+        summary=summary,
+        resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline"
+        if is_other
+        else "nothing to do if it was swapped on purpose; its history includes the old GPUs",
     )

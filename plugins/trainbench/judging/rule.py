@@ -116,12 +116,13 @@ def _slow(facts: Facts) -> Decision | None:
     if peers and not facts.only_peer:
         if not peers.is_off or (past and not past.is_off and facts.has_accepted_level):
             return None
-        if past and not past.is_off:
-            always = f"as it always was ({phrase(past)}): accept its level if that is meant"
+        seen = facts.first(past)
+        if seen and not seen.is_off:
+            always = f"as it always was ({phrase(seen)}): accept its level if that is meant"
             return _made(Why.SLOW, phrase(peers), always)
-        return _made(Why.SLOW, phrase(peers), phrase(past) if past else "", facts.since)
+        return _made(Why.SLOW, phrase(peers), phrase(seen) if seen else "", facts.since)
     if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
-        return None  # it and its only peer became slower together
+        return None  # it and its only peer have become slower
     decides = facts.first(past, level)
     if decides and decides.is_off:
         return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")

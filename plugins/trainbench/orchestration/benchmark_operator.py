@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from bench_image.contract.result import RunResult
 from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_check import with_defaults
-from trainbench.orchestration.plan_tasks import PLAN, make_stored_plan, owner
-from trainbench.orchestration.planned_runs import unpacked
+from trainbench.orchestration.plan_tasks import PLAN, make_stored_plan, owner, unpacked
 from trainbench.orchestration.pod_tasks import ManifestOperator, pod_options
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan, campaign_id
@@ -41,8 +40,7 @@ class BenchmarkOperator(ManifestOperator):
         given = {**ONE_RUN, **(parameters or {})}
         if "nodes" in given:
             raise ValueError("parameters has 'nodes': a BenchmarkOperator runs on the one node that `node` names")
-        options = pod_options(settings)
-        super().__init__(options=options.operator, **(options.of_task | kwargs))
+        super().__init__(**(pod_options(settings) | kwargs))
         self.node, self.parameters = node, dict(with_defaults(given, settings))
 
     @cached_property

@@ -18,15 +18,18 @@ from trainbench.orchestration.plan_tasks import (
     PLANNED_AT,
     READY,
     REASON,
+    hand_out,
+    handed_out,
     log,
     max_map_length,
     near,
+    num_blocks,
     owner,
+    places,
     reason_kept,
     stored_plan,
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
-from trainbench.orchestration.planned_runs import hand_out, handed_out, num_blocks, places
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import Plan, ScalingCell, campaign_id
 from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
@@ -141,7 +144,7 @@ def _release(label: str, value: str) -> None:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
     from trainbench.cluster.pod_deletions import release
-    from trainbench.orchestration.pod_requests import cluster_of
+    from trainbench.orchestration.kubernetes_operator import cluster_of
     from trainbench.results.artefacts import open_store
 
     cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)
@@ -211,7 +214,7 @@ def publish_scaling() -> dict[str, str]:
 def raise_alert() -> list[Any]:
     """Push the alerts to the asset event, the run's note and the gate. A red node does not fail this task."""
     from trainbench.alerting import run_note, run_summary
-    from trainbench.alerting.alerts import alerts
+    from trainbench.alerting.run_summary import alerts
     from trainbench.results.artefacts import open_store
 
     context = get_current_context()
@@ -236,15 +239,14 @@ def raise_alert() -> list[Any]:
 )
 def send_notices() -> None:
     """Send notices that opened and closed. Retried when it fails; only the gate decides the run's state."""
-    from trainbench.alerting import notify
-    from trainbench.alerting.outbox import Outbox
+    from trainbench.alerting.outbox import Outbox, send, send_due
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
 
     dag_id, now = get_current_context()["dag"].dag_id, datetime.now(UTC)
     settings = settings_for(dag_id, read_settings())
     outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
-    sent = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    sent = send_due(outbox, dag_id, settings.notify, _base_url(), now, send)
     for line in sent.lines or ("nothing is due",):
         log(line)
     if sent.problems:

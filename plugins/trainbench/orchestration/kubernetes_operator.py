@@ -7,11 +7,12 @@ One generator, `steps`, makes the pod, waits for its program's end and stores it
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
@@ -22,8 +23,6 @@ from pydantic import BaseModel
 from trainbench.cluster import pod_deletions
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
 from trainbench.cluster.pod_deletions import Left, Pod, delete_while, is_outage, read_node, read_pod, runs_or_waits
-from trainbench.orchestration import pod_requests
-from trainbench.orchestration.pod_requests import REFRESH_S, pod_listing
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
@@ -32,6 +31,56 @@ from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
+
+REFRESH_S = 5.0
+
+
+def cluster_of(hook: Any, namespace: str) -> Cluster:
+    """The cluster of Airflow's hook. Tasks wait longer for an answer than people do."""
+    client = hook.api_client
+    if client.configuration.retries is not False:  # urllib3 would repeat a request without an answer three times
+        from kubernetes.client.rest import RESTClientObject  # type: ignore[import-untyped]
+
+        client.configuration.retries = False
+        client.rest_client = RESTClientObject(client.configuration)  # reads its configuration only here
+    return Cluster(client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
+
+
+class PodListing:
+    """The pods with these labels, read at most every REFRESH_S for all that wait for them: one request instead of one
+    for each pod. An error is kept as long, so that of a thousand tasks one asks a server that is away.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels, self._lock = labels, threading.Lock()
+        self._read_at = -float("inf")
+        self._answer: tuple[float, Mapping[str, Pod]] | ClusterError = self._read_at, {}
+
+    def look(self, cluster: Cluster) -> tuple[float, Mapping[str, Pod]]:
+        """The moment of the request on the monotonic clock, at most REFRESH_S ago, and name -> pod. Raises
+        ClusterError.
+        """
+        with self._lock:
+            if time.monotonic() - self._read_at > REFRESH_S:
+                asked_at = time.monotonic()
+                try:
+                    pods = cluster.pods(self._labels)
+                    for container in (each for pod in pods for each in pod["spec"]["containers"]):
+                        container.pop("env", None)  # the run's specification: most of the pod
+                    self._answer = asked_at, {pod["metadata"]["name"]: pod for pod in pods}
+                except ClusterError as error:
+                    self._answer = error
+                self._read_at = time.monotonic()
+            if isinstance(self._answer, ClusterError):
+                raise self._answer
+            return self._answer
+
+
+@lru_cache(maxsize=64)
+def pod_listing(labels: frozenset[tuple[str, str]]) -> PodListing:
+    """The one of this process for these labels."""
+    return PodListing(dict(labels))
+
 
 T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
@@ -291,7 +340,7 @@ class BenchPodOperator(KubernetesPodOperator):
             seen = None  # else what it last showed still says why
         events: list[tuple[str, str]] = []
         with suppress(ClusterError):
-            if self.progress.is_made and seen is None:
+            if self.progress.is_made and (seen is None or (seen.get("status") or {}).get("phase") == "Pending"):
                 told = self._cluster.events(self.progress.pod)
                 events = [(event.get("reason") or "", event.get("message") or "") for event in told]
         refused = failure if isinstance(failure, ClusterError) else None
@@ -344,7 +393,7 @@ class BenchPodOperator(KubernetesPodOperator):
 
     @property
     def _cluster(self) -> Cluster:
-        return pod_requests.cluster_of(self.hook, self.manifest["metadata"]["namespace"])
+        return cluster_of(self.hook, self.manifest["metadata"]["namespace"])
 
     @property
     def _has_peers(self) -> bool:

@@ -1,23 +1,35 @@
-"""The tasks before any pod: check the installation, make the plan, and store it for later tasks."""
+"""The tasks before any pod: check the installation, find the nodes, make the plan, store it, and pass its runs to
+mapped tasks: task i of a mapped task makes the pod of run i.
+
+Airflow maps over a list of at most `[core] max_map_length` values, and each mapped task reads the whole list. So the
+lists hold numbers only: a mapped task is expanded over blocks and places, which together make as many tasks as there
+are runs, and a task reads the few runs of its own chunk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.user_error import UserError
-from trainbench.orchestration.node_discovery import known_fleet
-from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import parse_params, refuse_other_names
+from trainbench.params.campaign_params import BenchmarkParams, parse_params, refuse_other_names
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
+from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.planning.plan import (
     Plan,
     PlanError,
@@ -27,10 +39,127 @@ from trainbench.planning.plan import (
     unknown_gpus,
 )
 from trainbench.planning.planners import PLANNERS
+from trainbench.pods.machine_turns import Slot, slots
 from trainbench.pods.manifests import Owner, manifest
 from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.campaign_file import CampaignFileError, settings_for
-from trainbench.settings.environment import read_settings
+from trainbench.settings.environment import Launcher, Settings, read_settings
+
+CHUNK = 25  # runs in one XCom: about 40 kB
+COUNT = "num_runs"  # XCom key
+MAX_TEXT_BYTES = 400_000_000  # of a plan: 100,000 runs make 200 MB
+
+
+class PackedTextError(UserError):
+    """A compressed text that is none of ours."""
+
+
+class PlannedRun(Frozen):
+    """A run with its work's name in the plan. `slot`: its place among the pods of one machine."""
+
+    spec: RunSpec
+    slot: Slot
+    what: str | None = None
+
+
+def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None = None) -> None:
+    """Push the runs for the mapped tasks."""
+    runs = [
+        PlannedRun(spec=spec, slot=slot, what=(labels or {}).get(spec.identity.group_id))
+        for spec, slot in zip(specs, slots(specs), strict=True)
+    ]
+    ti.xcom_push(key=COUNT, value=len(runs))
+    for first in range(0, len(runs), CHUNK):
+        chunk = [run.model_dump_json() for run in runs[first : first + CHUNK]]
+        ti.xcom_push(key=chunk_key(first), value=chunk)
+
+
+def handed_out(ti: Any, planned_by: str) -> tuple[RunSpec, ...] | None:
+    """The runs that a task pushed; None: it pushed none, because it failed before."""
+    num = ti.xcom_pull(task_ids=planned_by, key=COUNT)
+    if num is None:
+        return None
+    chunks = (ti.xcom_pull(task_ids=planned_by, key=chunk_key(first)) for first in range(0, num, CHUNK))
+    return tuple(PlannedRun.model_validate_json(run).spec for chunk in chunks for run in chunk)
+
+
+def own_run(ti: Any, planned_by: str) -> PlannedRun | None:
+    """The run of this mapped task; None: the plan has fewer runs than the blocks have places."""
+    return run_at(ti, planned_by, ti.map_index)
+
+
+def run_at(ti: Any, planned_by: str, index: int) -> PlannedRun | None:
+    """The run of this number; None: the task pushed fewer."""
+    chunk = ti.xcom_pull(task_ids=planned_by, key=chunk_key(index))
+    if chunk is None or index % CHUNK >= len(chunk):
+        return None
+    return PlannedRun.model_validate_json(chunk[index % CHUNK])
+
+
+def num_blocks(num_runs: int, max_map_length: int) -> int:
+    return max(1, math.ceil(num_runs / max_map_length))
+
+
+def places(num_runs: int, blocks: int) -> list[int]:
+    """The places of a block, enough that every run has one; the last block may have free ones."""
+    return list(range(math.ceil(num_runs / blocks)))
+
+
+def packed(text: str) -> str:
+    """Compressed text for an XCom; the runs of a plan differ little."""
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def unpacked(text: str) -> str:
+    """The text of `packed`. Raises PackedTextError."""
+    stream = zlib.decompressobj()
+    try:
+        unpacked_bytes = stream.decompress(base64.b64decode(text), MAX_TEXT_BYTES)
+        if stream.eof:
+            return unpacked_bytes.decode()
+    except (ValueError, zlib.error):
+        pass
+    raise PackedTextError(
+        f"an XCom of this DAG run is cut off, changed, or longer than {MAX_TEXT_BYTES} bytes: clear the task `plan`"
+    )
+
+
+def chunk_key(index: int) -> str:
+    """Key of the XCom that holds run `index`."""
+    return f"runs_{index // CHUNK}"
+
+
+def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """The cluster's nodes. Nodes given by name need no answer from the cluster: their memory is unknown
+    then, and their GPUs are of the settings' first resource.
+    """
+    if settings.launcher is Launcher.LOCAL:
+        from trainbench.cluster.local_nodes import local_fleet
+
+        return local_fleet(settings, params)
+    from trainbench.cluster.kubernetes_api import Refused, Unreachable
+
+    try:
+        return discover_fleet(settings, None if params.nodes else params.node_labels)
+    except (Refused, Unreachable) as error:
+        if not params.nodes:
+            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
+        resource = settings.gpu_resources[0]
+        if "*" in resource:
+            raise AirflowFailException(f"{error}; which {resource} the nodes have is not known without it") from None
+        print(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")  # noqa: T201 - task log
+        return Fleet(nodes=tuple(GpuNode(name=name, gpu_resource=resource) for name in params.nodes))
+
+
+def discover_fleet(settings: Settings, labels: str | None = None) -> Fleet:
+    """The cluster's nodes with their GPUs; with `labels`, a label selector, those of them alone."""
+    from trainbench.cluster.kubernetes_api import open_cluster
+
+    cluster = open_cluster(settings)
+    selector = ",".join(filter(None, (settings.node_selector, labels)))
+    nodes = replace(cluster, node_selector=selector).nodes()
+    return fleet_of(nodes, settings.quarantine, settings.gpu_resources, settings.topology_label)
+
 
 READY, TASK, DIVIDE = "ready", "plan", "divide"  # task ids
 PLAN, PLANNED_AT, REASON = "plan", "planned_at", "reason"  # XCom keys
@@ -136,7 +265,7 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
     context = get_current_context()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
-        params = parse_params(asked)
+        params = with_configuration(parse_params(asked))
         settings = settings_for(context["dag"].dag_id, read_settings())
         if campaign_kind is CampaignKind.STRATEGIES:
             refuse_sizes_without_tasks(settings.world_sizes, params)

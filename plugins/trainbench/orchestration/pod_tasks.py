@@ -9,19 +9,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context, get_current_context
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from bench_image.contract.result_lines import ABSENT
 from bench_image.contract.spec import RunSpec
-from trainbench.orchestration.plan_tasks import owner
-from trainbench.orchestration.planned_runs import PlannedRun, own_run, run_at
+from trainbench.orchestration.plan_tasks import PlannedRun, own_run, owner, run_at
 from trainbench.orchestration.run_trigger import RunTrigger
+from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
 from trainbench.pods.manifests import TITLE, manifest, pod_title
+from trainbench.pods.pod_end import END, EndKind, PodEnd
+from trainbench.pods.pod_log import MAX_LINE
 from trainbench.pods.time_limits import GRACE_S
 from trainbench.settings.environment import Launcher, Settings, read_settings
+
+
+class LocalPodTask:
+    """Runs the pod, stores its result and returns the address as XCom, which a failed run's task pushes too."""
+
+    def __init__(self, manifest: dict[str, Any], log: Any, turns: MachineTurns | None = None) -> None:
+        """`turns`: where the pod shares the machine with others."""
+        self._manifest, self._log = manifest, log
+        self._pod = LocalPod(manifest, read_settings().local_image, turns)
+
+    def to_its_end(self, context: Context) -> Any:
+        from trainbench.results.arrivals import keep_log, store_arrival
+        from trainbench.results.artefacts import open_store
+
+        outcome = self._pod.run(lambda line: self._log.info(line[:MAX_LINE]))
+        store = open_store(read_settings().store)
+        keep_log(store, self._manifest, outcome.log, self._log.warning)
+        if outcome.result_text is None:
+            cause = outcome.ended_by or f"exit code {outcome.exit_code}"
+            if outcome.missing != ABSENT:
+                end = PodEnd(kind=EndKind.INVALID_RESULT, message=f"{outcome.missing} ({cause})")
+                context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+            raise AirflowFailException(f"the pod left no result: {cause}: {outcome.missing}")
+        arrival = store_arrival(store, self._manifest, outcome.result_text, datetime.now(UTC))
+        assert arrival is not None, "the manifest is ours"
+        if arrival.failure or outcome.exit_code != 0:
+            context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
+            raise AirflowFailException(arrival.failure or f"exit code {outcome.exit_code}: see the log")
+        return arrival.for_xcom
+
+    def on_kill(self) -> None:
+        self._pod.stop("the task was stopped")
+
 
 LABEL = "{{ task.title }}"
 RANK_LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
@@ -55,29 +91,21 @@ def gangs(task_id: str, settings: Settings, planned_by: str) -> Any:
 
 def _mapped(operator: Any, task_id: str, settings: Settings, label: str, retry_delay: timedelta, **more: Any) -> Any:
     """A task of pods, to be expanded."""
-    options = pod_options(settings, retry_delay)
-    more |= options.of_task
-    return operator.partial(task_id=task_id, map_index_template=label, options=options.operator, **more)
+    return operator.partial(task_id=task_id, map_index_template=label, **pod_options(settings, retry_delay), **more)
 
 
-class PodOptions(NamedTuple):
-    """Arguments of the Kubernetes pod operator, and of the task that runs it; none for the local launcher."""
-
-    operator: dict[str, Any]
-    of_task: dict[str, Any]
-
-
-def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> PodOptions:
+def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> dict[str, Any]:
+    """Arguments of a task of pods: the Kubernetes pod operator's, none for the local launcher, and its retries."""
     if settings.launcher is Launcher.LOCAL:
-        return PodOptions({}, {})
-    operator = {
+        return {"options": {}}
+    options = {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": False,  # the result is in the log
         "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,
     }
-    return PodOptions(operator, {"retries": RETRIES, "retry_delay": retry_delay})
+    return {"options": options, "retries": RETRIES, "retry_delay": retry_delay}
 
 
 class ManifestOperator(BaseOperator):
@@ -105,7 +133,7 @@ class ManifestOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         settings = read_settings()
         if settings.launcher is Launcher.LOCAL:
-            from trainbench.orchestration.local_operator import LocalPodTask
+            from trainbench.orchestration.pod_tasks import LocalPodTask
 
             self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
             return self._launched.to_its_end(context)

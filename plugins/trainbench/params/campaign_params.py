@@ -24,7 +24,16 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.own_job import OwnJob
 from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
-from bench_image.contract.work import DataFolder, Device, Lora, Quantisation, SeqLength, Shards, WorkSettings
+from bench_image.contract.work import (
+    DataFolder,
+    Device,
+    Lora,
+    Quantisation,
+    SeqLength,
+    Shards,
+    WorkSettings,
+    is_reference,
+)
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import listing
 from trainbench.core.label_selector import LabelSelector
@@ -48,7 +57,7 @@ SECTIONS: Mapping[str, frozenset[CampaignKind]] = {
     "Survey": _HARDWARE,
     "Links": _LINKS,
     "Nodes": EVERY,
-    "Own job": _NODES,
+    "Own job": _NODES | _GANGS,
     **dict.fromkeys(("Work", "Measurement"), EVERY),
     "Limits": _NODES,
     "Cost": EVERY,
@@ -101,11 +110,15 @@ class WorkParams(WorkSettings):
 
     @model_validator(mode="after")
     def _model_has_dimensions(self) -> WorkParams:
+        if is_reference(self.model):
+            if self.dimensions is not None:
+                raise ValueError(f"model '{self.model}' has a config.json: leave its dimensions empty")
+            return self
         if self.dimensions is None and self.model not in MODELS:
             known = (*MODELS, *SAME_SHAPE)
             raise ValueError(
                 f"model is '{self.model}': not a known model{did_you_mean(self.model, known)}: choose one of "
-                f"{', '.join(known)}, or give its dimensions"
+                f"{', '.join(known)}, or give its dimensions or the path of its config.json"
             )
         if self.dimensions is not None and self.model in MODELS:
             raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from bench_image.contract.spec import NODE_NAME
-from bench_image.contract.work import MODEL_NAME
+from bench_image.contract.work import MODEL_REFERENCE
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
 from trainbench.params.form_fields import FormField, airflow_schema
 
 PATTERNS = {
     NODE_NAME: "a Kubernetes node name (lower-case letters, digits, '-' and '.')",
-    MODEL_NAME: "letters, digits, '.', '_' and '-', at most 64",
+    MODEL_REFERENCE: "a name, the path of a config.json, or a hub id with its revision, as name@commit",
 }
 
 

@@ -115,12 +115,15 @@ class ScalingCell(Frozen):
 
 
 def scaling_cells(world_sizes: Sequence[int]) -> tuple[ScalingCell, ...]:
-    """The meaningful cells, smallest first: `single` on one GPU, gangs on several; `independent` shares no work."""
+    """The meaningful cells, smallest first: `single` on one GPU, gangs on several, a command of the user's own on any
+    number; `independent` shares no work.
+    """
     return tuple(
         ScalingCell(strategy=strategy, world_size=size)
         for size in sorted(set(world_sizes))
         for strategy in Strategy
-        if strategy not in (Strategy.INDEPENDENT, Strategy.OWN) and (strategy is Strategy.SINGLE) == (size == 1)
+        if strategy is Strategy.OWN
+        or (strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1))
     )
 
 
@@ -236,7 +239,8 @@ def _nodes(params: BenchmarkParams, fleet: Fleet, kind: CampaignKind) -> tuple[G
 
 
 def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
-    cells = [cell for cell in scaling_cells(params.world_sizes) if cell.strategy in params.strategies]
+    chosen = (Strategy.OWN,) if params.work.own_job.command else params.strategies
+    cells = [cell for cell in scaling_cells(params.world_sizes) if cell.strategy in chosen]
     noun = params.work.device.rank_noun
     match kind:
         case CampaignKind.STRATEGIES:
@@ -264,9 +268,9 @@ def _sizes_without_strategy(params: BenchmarkParams, kind: CampaignKind) -> Iter
     """Numbers of GPUs of a comparison on which none of its strategies runs: one GPU without `single`, several with
     nothing else.
     """
-    if kind not in (CampaignKind.STRATEGIES, CampaignKind.HARDWARE):
+    if kind not in (CampaignKind.STRATEGIES, CampaignKind.HARDWARE) or params.work.own_job.command:
         return
-    cells = scaling_cells(params.world_sizes)
+    cells = [cell for cell in scaling_cells(params.world_sizes) if cell.strategy is not Strategy.OWN]
     for size in sorted({cell.world_size for cell in cells}):
         able = [cell.strategy for cell in cells if cell.world_size == size]
         if not set(able) & set(params.strategies):

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bench_image.contract.result import HANG, RunResult, Status
+from bench_image.contract.result import HANG, Phase, RunResult, Status, failed_result
 from bench_image.contract.result_sections import Communication, Memory, Probes, Telemetry
 from bench_image.contract.spec import RunSpec
 from trainbench.pods.pod_end import EndKind
@@ -20,6 +20,8 @@ SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, o
 WAITED = frozenset({"SIGTERM", "timeout"})
 ENERGY = ("energy_per_sample_j", "energy_per_token_j")
 SHARES = ("total_pct", "exposed_pct")
+RATE = "performance.samples_per_second"
+OF_FIRST = ("chosen", "startup", "performance")  # sections of a gang's result that one pod's are
 # Messages of gloo, NCCL and the store about a lost peer.
 LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (process|peer)|timed out", re.IGNORECASE)
 
@@ -37,8 +39,9 @@ def nodes_of(spec: RunSpec) -> tuple[str, ...]:
 def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     """The results of a gang's pods, in the order of their ranks, as the one result of the run.
 
-    Throughput is the same in all of them, being counted over all ranks; it is taken from node rank 0. Memory is the
-    largest, energy the mean over the pods (each has the same share of the samples), GPUs and ranks are all of them.
+    Throughput is the same in all of them, being counted over all ranks; it is taken from the first pod that has one: of
+    a command of the user's own often one log alone tells of steps. Memory is the largest, energy the mean over the pods
+    (each has the same share of the samples), GPUs and ranks are all of them.
     A gang is ok only if all its pods are; else the first cause counts, not what it led to.
     """
     if len(results) == 1:
@@ -53,7 +56,13 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
         message = f"{nodes[place]}: {cause.error.message}"[:4000]
         error = cause.error.model_copy(update={"message": message})
         return cause.model_copy(update={"spec": spec, "error": error, "ranks": ranks or cause.ranks})
-    first, contexts = results[0], [result.context for result in results if result.context]
+    first = next((result for result in results if result.performance.samples_per_second is not None), None)
+    if first is None:
+        reason = results[0].missing[RATE]
+        return failed_result(
+            spec, status=Status.ERROR, kind="no_step", message=reason, phase=Phase.LAUNCH, at=results[0].finished_at
+        )
+    contexts = [result.context for result in results if result.context]
     telemetry = [result.telemetry for result in results]
     gpus = tuple(gpu for each in telemetry for gpu in each.gpus)
     context_gpus = tuple(gpu for context in contexts for gpu in context.gpus)
@@ -70,7 +79,7 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
             "probes": _joined([result.probes for result in results], min, [*Probes.model_fields]),
             "communication": _joined([result.communication for result in results], statistics.fmean, SHARES),
             "ranks": ranks,
-            "missing": _reasons(results),
+            "missing": _reasons(results, first),
         }
     )
 
@@ -90,14 +99,18 @@ def failed_rank(result: RunResult) -> int | None:
     return next((rank for rank, node in enumerate(nodes) if len(nodes) > 1 and message.startswith(f"{node}: ")), None)
 
 
-def _reasons(results: Sequence[RunResult]) -> dict[str, str]:
-    """Path -> why the figure is null; node rank 0's reason counts first. GPUs are numbered over all pods."""
+def _reasons(results: Sequence[RunResult], first: RunResult) -> dict[str, str]:
+    """Path -> why the figure is null; node rank 0's reason counts first, of sections of `first` alone its own. GPUs are
+    numbered over all pods.
+    """
     reasons: dict[str, str] = {}
     before = {"context": 0, "telemetry": 0}
     for result in results:
         for path, reason in result.missing.items():
             section, _, rest = path.partition(".gpus.")
             index, dot, field = rest.partition(".")
+            if result is not first and path.partition(".")[0] in OF_FIRST:
+                continue
             if section in before and index.isdecimal():
                 path = f"{section}.gpus.{int(index) + before[section]}{dot}{field}"
             reasons.setdefault(path, reason)

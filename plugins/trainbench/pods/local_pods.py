@@ -21,7 +21,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
-from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, IMAGE_ENV, OUTPUT_DIR_ENV
+from bench_image.contract.pod_io import ADDRESS_ENV, HOST_PYTHONPATH_ENV, IMAGE_ENV, MEETING_ENV, OUTPUT_DIR_ENV
 from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
@@ -30,6 +30,7 @@ from trainbench.pods.pod_log import LogTail
 
 PREFIX = "TRAINBENCH_"
 FOLDER_PREFIX = "trainbench-pod-"
+HERE = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
 POD_FILE, PROGRESS_FILE = "pod.json", "progress"
 PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
 
@@ -179,18 +180,22 @@ class LocalPod:
             value = self._value(variable)
             within = next((path for path in mounts if value == path or value.startswith(f"{path}/")), None)
             passed[variable["name"]] = f"{mounts[within]}{value[len(within) :]}" if within else value
-        if "subdomain" in self._spec:
-            passed["MASTER_ADDR"] = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
         return passed
 
     def _of_program(self, root: Path) -> dict[str, str]:
         """The manifest's variables for our program beside a command of the user's own, and where it lies."""
-        own = {each["name"]: self._value(each) for each in self._container["env"] if each["name"].startswith(PREFIX)}
+        own = {
+            each["name"]: self._value(each)
+            for each in self._container["env"]
+            if each["name"].startswith(PREFIX) or each["name"] in MEETING_ENV
+        }
         del own[IMAGE_ENV]  # here is no image
         host = {HOST_PYTHONPATH_ENV: os.environ.get("PYTHONPATH", ""), "PYTHONPATH": self._image.pythonpath}
         return own | host | {OUTPUT_DIR_ENV: str(root / "results")}
 
     def _value(self, variable: Mapping[str, Any]) -> str:
+        if variable["name"] == ADDRESS_ENV:
+            return HERE
         if "value" in variable:
             return str(variable["value"])
         section, _, field = variable["valueFrom"].get("fieldRef", {}).get("fieldPath", "").partition(".")

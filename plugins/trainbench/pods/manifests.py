@@ -20,6 +20,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.own_job import IMAGE_NAME, parse_profiles
 from bench_image.contract.pod_io import (
     IMAGE_ENV,
+    MEETING_ENV,
     NO_TEMPLATE,
     OUTPUT_DIR_ENV,
     POD_ENV,
@@ -43,7 +44,6 @@ CONTAINER = "base"  # the container that KubernetesPodOperator reads the log of
 KERNELS = "/kernels"  # the volume of compiled kernels
 SHM, SCRATCH, TMP, RESULTS = "/dev/shm", "/scratch", "/tmp", "/results"  # noqa: S108 - the pod's own volumes
 OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, *IMAGE_FOLDERS)
-RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 WORK = "trainbench.io/work"
 CAMPAIGN = "trainbench.io/campaign"
@@ -314,7 +314,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
     env = {"HOME": SCRATCH}
     if spec.placement.nodes > 1:  # they meet at node rank 0, by its name in the cluster's DNS
         meeting_address = f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
-        env |= {RANK_ENV: str(node_rank), "MASTER_ADDR": meeting_address, "MASTER_PORT": str(PORT)}
+        env |= dict(zip(MEETING_ENV, (str(node_rank), meeting_address, str(PORT)), strict=True))
     job = spec.work.own_job
     if job and settings.log_profiles:
         env[PROFILES_ENV] = read_profiles(settings.log_profiles)

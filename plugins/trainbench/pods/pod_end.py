@@ -65,6 +65,7 @@ EVENTS = {
     "Evicted": EndKind.EVICTED,
     "TaintManagerEviction": EndKind.EVICTED,
 }
+START_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 # What the API server's refusal means: (HTTP status, pattern of its text, kind, sentence); the first that fits.
 REFUSALS = (
@@ -119,8 +120,8 @@ def pod_end(
 ) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work;
     `api_message`: the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`:
-    reason and message of what is known of a pod that is gone; `node`: the node it was made for, empty where the cluster
-    has it no more, None where it could not be read; `now`: to see whether it should have ended by now.
+    reason and message of what is known of a pod that is gone or waits; `node`: the node it was made for, empty where
+    the cluster has it no more, None where it could not be read; `now`: to see whether it should have ended by now.
     """
     for status, pattern, kind, sentence in REFUSALS:
         if status == http_status and re.search(pattern, api_message):
@@ -139,7 +140,7 @@ def pod_end(
         disrupted
         or _waiting(pod, base)
         or _ended(pod, base)
-        or _pending(pod, api_message, node, left)
+        or _pending(pod, api_message, events, node, left)
         or _end(EndKind.API, f"the pod is in phase {phase}, but its task gave up: {api_message}")
     )
 
@@ -243,13 +244,16 @@ def _ended(pod: Object, base: str) -> PodEnd | None:
     return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
 
 
-def _pending(pod: Object, api_message: str, node: Object | None, withdrawn: str | None) -> PodEnd | None:
+def _pending(
+    pod: Object, api_message: str, events: Sequence[tuple[str, str]], node: Object | None, withdrawn: str | None
+) -> PodEnd | None:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
     if (pod.get("status") or {}).get("phase") != "Pending":
         return None
     placed = condition_of(pod, "PodScheduled")
     if placed.get("status") == "True":
-        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {api_message}")
+        why = [message for reason, message in events if reason in START_FAILURES][-1:]
+        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {'; '.join([*why, api_message])}")
     if withdrawn:
         return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
     reason = placed.get("message") or api_message

@@ -23,7 +23,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain, refuse_dense
 from trainbench.core.formats import count, one_line
 from trainbench.core.outside_text import outside_text
-from trainbench.prices.price_tables import Price, PriceError
+from trainbench.prices.price_tables import USD_FIELDS, Price, PriceError
 
 TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # each is sold with either memory; GB as in the name
 NVL_MEMORY_GB = 94  # an H100 with it is the NVL one, whatever the catalogue calls it
@@ -229,6 +229,7 @@ def _offer(row: Cells, columns: Columns) -> dict[str, Any]:
         "region": one_line(_text(row, columns.region) or "not stated"),
         "on_demand_usd_per_hour": on_demand,
         "spot_usd_per_hour": spot,
+        **({name: _usd(row, name) for name in USD_FIELDS[2:]} if columns is OWN else {}),
         "as_of": _text(row, columns.as_of),
         "source": _text(row, columns.source),
     }

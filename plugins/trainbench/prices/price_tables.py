@@ -27,6 +27,12 @@ MAX_USD_PER_HOUR = 1e6  # of an instance
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
 
+USD_FIELDS = (
+    "on_demand_usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour", "usd_per_day", "usd_per_week",
+    "usd_per_month",
+)  # fmt: skip
+
+
 class PriceError(UserError, ValueError):
     """A price table cannot be read; the message names the file, the row and the field."""
 
@@ -41,6 +47,10 @@ class Price(Frozen):
     region: str = Field(min_length=1)
     on_demand_usd_per_hour: float = Field(gt=0, le=MAX_USD_PER_HOUR)
     spot_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)
+    reserved_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)
+    usd_per_day: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR * 24, description="of whole days")
+    usd_per_week: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR * 168, description="of whole weeks")
+    usd_per_month: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR * 730, description="of whole months")
     currency: Literal["USD"] = "USD"
     as_of: date | None = Field(description="null only for a price that was given for this very run")
     source: str = Field(min_length=1)
@@ -238,8 +248,7 @@ def read_prices(path: Path) -> tuple[Price, ...]:
             raise PriceError(f"price table {path}, row {number}: as_of is missing: give the date of the price")
         key = (price.provider, price.instance, price.region, price.gpu, price.gpus_per_instance)
         first, known = newest.setdefault(key, (number, price))
-        same = ("on_demand_usd_per_hour", "spot_usd_per_hour")
-        if known.as_of == price.as_of and any(getattr(known, name) != getattr(price, name) for name in same):
+        if known.as_of == price.as_of and any(getattr(known, name) != getattr(price, name) for name in USD_FIELDS):
             raise PriceError(
                 f"price table {path}, rows {first} and {number}: two prices of {price.as_of} for {price.provider} "
                 f"{price.instance} in {price.region}: keep the one that is right"

@@ -22,10 +22,25 @@ JOULES_PER_KWH = 3.6e6
 
 
 class Basis(StrEnum):
+    """What a price is of. Day, week and month are billed whole; `all`: every kind that the price table has."""
+
+    ALL = "all"
     ON_DEMAND = "on-demand"
     SPOT = "spot"
+    RESERVED = "reserved"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
     OWNED = "owned"
     GIVEN = "given"
+
+
+PRICE_OF = {
+    Basis.ON_DEMAND: "on_demand_usd_per_hour", Basis.SPOT: "spot_usd_per_hour",
+    Basis.RESERVED: "reserved_usd_per_hour", Basis.DAY: "usd_per_day", Basis.WEEK: "usd_per_week",
+    Basis.MONTH: "usd_per_month",
+}  # fmt: skip
+UNIT_HOURS = {Basis.DAY: HOURS_PER_DAY, Basis.WEEK: HOURS_PER_WEEK, Basis.MONTH: HOURS_PER_MONTH}
 
 
 class Interruptions(Frozen):
@@ -91,8 +106,25 @@ def quotes(
     num_gpus: int = 1, samples_per_s: float | None = None, num_samples: int = 1,
 ) -> tuple[Quote, ...]:  # fmt: skip
     """A quote of `num_samples` samples of all epochs, at each price that names this GPU best, or at the given or owned
-    one; the cheapest first. Raises QuantityError, also where a detail of the basis is missing.
+    one; the cheapest work first, without a rate the cheapest hour. Raises QuantityError, also where a detail of the
+    basis is missing.
     """
+    work = (today, num_gpus, samples_per_s, num_samples)
+    kinds = [pricing.basis]
+    if pricing.basis is Basis.ALL:
+        kinds = [*PRICE_OF, *([Basis.OWNED] if pricing.ownership else [])]
+    made = [
+        quote
+        for basis in kinds
+        for quote in _quotes(gpu_name, prices, pricing.model_copy(update={"basis": basis}), *work)
+    ]
+    return tuple(sorted(made, key=lambda q: q.usd_per_gpu_hour * q.billed_gpus if q.usd is None else q.usd))
+
+
+def _quotes(
+    gpu_name: str | None, prices: Sequence[Price], pricing: Pricing, today: date,
+    num_gpus: int, samples_per_s: float | None, num_samples: int,
+) -> list[Quote]:  # fmt: skip
     rows: tuple[Price, ...]
     match pricing.basis:
         case Basis.GIVEN:
@@ -102,20 +134,27 @@ def quotes(
         case Basis.OWNED:
             own = given_price(_owned_usd(pricing.ownership, gpu_name), gpu_name)
             rows = (own.model_copy(update={"source": "by the purchase price", "instance": "owned"}),)
-        case Basis.SPOT:
-            rows = tuple(price for price in exact_prices(gpu_name, prices) if price.spot_usd_per_hour)
         case _:
-            rows = exact_prices(gpu_name, prices)
+            rows = tuple(each for each in exact_prices(gpu_name, prices) if getattr(each, PRICE_OF[pricing.basis]))
     made = []
     for price in rows:
         instances = math.ceil(num_gpus / price.gpus_per_instance)
         billed = instances * price.gpus_per_instance
-        usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
-        if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
+        unit_hours = UNIT_HOURS.get(pricing.basis, 1.0)
+        unit_usd = getattr(price, PRICE_OF.get(pricing.basis, PRICE_OF[Basis.ON_DEMAND]))
+        usd_per_gpu_hour, useful_time = unit_usd / unit_hours / price.gpus_per_instance, 1.0
+        if pricing.basis is Basis.SPOT:
             cut = pricing.interruptions
             useful, useful_time = cut.useful(instances) if cut else (pricing.useful_share, pricing.useful_share)
-            usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
+            usd_per_gpu_hour = usd_per_useful_gpu_hour(usd_per_gpu_hour, useful)
         hours = work_hours(num_samples, samples_per_s) if samples_per_s else None
+        paid_hours = hours
+        if hours is not None and pricing.basis in UNIT_HOURS:
+            paid_hours = math.ceil(hours / unit_hours) * unit_hours
+        usd = None if paid_hours is None else paid_hours * (usd_per_gpu_hour * billed)  # the price counts interruptions
+        per_1000 = where_known(usd_per_1000_samples, usd_per_gpu_hour, billed, samples_per_s)
+        if usd is not None and pricing.basis in UNIT_HOURS:
+            per_1000 = usd / num_samples * 1000
         made.append(
             Quote(
                 provider=price.provider,
@@ -126,14 +165,14 @@ def quotes(
                 instances=instances,
                 billed_gpus=billed,
                 hours=None if hours is None else hours / useful_time,
-                usd=None if hours is None else hours * (usd_per_gpu_hour * billed),  # the price counts interruptions
-                usd_per_1000_samples=where_known(usd_per_1000_samples, usd_per_gpu_hour, billed, samples_per_s),
+                usd=usd,
+                usd_per_1000_samples=per_1000,
                 as_of=price.as_of,
                 stale=price.is_stale(today),
                 source=price.source,
             )
         )
-    return tuple(sorted(made, key=lambda quote: quote.usd_per_gpu_hour * quote.billed_gpus))
+    return made
 
 
 def _owned_usd(ownership: Ownership | None, gpu_name: str | None) -> float:

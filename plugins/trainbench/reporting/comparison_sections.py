@@ -220,8 +220,8 @@ def _strategies(
         peers = compared.entries(group, size)
         scaled = [scaling(entry) for entry in peers]
         patterns = [traits.pattern for traits in strategy_standings.traits_of(peers, scaled)] or [""] * len(peers)
-        for number, (entry, pattern) in enumerate(zip(peers, patterns, strict=True), start=1):
-            place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
+        places = compared.places([len(entry.results) for entry in peers])
+        for entry, place, pattern in zip(peers, places, patterns, strict=True):
             rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=texts[entry.name], pattern=pattern))
     # An OOM, say: it stands beside the measured runs of the work.
     failed = [
@@ -270,8 +270,11 @@ def _notes(
 ) -> Iterator[str]:
     runs, units = count(len(group.results), "run"), plural(group.rank_noun)
     yield f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."
-    for size in compared.world_sizes(group):
-        yield from compared.tie_sentences(compared.entries(group, size))
+    of_sizes = [compared.entries(group, size) for size in compared.world_sizes(group)]
+    if any(len(peers) > 1 and min(len(entry.results) for entry in peers) < 2 for peers in of_sizes):
+        yield "One run shows no noise from run to run, so it has no place: give two `rounds` or more."
+    for peers in of_sizes:
+        yield from compared.tie_sentences(peers)
     known = [scaled.efficiency for entry in compared.all_entries(group) if (scaled := scaling(entry))]
     if bases := sorted({(each.base_world_size, each.base_strategy.value, each.base_size) for each in known}):
         smallest = listing(f"{size} ({strategy})" for _, strategy, size in bases)

@@ -95,7 +95,7 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
     base_sizes = f"{listing(map(str, sorted(bases)))} {noun if bases == {1} else plural(noun)}"
     if is_elsewhere:
         base_sizes += ",\nsome on other machines"
-    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per {noun} at {base_sizes}")
+    figure = draw_facets(facets, "Scaling efficiency", f"% of the throughput per {noun} at {base_sizes}")
     for axes in figure.axes:
         axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
         axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
@@ -117,7 +117,7 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
                 of_strategy = points.setdefault(entry.strategy.value, {})
                 of_strategy[entry.world_size] = (number, number * (noise_pct or 0.0) / 100)
         facets.append(Facet(name, points, plural(group.rank_noun), linear(points) if curve.grows else {}))
-    return _facets(facets, curve.title, curve.label.format(units=plural(rank_noun(measured))))
+    return draw_facets(facets, curve.title, curve.label.format(units=plural(rank_noun(measured))))
 
 
 def linear(points: Points) -> dict[int, float]:
@@ -130,7 +130,7 @@ def linear(points: Points) -> dict[int, float]:
     return {size: per_gpu * size for size in sizes}
 
 
-def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
+def draw_facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     """One set of axes for each work, each with a scale of its own because works are not comparable.
 
     The numbers of GPUs are the same for all, so that a work measured at one of them shows which one.
@@ -157,7 +157,9 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     has_noise = any(half for facet in shown for by_size in facet.points.values() for _, half in by_size.values())
     about = f"median of the runs{', bars: noise' if has_noise else ''}{left_out}"
     figure.suptitle(f"{title} ({about})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
-    add_legend(figure, (*(name for name in STYLES if name != Strategy.OWN), IDEAL), ncols=5, handlelength=3.5)
+    has_own = any(Strategy.OWN in facet.points for facet in shown)
+    styles = [name for name in STYLES if (name == Strategy.OWN) == has_own]  # a command of one's own runs alone
+    add_legend(figure, (*styles, IDEAL), ncols=5, handlelength=3.5)
     return figure
 
 

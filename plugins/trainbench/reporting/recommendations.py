@@ -16,6 +16,7 @@ from trainbench.comparison.entries import (
     is_tie,
     level_with,
     named_work_groups,
+    too_few,
     world_sizes,
 )
 from trainbench.comparison.scaling import (
@@ -314,6 +315,8 @@ def _details(choice: Recommendation) -> Iterator[str]:
     elif slower:
         after = max(slower, key=lambda entry: entry.tokens_per_s)
         yield f"Next is {after.strategy}, {percent(-apart_pct(first, after))} tokens/s."
+    if len(beside) > 1 and all(len(entry.results) == 1 for entry in beside):
+        yield f"{too_few(all_are=True).capitalize()}."
     if choice.ran_elsewhere:
         yield f"Fewer {plural(first.rank_noun)} ran on other machines, so whether they are enough is unknown."
 

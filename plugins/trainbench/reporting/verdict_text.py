@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.comparison import noise_floor
 from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
-from trainbench.core.states import METRIC_NAMES, NodeState, fleet_summary, word
+from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, fleet_summary, word
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, only, text
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
@@ -35,7 +35,6 @@ from trainbench.reporting import configuration_tables, recommendations, survey_t
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
-AGAINST = {Against.PEERS: "its peers", Against.PAST: "its past", Against.LEVEL: "the level"}
 TONES = {State.RED: Tone.BAD, State.DRILL: Tone.BAD, State.WELL: Tone.GOOD}
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
@@ -129,13 +128,8 @@ def recommended(campaign: Campaign) -> tuple[str, ...]:
 
 
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
-    """What `recommended` says, and what to do next for the worst node, or for all that have its reason."""
-    others = _others(campaign) if campaign.judges_nodes else []
-    worst = min(others, key=NodeState.urgency, default=None)
-    if worst is None or worst.state is State.WELL:
-        return recommended(campaign)
-    finding = finding_of(campaign, worst)
-    return (*recommended(campaign), f"Next for {listing(finding.nodes, 3)}: {sentence(finding.resolution)}")
+    """What `recommended` says, and the first step that nodes need which were not drilled."""
+    return (*recommended(campaign), *next_steps(campaign, of_drills=False)[:1])
 
 
 def _answered(campaign: Campaign) -> list[str]:
@@ -280,12 +274,13 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
     )
 
 
-def next_steps(campaign: Campaign) -> tuple[str, ...]:
+def next_steps(campaign: Campaign, *, of_drills: bool = True) -> tuple[str, ...]:
     """A sentence for each step that nodes which are not well need: "Next for node-3: ..."."""
     if not campaign.judges_nodes or _is_lone(campaign):
         return ()
-    steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state is not State.WELL)
-    return tuple(sentence(f"Next for {listing(nodes)}: {one_line(step)}") for step, nodes in steps.items())
+    without = {State.WELL} if of_drills else {State.WELL, State.DRILL}
+    steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state not in without)
+    return tuple(f"Next for {listing(nodes, MAX_NAMED)}: {sentence(one_line(step))}" for step, nodes in steps.items())
 
 
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:

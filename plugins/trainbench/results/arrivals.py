@@ -25,11 +25,11 @@ from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.pod_io import RESULT_FILE, SPEC_ENV
+from bench_image.contract.pod_io import RANK_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.planning.plan import Plan
-from trainbench.pods.manifests import CONTAINER, RANK_ENV
+from trainbench.pods.manifests import CONTAINER
 from trainbench.pods.pod_end import PodEnd
 from trainbench.pods.pod_log import log_file
 from trainbench.results.artefacts import WRITERS, Store

@@ -85,15 +85,19 @@ class SharedGpu(NamedTuple):
     gpus: tuple[int, ...]
 
     @property
+    def size(self) -> tuple[int, float]:
+        return self.num_processes or 0, self.memory_gb or 0.0
+
+    @property
     def sentence(self) -> str:
-        """ "GPU 0 was shared: 1 other process, 41.3 GB in use beside the run"."""
+        """ "1 other process, 41.3 GB in use beside the run on GPU 0"."""
         parts = []
         if self.num_processes:
             parts.append(count(self.num_processes, "other process"))
         if self.memory_gb:
             parts.append(f"{figure(self.memory_gb, 3)} GB in use beside the run")
-        which, (gpus, were) = listing(map(str, self.gpus)), ("GPU", "was") if len(self.gpus) == 1 else ("GPUs", "were")
-        return f"{gpus} {which} {were} shared: {', '.join(parts)}"
+        gpus = "GPU" if len(self.gpus) == 1 else "GPUs"
+        return f"{', '.join(parts)} on {gpus} {listing(map(str, self.gpus))}"
 
 
 def shared_by(result: RunResult) -> SharedGpu | None:
@@ -117,3 +121,8 @@ def shared_by(result: RunResult) -> SharedGpu | None:
         memory_gb=known_max(memory_gb for _, _, memory_gb in shared),
         gpus=tuple(position for position, _, _ in shared),
     )
+
+
+def most_shared(runs: Iterable[RunResult]) -> SharedGpu | None:
+    """Of the run that shared its GPU with the most processes, or with the most memory of others."""
+    return max((shared for run in runs if (shared := shared_by(run))), key=lambda shared: shared.size, default=None)

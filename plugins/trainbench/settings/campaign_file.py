@@ -9,7 +9,7 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.work import Device
 from trainbench.core.close_matches import did_you_mean
-from trainbench.core.formats import one_line
+from trainbench.core.formats import listing, one_line
 from trainbench.core.strict_yaml import Document, Place, YamlError, read_yaml
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES, CampaignKind
@@ -205,7 +205,8 @@ def _job(job: Mapping[Any, Any], kind: CampaignKind) -> dict[str, Any]:
     if not job:
         return {}
     if not applies_to(JOB["command"], kind):
-        raise _WrongError(f"{_suite(kind)} has no job of your own: only node_consistency has", "job")
+        able = listing([suite for suite, known in SUITES.items() if applies_to(JOB["command"], known)])
+        raise _WrongError(f"{_suite(kind)} has no job of your own: only {able} have", "job")
     _refuse_others(job, JOB, "a field of job", "job")
     if not job.get("command"):
         raise _WrongError("job has no command: give one, such as command: torchrun train.py", "job")

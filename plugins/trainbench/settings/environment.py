@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from bench_image.contract.spec import RESOURCE_NAME, NodeName
 from trainbench.core.close_matches import did_you_mean
+from trainbench.core.label_selector import LabelKey
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
@@ -136,6 +137,7 @@ KUBERNETES_NAMES = {
     "service": f"{LABEL_RULE}, first a letter",
     "instance": "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
     "node_selector": "a label selector is such as pool=gpu,tier!=dev",
+    "topology_label": "a label's name is such as topology.kubernetes.io/zone",
     "image": "a reference such as registry.example/ml/bench:0.1.0, without spaces",
     **dict.fromkeys(("image_pull_secret", "service_account", "priority_class"), SUBDOMAIN_RULE),
     **dict.fromkeys(("local_nodes", "quarantine"), SUBDOMAIN_RULE),
@@ -263,7 +265,7 @@ class Settings(PodSettings, BaseSettings):
     world_sizes: tuple[int, ...] = Field(
         WORLD_SIZES, description="numbers of GPUs that the forms of `strategy_scaling` and `hardware_survey` offer"
     )
-    topology_label: str | None = Field(
+    topology_label: LabelKey | None = Field(
         None,
         description="label of the nodes that names their NVLink domain, rack or leaf switch: `interconnect` tests the "
         "nodes of one value together; else about the square root of all nodes",

@@ -34,7 +34,7 @@ def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_p
     assert f"by uma, {datetime.fromisoformat(stored['at']):<time datetime=}"[:8] in page
     assert html.escape(HOSTILE) in page
     assert HOSTILE not in page
-    assert "is acknowledged: node-3" in get(client, "").text
+    assert "is red and acknowledged: node-3" in get(client, "").text
     assert acknowledge(client, "ada").status_code == 409
     assert "was acknowledged by uma" in acknowledge(client, "ada").json()["detail"]
 

@@ -25,8 +25,7 @@ from bench_image.data import page_cache, shards
 from bench_image.data.batches import TokenPool, batches
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shard_reader import AHEAD, Place, ShardBatches
-from bench_image.data.shards import Prepared, complete, prepare
-from bench_image.data.write_lock import WriteLock
+from bench_image.data.shards import Prepared, WriteLock, complete, prepare
 from tests.builders.image_processes import environment, finish, make_spec, start
 
 ALL_THAT_IS_SAID: list[str] = []
@@ -280,7 +279,7 @@ def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
 def test_a_lock_whose_owner_is_gone_does_not_hold_anyone_up(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
     layout.folder.mkdir(parents=True)
-    code = "import sys; from pathlib import Path; from bench_image.data.write_lock import WriteLock as L; "
+    code = "import sys; from pathlib import Path; from bench_image.data.shards import WriteLock as L; "
     code += "assert L(Path(sys.argv[1])).take()"
     subprocess.run([sys.executable, "-c", code, layout.folder / shards.LOCK], env=environment(), check=True)
 
@@ -291,7 +290,7 @@ def test_a_silent_owner_elsewhere_is_replaced_after_a_while(tmp_path: Path, monk
     layout = layout_in(tmp_path)
     layout.folder.mkdir(parents=True)
     (layout.folder / shards.LOCK).write_text("another-host 1 0")
-    monkeypatch.setattr("bench_image.data.write_lock.STALE_S", 0.5)
+    monkeypatch.setattr("bench_image.data.shards.STALE_S", 0.5)
 
     assert made(layout).written
 

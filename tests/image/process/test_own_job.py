@@ -20,8 +20,10 @@ from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, PROFILES_ENV
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import Identity, Placement, RunSpec
 from bench_image.contract.work import Work
+from tests.builders.ports import free_port
 
 ROOT = Path(__file__).parents[3]
+EXAMPLE = str(ROOT / "docs" / "examples" / "own_job.py")
 STEP = "trainbench: step={} seconds=0.25 samples=8 tokens=100 loss=1.5"
 
 
@@ -140,6 +142,30 @@ def test_what_a_command_leaves_behind_is_ended_after_it(tmp_path: Path) -> None:
     while psutil.pid_exists(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not psutil.pid_exists(pid)
+
+
+def test_torchrun_joins_the_pods_of_two_nodes(tmp_path: Path) -> None:
+    """The shipped example: the log of node rank 0 has steps of 2 x 8 samples, the other pod is well without any."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "{nodes}", "--node-rank", "{node_rank}",
+               "--nproc-per-node", "{gpus}", "--master-addr", "{master_addr}", "--master-port", "{master_port}",
+               EXAMPLE, "--steps", "4"]  # fmt: skip
+    spec = spec_of(command, {"folder": str(tmp_path)}, 60)
+    spec = spec.changed(placement={"nodes": 2}, identity={"peers": ("node-2",)})
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
+    (tmp_path / "spec.json").write_text(spec.model_dump_json())
+    pods = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench_image", "--spec", tmp_path / "spec.json", "--output", tmp_path / rank],
+            env={**os.environ, **meeting, "NODE_RANK": rank}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )
+        for rank in "01"
+    ]  # fmt: skip
+    first, second = (parse_result(pod.communicate()[0]) for pod in pods)
+    assert [(result.status, result.error) for result in (first, second)] == [(Status.OK, None)] * 2
+    assert first.chosen is not None
+    assert (first.chosen.micro_batch_size, first.performance.measured_steps) == (16, 3)
+    assert second.performance.samples_per_second is None
+    assert "no line of a step" in second.missing["performance.samples_per_second"]
 
 
 def test_profiles_of_the_installation_are_read_too(tmp_path: Path) -> None:

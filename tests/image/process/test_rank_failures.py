@@ -77,10 +77,11 @@ def test_an_absent_deepspeed_is_named_with_the_strategy(tmp_path: Path) -> None:
     assert report.error.message.startswith("strategy 'zero2' needs the package deepspeed")
 
 
-@pytest.mark.parametrize("node_rank", ["0", "1"])
-def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_rank: str) -> None:
+@pytest.mark.parametrize(("node_rank", "address"), [("0", "127.0.0.1"), ("1", "127.0.0.1"), ("1", "r0.gang.invalid")])
+def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_rank: str, address: str) -> None:
+    """Nor does one whose name the cluster's DNS does not tell."""
     spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, nodes=2, gpus_per_node=1, timeout_s=8)
-    meeting = {"NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    meeting = {"NODE_RANK": node_rank, "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
     result = finish(start(spec, tmp_path, **meeting), tmp_path)
 
     assert result.status is Status.TIMEOUT

@@ -103,6 +103,9 @@ def test_gpus_are_given_out_by_uuid_so_that_a_lost_one_has_a_name() -> None:
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetName=lambda gpu: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=2**37),
     )
     spec = make_spec(strategy="independent", device="cuda")
     seen = rank_environments(spec, {}, nvml)

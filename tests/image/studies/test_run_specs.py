@@ -17,6 +17,7 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.result import Status
 from tests.builders.image_processes import environment, make_spec
+from tests.builders.warm_processes import WarmProcess
 
 TWO_PODS: dict[str, Any] = {
     "recipe": Recipe.FULL, "strategy": Strategy.DDP, "nodes": 2, "gpus_per_node": 2, "peers": ("node-2",),
@@ -25,6 +26,7 @@ TWO_PODS: dict[str, Any] = {
 
 def test_two_pods_on_one_machine_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: WarmProcess(command[2:], env))
     spec = tmp_path / "two-pods.json"
     spec.write_text(
         make_spec(repeats=1, campaign_id="campaign-tcp", **TWO_PODS | {"gpus_per_node": 1}).model_dump_json()

@@ -67,13 +67,15 @@ def test_an_alarm_of_a_run_names_the_run() -> None:
 
 def test_a_change_of_the_fleet_is_one_entry() -> None:
     names = tuple(f"node-{i}" for i in range(256))
-    summary = "became slower together on 21 Nov 2026: samples/s −5.0 to −6.1 %"
+    summary = "have become slower since 21 Nov 2026: samples/s −5.0 to −6.1 %"
     notices = [make_notice(name, Why.CHANGED, -5.0, nodes=names, summary=summary, id=i) for i, name in enumerate(names)]
     for said in (notices, notices[:1]):  # the others may have been acknowledged
         content = message(said, OPENED, "https://airflow.example.org")
         assert content.text.count("Next: ") == 1
         assert content.payload["notices"][0]["links"]["notice"].endswith("/notices/0")
-        assert content.subject.startswith("[trainbench] node-0, node-1, node-2, node-3, node-4 and 251 more became")
+        assert content.subject.startswith(
+            "[trainbench] node-0, node-1, node-2, node-3, node-4 and 251 more have become"
+        )
         assert len(content.payload["notices"][0]["nodes"]) == len(said)
 
 
@@ -138,6 +140,6 @@ def test_many_at_once_are_one_message_of_bounded_size() -> None:
 
 def test_the_end_says_what_it_was_and_how_long() -> None:
     assert message([closed(ended="no longer in the cluster")], CLOSED, None).text.splitlines()[2:] == [
-        "node-3: no longer in the cluster since 22 Nov 2026 02:12 UTC",
+        "node-3: no longer in the cluster (22 Nov 2026 02:12 UTC)",
         "It was: node-3 is slow: samples/s −9.7 % against its peers. Open since 21 Nov 2026 02:12 UTC.",
     ]

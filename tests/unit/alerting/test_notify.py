@@ -13,8 +13,7 @@ from sqlalchemy import insert, select
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.notices import make_notice
 from trainbench.alerting.notice_text import Event, Message, message
-from trainbench.alerting.notify import Sent, _notifier, send_due
-from trainbench.alerting.outbox import Due, Outbox
+from trainbench.alerting.outbox import Due, Outbox, Sent, _notifier, send_due
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
 from trainbench.history.history import History
 from trainbench.history.tables import acknowledgements, messages
@@ -82,7 +81,7 @@ def test_a_look_that_turns_red_is_told_once_more_and_newly_to_who_hears_of_red(h
     look = {"node-2": Why.BEHIND}
     run(history, post, look, look, look, RED, RED, look, RED, {}, {}, channels=(MAIL, HOOK))
 
-    behind = "node-2 is behind: samples/s −10.0 % against its peers (node_consistency)"
+    behind = "node-2 lags behind: samples/s −10.0 % against its peers (node_consistency)"
     assert [subject for kind, subject in post.sent if kind == "mail"] == [SLOW, AGAIN]
     assert [subject for kind, subject in post.sent if kind == "webhook"] == [behind, f"now red: {SLOW}", AGAIN]
 

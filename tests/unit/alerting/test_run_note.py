@@ -11,8 +11,8 @@ from tests.builders import campaigns
 from tests.builders.nights import night
 from trainbench.alerting import run_note as run_notes
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
 from trainbench.alerting.run_note import MAX_CHARS, RULE, joined, write_note
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Finding, Level, Why
 
 RUN = "scheduled__2026-11-21T02:00:00+00:00"

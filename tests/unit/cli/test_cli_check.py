@@ -124,6 +124,23 @@ def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:
     assert (summary / "BENCHMARK_REPORT.md").is_file()
 
 
+@pytest.mark.parametrize("has_peer", [False, True])
+def test_report_of_machines_of_several_gpus_compares_them_side_by_side(home: Path, has_peer: bool) -> None:
+    """12 samples/s are 1.00x, 5.4 / 12 = 0.45x, also with another batch. Where a node has a peer, nodes are judged."""
+    lora = {"model": "llama2-7b", "recipe": "lora"}
+    write(
+        home / "places",
+        make_result("cloud", 12.0, gpu_name="NVIDIA H100 80GB HBM3", **lora),
+        make_result("home", 5.4, gpu_name="NVIDIA GeForce RTX 4090", micro_batch_size=4, **lora),
+        *([make_result("office", 5.4, gpu_name="NVIDIA GeForce RTX 4090", **lora)] if has_peer else []),
+    )
+    files = document(trainbench("report", "places", "--output", "published", "--json"))["files"]
+    report = Path(files["BENCHMARK_REPORT.md"]).read_text()
+    assert ("## Hardware, side by side" in report) is not has_peer
+    if not has_peer:
+        assert re.search(r"\| NVIDIA GeForce RTX 4090 \| 4 \| 2,765 \| 5\.400 \| 0\.450x ± ", report)
+
+
 @pytest.mark.usefixtures("with_plots")
 def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> None:
     """Five strategies x 1, 2, 4 and 8 GPUs x three recipes are 39 runs; one more is an OOM."""
@@ -135,7 +152,8 @@ def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> Non
     names = ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
     assert {f"plots/{name}.png" for name in names} <= files.keys()
     report = Path(files["BENCHMARK_REPORT.md"]).read_text()
-    assert len(re.findall(r"^\| \[8\]\(\S+/result\.json\) \| zero2 \| 1 of 4 \|", report, re.MULTILINE)) == 3
+    of_eight = r"^\| \[8\]\(\S+/result\.json\) \| zero2 \| one run each: too few to rank \|"
+    assert len(re.findall(of_eight, report, re.MULTILINE)) == 3
     assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
 
 

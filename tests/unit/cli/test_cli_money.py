@@ -13,7 +13,7 @@ from tests.builders.commands import trainbench
 from tests.conftest import Golden
 from tests.unit.prices.test_price_import import SKYPILOT
 from trainbench.cli import money
-from trainbench.prices.price_tables import PRICES_FILE, read_prices
+from trainbench.prices.price_tables import PRICES_FILE, USD_FIELDS, read_prices
 
 A10 = "NVIDIA A10"
 
@@ -49,7 +49,8 @@ class TestPrices:
         assert (document["currency"], len(document["prices"])) == ("USD", len(read_prices(PRICES_FILE)))
         assert document["prices"][0] | {"source": ""} == {
             "provider": "OCI", "instance": "VM.GPU.A10.1", "gpu": "A10", "gpus_per_instance": 1,
-            "region": "any listed", "on_demand_usd_per_hour": 2.0, "spot_usd_per_hour": None, "currency": "USD",
+            "region": "any listed", "on_demand_usd_per_hour": 2.0, "currency": "USD",
+            **dict.fromkeys(USD_FIELDS[1:]),
             "as_of": "2026-01-19", "source": "", "own": False, "usd_per_gpu_hour": 2.0,
             "spot_usd_per_gpu_hour": None, "age_days": 306, "stale": True,
         }  # fmt: skip
@@ -120,7 +121,7 @@ class TestEstimate:
         done = trainbench("estimate", str(results), "--samples", "10000")
         assert done.exit_code == 0
         assert "VM.GPU.A10.1" in done.stdout
-        assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $1.14 to $" in done.stdout
+        assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $0.342 to $" in done.stdout
         assert "Rate: measured: the median of 3 runs of results" in done.stdout
 
     def test_the_whole_text(self, results: Path, golden: Golden) -> None:
@@ -181,13 +182,16 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--price", "Spot", "--with", "per_day=2"], "price is 'Spot': choose on-demand, spot, owned"),
-            (["--price", "cheap"], "price is 'cheap': choose on-demand, spot, owned"),
+            (["--price", "Spot", "--with", "per_day=2"], "price is 'Spot': choose one of all"),
+            (["--price", "cheap"], "price is 'cheap': choose one of all, on-demand, spot, reserved, day"),
             (["--price", "0"], "price is 0 USD per GPU-hour"),
             (["--price", "nan"], "price is nan USD per GPU-hour"),
             (["--price", "owned"], "price owned is made of purchase_usd, life_years, utilisation"),
             (["--price", "owned", "--with", "purchase=1"], "life_years: Field required"),
-            (["--price", "1", "--with", "per_day=1"], "per_day with a price of 1: details belong to spot and owned"),
+            (
+                ["--price", "1", "--with", "per_day=1"],
+                "per_day with a price of 1: details belong to spot, owned and all",
+            ),
             (["--with", "per_day"], "--with 'per_day' has no '='"),
             (["--samples-per-s", "-1"], "samples/s is -1"),
             (["--samples-per-s", "1", "--mfu", "40"], "two rates: give one"),

@@ -13,9 +13,11 @@ import psutil
 import pytest
 from sqlalchemy import select
 
+from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
 from tests.builders.commands import ROOT, document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
+from trainbench.comparison.scaling import efficiencies
 from trainbench.history.history import open_history
 from trainbench.history.tables import runs
 from trainbench.reporting.data_files import metric_rows
@@ -60,6 +62,21 @@ def test_a_command_goes_from_its_log_to_the_verdict_and_has_a_past_of_its_own(ow
     assert document(changed)["nodes"][0]["why"] == "nothing_to_compare"
 
 
+def test_a_command_runs_at_each_number_of_processes_of_this_machine(own_folder: Path) -> None:
+    """8 samples in 0.01 s, and 16 in 0.0125 s: 800 and 1,280 samples/s, 80 % of it for each process."""
+    (own_folder / "train.py").write_text(
+        "import sys; n = int(sys.argv[1])\n"
+        "for i in range(60): print(f'trainbench: step={i} seconds={0.0075 + n * 0.0025} samples={8 * n}')"
+    )
+    result = trainbench("run", "--json", "--suite", "strategy_scaling", "--", sys.executable, "train.py", "{gpus}")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    campaign = open_store().read_campaign(document(result)["campaign_id"])
+    one, two = efficiencies(campaign.results)
+    assert one is None
+    assert two is not None
+    assert (two.base_strategy, two.base_world_size, round(two.pct, 6)) == (Strategy.OWN, 1, 80.0)
+
+
 def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None:
     result = trainbench("run", "--", "sh", "-c", "echo one; echo two; exit 3")
     assert result.exit_code == ExitCode.RED
@@ -68,6 +85,23 @@ def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None
     assert f"campaign: {campaign_id}\n" in result.stdout
     (failed,) = open_store().read_campaign(campaign_id).results
     assert failed.status is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["echo hello", "yes | head -n 1000000", "head -c 10000000 /dev/zero | tr '\\0' x"],
+    ids=["no step", "a million lines", "a line of 10 MB"],
+)
+def test_a_hostile_command_on_one_node_takes_nothing_from_another(program: str, own_folder: Path) -> None:
+    """An image that is not there: tests/kube/faults.toml; files with an alias bomb: test_campaign_file."""
+    script = f"if [ $1 = bad ]; then {program}; else exec {sys.executable} train.py; fi"
+    result = trainbench("run", "--json", "--nodes", "bad,good", "--", "sh", "-c", script, "sh", "{node}")
+    campaign = open_store().read_campaign(document(result)["campaign_id"])
+    assert {run.spec.identity.node: run.status for run in campaign.results} == {
+        "bad": Status.ERROR, "good": Status.OK,
+    }  # fmt: skip
+    (error,) = (run.error for run in campaign.results if run.error)
+    assert (error.kind, "no line of a step" in error.message, len(error.message) <= 4000) == ("no_step", True, True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +114,7 @@ def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None
         (("--set", "strategies=own"), "'own' is the strategy of a command of yours"),
         (("--set", "drill_node=node-1", "--", "train"), "drill_node with a command of yours"),
         (
-            ("--suite", "strategy_scaling", "--", "train"),
+            ("--suite", "config_diagnosis", "--", "train"),
             "command, job_environment, job_version, job_folder and log_profile are not",
         ),
         (("--model", "tiny", "--set", "model=gpt2"), "--model and --set model=... give two values"),

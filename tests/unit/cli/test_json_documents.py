@@ -154,6 +154,8 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         "nodes list": [],
         "nodes free": ["--all", "--dry-run"],
         "table": ["runs"],
+        "list": [],
+        "show": [campaign_id],
         "gpus": ["A100 80GB"],
         "params": [],
         "collect": [],

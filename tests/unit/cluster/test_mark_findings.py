@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.builders.nights import night
-from trainbench.alerting.alerts import alerts
-from trainbench.alerting.run_summary import note
+from trainbench.alerting.run_summary import alerts, note
 from trainbench.cluster import node_marks
 from trainbench.cluster.node_marks import Mark, MarkRefusal
 from trainbench.core.verdicts import Level, Why

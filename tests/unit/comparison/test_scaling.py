@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench_image.contract.options import Strategy
+from bench_image.contract.own_job import OwnJob
 from bench_image.contract.result import Chosen, RunResult
 from tests.builders import make_failed, make_result
 from trainbench.comparison.entries import entries, work_groups
@@ -27,6 +28,20 @@ def test_two_gpus_are_the_base_where_one_was_not_measured() -> None:
     assert two is None
     assert four is not None
     assert (round(four.pct, 1), four.base_world_size) == (73.0, 2)
+
+
+@pytest.mark.parametrize(("samples", "pct"), [((8, 16), 90.0), ((8, 8), 90.0), ((1, 1), None)])
+def test_commands_of_ones_own_are_one_work_where_their_samples_are_known(
+    samples: tuple[int, int], pct: float | None
+) -> None:
+    """10 samples/s on one GPU, 18 on two: 90 % each. One sample a step of two GPUs is a log that tells none."""
+    own = {"strategy": Strategy.OWN, "recipe": "full", "lora": None, "own_job": OwnJob(command="train")}
+    one, two = (
+        make_result("node-1", rate, gpus_per_node=gpus, micro_batch_size=batch, **own)
+        for rate, gpus, batch in zip((10.0, 18.0), (1, 2), samples, strict=True)
+    )
+    _, efficiency = efficiencies([one, two])
+    assert (efficiency and efficiency.pct) == pct
 
 
 def test_other_work_other_gpus_and_failed_runs_are_no_base() -> None:

@@ -206,9 +206,47 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
 @pytest.mark.parametrize(("num_prices", "note"), [(30, ()), (31, ("1 further price: --json has all.",))])
 def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices: int, note: tuple[str, ...]) -> None:
     rows = [price(0.60 + i / 100, provider=f"P{i}") for i in range(num_prices)]
-    table = estimate_table(estimate(JOB, RATE, rows, Pricing(), TODAY))
+    table = estimate_table([estimate(JOB, RATE, rows, Pricing(), TODAY)])
     assert len(table.rows) == 30
     assert table.notes == note
+
+
+def test_every_kind_of_price_is_a_row_of_one_table() -> None:
+    """0.50505 h on 4 GPUs of one instance. On demand $2.40 x 0.50505 = $1.2121, spot $0.72 x 0.50505 = $0.3636,
+    reserved $1.20 x 0.50505 = $0.6061; a begun day $24, week $120 and month $400 are paid as a whole. Owned:
+    $876 / (8,760 h x 0.5) = $0.20 a GPU-hour, x 4 x 0.50505 = $0.4040.
+    """
+    fields = {"reserved_usd_per_hour": 1.20, "usd_per_day": 24.0, "usd_per_week": 120.0, "usd_per_month": 400.0}
+    own = Ownership(purchase_usd=876, life_years=1, utilisation=0.5)
+    pricing = Pricing(basis=Basis.ALL, ownership=own)
+    result = estimate(JOB, RATE, [price(2.40, gpus=4, spot=0.72, **fields)], pricing, TODAY)
+
+    assert [(offer.basis.value, round(offer.usd or 0, 4)) for offer in result.offers] == [
+        ("spot", 0.3636), ("owned", 0.404), ("reserved", 0.6061), ("on-demand", 1.2121), ("day", 24.0), ("week", 120.0),
+        ("month", 400.0),
+    ]  # fmt: skip
+    day = next(offer for offer in result.offers if offer.basis is Basis.DAY)
+    assert (day.usd_per_gpu_hour, day.usd_per_1000_samples) == (0.25, pytest.approx(2.4))
+    assert "By the day, week and month: a begun one is paid for as a whole." in result.assumptions
+    table = estimate_table([result, result.model_copy(update={"gpu": "NVIDIA L4"})])
+    assert [row.texts[0] for row in table.rows[::7]] == [
+        "a job, on 4 GPUs (NVIDIA A10)",
+        "a job, on 4 GPUs (NVIDIA L4)",
+    ]
+
+
+def test_begun_days_are_paid_for() -> None:
+    """540,000 samples at 5.5/s are 27.27 h: two days of $24."""
+    job = JOB.model_copy(update={"num_samples": 540_000})
+    (offer,) = estimate(job, RATE, [price(2.40, gpus=4, usd_per_day=24.0)], Pricing(basis=Basis.DAY), TODAY).offers
+    assert (offer.usd, offer.hours) == (48.0, pytest.approx(27.27, abs=0.01))
+
+
+def test_a_price_by_the_week_of_one_gpu_is_the_provider_s_own_where_there_is_one() -> None:
+    """$0.60 x 24 = $14.40 and x 168 = $100.80; of $120 a week for 4 GPUs each $30."""
+    listed = prices_table([price(), price(2.40, gpus=4, usd_per_week=120.0)], TODAY)
+    at = listed.names.index("per day")
+    assert [row.texts[at : at + 2] for row in listed.rows] == [("$14.40", "$100.80"), ("$14.40", "$30.00")]
 
 
 def test_one_instance_has_no_others_that_wait() -> None:

@@ -75,7 +75,7 @@ def test_a_short_name_means_the_one_gpu_that_has_it_and_else_the_sxm_module() ->
 def test_a_gpu_by_its_nvml_name() -> None:
     assert known_gpu("NVIDIA A100-SXM4-80GB") == "A100 80GB"
     assert known_gpu("NVIDIA H100 80GB HBM3") == "H100"
-    with pytest.raises(QuantityError, match="GPU 'A11' is not known: choose one of RTX 4080, A10, L4"):
+    with pytest.raises(QuantityError, match="GPU 'A11' is not known: choose one of RTX 4070 Ti, RTX 4080, A10, L4"):
         known_gpu("A11")
 
 

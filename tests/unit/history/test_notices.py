@@ -136,7 +136,7 @@ def test_of_several_deviations_the_one_beyond_its_limit_is_told() -> None:
 @pytest.mark.both_databases
 def test_a_change_of_the_fleet_has_one_finding(history: History) -> None:
     names = tuple(f"node-{i}" for i in range(256))
-    change = make_finding("node-0", Why.CHANGED, nodes=names, summary="became slower together")
+    change = make_finding("node-0", Why.CHANGED, nodes=names, summary="have become slower")
     for day in (1, 2):
         history.record(night(day, dict.fromkeys(names, 9.5), dict.fromkeys(names, Why.CHANGED), findings=(change,)))
     opened = history.open_notices()

@@ -74,7 +74,7 @@ def test_every_xid_has_a_meaning_and_a_next_step() -> None:
          "0 rows replaced, and one waits for a reset of the GPU"),
         ({"nvlink_replays": 1}, "nvlink_errors", Level.WARNING, "1 replay and 0 CRC errors of NVLinks"),
         ({"other_memory_at_start_gb": 40.0}, "shared_gpu", Level.WARNING,
-         "GPU 0 was shared: 40.0 GB in use beside the run"),
+         "40.0 GB in use beside the run on GPU 0"),
     ],
 )  # fmt: skip
 def test_each_kind_of_event_is_a_finding(events: dict[str, Any], category: str, level: Level, measured: str) -> None:

@@ -99,7 +99,7 @@ def against_past(*rates: float, num_shared: int = 0) -> list[tuple[float, str, W
 def test_what_the_round_did_to_all_nodes_is_no_change_of_one() -> None:
     """All lie at -0.5 %, node-5 at -2.5 %: 9.75 / (10 * 0.995) is -2.01 %."""
     *others, slow = against_past(9.95, 9.95, 9.95, 9.95, 9.75)
-    source = "its own past of 10 nights from 11 Nov 2026 and the −0.5 % of its peers tonight"
+    source = "its own past of 10 nights from 11 Nov 2026 (its peers changed by −0.5 % tonight)"
     assert slow == (-2.01, source, Why.BEHIND)
     assert others == [(0.0, source, Why.WELL)] * 4
 
@@ -142,7 +142,7 @@ def test_half_of_the_fleet_is_slow_too_where_only_what_nights_share_hid_it() -> 
     assert [node.why for node in judgement.groups[0].nodes] == [Why.CHANGED] * 5 + [Why.WELL] * 5
     (finding,) = judgement.findings
     assert finding.category == FLEET_CHANGED
-    assert "−2.5 % in the median against their own past, 5 of 10 nodes" in finding.summary  # the mean is -2.8 %
+    assert "−2.5 % in the median against their own past; 5 of 10 nodes" in finding.summary  # the mean is -2.8 %
     assert judgement.suspects == ()
 
 
@@ -190,5 +190,5 @@ def test_runs_of_another_choice_are_not_compared_and_are_told() -> None:
     said = "its program chose micro-batch 8, checkpointing in 6 layers, those of its peers micro-batch 8, "
     assert [node.why for node in group.nodes] == [Why.WELL, Why.WELL, Why.WELL, Why.OTHER_CHOICE]
     assert group.nodes[3].reason == f"{said}checkpointing in 2 layers"
-    assert group.nodes[2].remarks == (f"1 run did other work, {said}checkpointing in 2 layers: not compared",)
+    assert group.nodes[2].remarks == (f"1 run not compared: {said}checkpointing in 2 layers",)
     assert group.nodes[0].remarks == ()

@@ -94,6 +94,16 @@ def test_a_level_is_the_median_over_the_gpus_of_their_medians() -> None:
     assert level.software["torch"]
 
 
+def test_gpus_with_more_runs_weigh_more_in_the_scatter_of_runs() -> None:
+    """a: 10 and 10; b: 10, 10 and 11, whose logarithms have the variance ln(1.1)^2 / 3 with two degrees of freedom of
+    three: sqrt(2 / 3) * ln(1.1) / sqrt(3) = 4.49 %.
+    """
+    runs = [on_gpu("a", 10.0, round=r) for r in (1, 2)]
+    runs += [on_gpu("b", rate, round=r) for r, rate in enumerate((10.0, 10.0, 11.0), start=1)]
+    (level,) = made(*runs)
+    assert level.spread_pct == pytest.approx(4.49, abs=0.01)
+
+
 def test_of_three_gpus_the_standard_deviation_counts() -> None:
     """10, 10 and 9: ln(10 / 9) / sqrt(3) = 6.08 %; their median deviation is 0."""
     (level,) = made(on_gpu("a", 10.0), on_gpu("b", 10.0), on_gpu("c", 9.0))

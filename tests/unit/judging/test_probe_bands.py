@@ -49,7 +49,7 @@ def test_of_several_runs_of_a_node_the_lowest_counts() -> None:
 
 def test_beside_other_work_that_is_the_cause() -> None:
     (finding, *_) = odd_probe_findings([make_result(num_other_processes=1, probes={"matmul_bf16_tflops": 400.0})])
-    assert finding.cause == "GPU 0 was shared: 1 other process"
+    assert finding.cause == "1 other process on GPU 0"
 
 
 def test_each_independent_gpu_is_looked_at_by_itself() -> None:

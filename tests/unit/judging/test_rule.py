@@ -123,7 +123,7 @@ BLIND = 10.1  # percent: chance hides twice the limit
         (BLIND, None, None, Why.NOISY),
         (BLIND, 1.0, None, Why.WELL),
         (BLIND, BLIND, 1.0, Why.WELL),
-        (BLIND, BLIND, BLIND, Why.NOISY),
+        (20.0, BLIND, 30.0, Why.NOISY),
         (None, BLIND, 1.0, Why.WELL),
     ],
 )
@@ -137,6 +137,23 @@ def test_a_node_is_well_by_the_first_expectation_whose_noise_shows_twice_the_lim
     assert decision.why is expected
     if expected is Why.NOISY:
         assert decision.reason == "only a slowdown of 10.1 % would differ from chance, the limit is 5 %"
+
+
+def test_of_two_nodes_alike_the_past_says_that_one_is_well() -> None:
+    decision = decide(Facts((rate(Against.PEERS, 0.0), rate(Against.PAST, -0.5)), Tolerances(), only_peer=True))
+    assert (decision.why, decision.reason) == (Why.WELL, "9.95 samples/s, 99.5 % of x (10.0)")
+
+
+def test_a_noisy_past_that_shows_the_node_slow_decides_before_the_level() -> None:
+    compared = (rate(Against.PAST, -12.0, chance=BLIND), rate(Against.LEVEL, 0.0))
+    assert decide(Facts(compared, Tolerances())).why is Why.SLOW
+
+
+def test_a_past_that_sees_nothing_says_nothing_of_a_node_that_is_slow_beside_its_peers() -> None:
+    """Neither that it was always so, nor how far it is off."""
+    compared = (rate(Against.PEERS, -8.0), rate(Against.PAST, 0.0, chance=BLIND))
+    decision = decide(Facts(compared, Tolerances()))
+    assert (decision.why, decision.reason) == (Why.SLOW, "samples/s −8.0 % against x, limit 5 %")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.orchestration import planned_runs
-from trainbench.orchestration.planned_runs import (
+from trainbench.orchestration import plan_tasks
+from trainbench.orchestration.plan_tasks import (
     CHUNK,
     PackedTextError,
     hand_out,
@@ -110,7 +110,7 @@ def test_what_is_packed_comes_back_and_repetition_costs_nothing() -> None:
 @pytest.mark.parametrize("text", [packed("a" * 1001), packed("b" * 500)[:-8], "no base64", packed("c")[:4]])
 def test_a_packed_text_that_is_none_of_ours_is_one_sentence(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too long once unpacked, cut off, or no packed text at all."""
-    monkeypatch.setattr(planned_runs, "MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr(plan_tasks, "MAX_TEXT_BYTES", 1000)
 
     with pytest.raises(PackedTextError, match="cut off, changed, or longer than 1000 bytes: clear the task `plan`"):
         unpacked(text)

@@ -13,13 +13,14 @@ import pytest
 from rich.console import Console
 
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.states_page import EFFECTS, with_table
 from tests.builders.verdicts import make_finding
 from tests.conftest import Golden
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
 from trainbench.alerting.gauges import CODES, gauges
 from trainbench.alerting.notice_text import message
 from trainbench.alerting.outbox import Outbox
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import exit_code
 from trainbench.core.states import FRESH, TRAITS, NodeState, word
 from trainbench.core.tables import Tone
@@ -33,7 +34,6 @@ from trainbench.pages.reads.rows import Overview
 from trainbench.pages.render.links import Links
 from trainbench.pages.render.listings import glossary_tables, states_table, tone_of
 from trainbench.reporting import verdict_text
-from trainbench.reporting.glossary import EFFECTS, document
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.terminal import verdict_table
@@ -94,7 +94,8 @@ def ended(day: int) -> datetime:
 def test_every_reason_is_in_the_table_in_the_docs_and_in_the_glossary(golden: Golden) -> None:
     assert set(EFFECTS) == set(TRAITS) == set(Why)
     assert len(glossary_tables()[0].rows) == len(Why)
-    golden("states.md", document(), folder=ROOT / "docs")
+    page = ROOT / "docs" / "states.md"
+    golden(page.name, with_table(page.read_text()), folder=page.parent)
 
 
 def plain(text: str) -> str:
@@ -108,7 +109,7 @@ def test_what_the_run_says(why: Why) -> None:
     campaign, effects, trait = night_of(why), EFFECTS[why], TRAITS[why]
     raised = alerts(campaign)
     of_node = [alert for alert in raised if "node-1" in alert.nodes]
-    head = {Why.WELL: "All 4 nodes are well", Why.CHANGED: "2 of 4 nodes became slower together: node-1 and node-2",
+    head = {Why.WELL: "All 4 nodes are well", Why.CHANGED: f"2 of 4 nodes {trait.several}: node-1 and node-2",
             Why.DRILL: "Drill detected: node-1"}.get(why, f"1 of 4 nodes {trait.one}: node-1")  # fmt: skip
     terminal = Console(width=2000, record=True, file=io.StringIO())
     terminal.print(verdict_table(campaign))
@@ -217,4 +218,4 @@ def test_beside_an_acknowledged_node_not_all_are_well(history: History) -> None:
     history.record(night_of(Why.SLOW))
     pages = Pages(history.engine, {DAG})
     pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", ended(1))
-    assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is acknowledged: node-1; 3 are well."
+    assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is red and acknowledged: node-1; 3 are well."

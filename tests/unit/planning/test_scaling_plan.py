@@ -37,7 +37,7 @@ FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))
 
 def test_single_is_one_gpu_and_the_others_are_several() -> None:
     assert [cell.name for cell in scaling_cells((2, 1))] == [
-        "single_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu",
+        "single_1_gpu", "own_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu", "own_2_gpu",
     ]  # fmt: skip
     assert ScalingCell(strategy=Strategy.DDP, world_size=1) not in scaling_cells((1,))
 
@@ -54,6 +54,14 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
     assert planned.specs[-1].identity.peers == ("gpu-2", "gpu-3", "gpu-4")
     assert planned.campaign_kind is CampaignKind.STRATEGIES
     assert not planned.judges_nodes
+
+
+def test_a_command_of_ones_own_runs_at_each_size_whatever_the_strategies() -> None:
+    planned = plan(*FOUR, command="torchrun --nnodes {nodes} train.py", strategies=["ddp"])
+    assert [(s.placement.strategy, s.placement.nodes, s.identity.peers) for s in planned.specs] == [
+        (Strategy.OWN, 1, ()), (Strategy.OWN, 2, ("gpu-2",)), (Strategy.OWN, 4, ("gpu-2", "gpu-3", "gpu-4")),
+    ]  # fmt: skip
+    assert planned.skipped == ()
 
 
 def test_nodes_of_one_gpu_only() -> None:

@@ -131,6 +131,8 @@ def test_the_slowest_gpu_of_any_node_counts_in_each_probe_and_an_unknown_one_lea
         # a pod that never found a place: its peer waited for it, and was ended
         ((("vanished", Status.INCOMPLETE, 9.0), ("unschedulable", Status.INCOMPLETE, 5.0)), "unschedulable"),
         ((("timeout", Status.TIMEOUT, 3.0), ("evicted", Status.INCOMPLETE, 9.0)), "evicted"),
+        # without DNS no rank finds the others
+        ((("timeout", Status.TIMEOUT, 3.0), ("timeout", Status.TIMEOUT, 9.0)), "timeout"),
         # a pod was deleted; its peer lost it, and is not to blame
         ((("connection reset by peer", Status.ERROR, 1.0), ("vanished", Status.INCOMPLETE, 9.0)), "vanished"),
         # rank 0 failed by itself, and its peer was ended for that
@@ -146,7 +148,7 @@ def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expec
     assert (whole.error.kind, whole.error.message) == (expected, f"{node}: because of {expected}")
     campaign = study_of(whole)
     assert campaign.results[0].error == whole.error
-    after_night("rank-evicted", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
+    after_night("rank-evicted", "no-dns", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
 
 
 def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:

@@ -66,6 +66,7 @@ NO_GPU = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 3 node(s) didn
 NO_CPU = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
 CORDONED = "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector."
 DEAD = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
+UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
 QUOTA = "exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20"
 PREEMPTED = disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
 READY, SILENT, SHUT = node(), node("Unknown"), node(unschedulable=True)
@@ -82,10 +83,11 @@ class Case(NamedTuple):
     status: int | None = None
     node: dict[str, Any] | None = None
     words: str = WORDS
+    events: tuple[tuple[str, str], ...] = ()
 
     @property
     def end(self) -> PodEnd:
-        return pod_end(self.pod, "base", self.words, self.status, node=self.node, now=NOW)
+        return pod_end(self.pod, "base", self.words, self.status, self.events, self.node, NOW)
 
 
 CASES = {
@@ -122,7 +124,14 @@ CASES = {
         waiting("CreateContainerConfigError", "secret not found"), EndKind.NOT_STARTED,
         "container 'base' did not start: secret not found",
     ),
-    "stuck": Case(waiting("ContainerCreating", ""), EndKind.NOT_STARTED, "the container did not start in time"),
+    "stuck": Case(
+        waiting("ContainerCreating", ""), EndKind.NOT_STARTED,
+        "the container did not start in time: MountVolume.SetUp failed; Pod tb-1",
+        events=(("Scheduled", "Successfully assigned"), ("FailedMount", "MountVolume.SetUp failed")),
+    ),
+    "claim not bound": Case(
+        pending("Unschedulable", UNBOUND), EndKind.UNSCHEDULABLE, f"no node may take the pod: {UNBOUND}"
+    ),
     "host memory": Case(ended(137, "OOMKilled"), EndKind.OUT_OF_MEMORY, "the host's memory"),
     "killed": Case(ended(137), EndKind.NO_RESULT, "was killed (exit code 137)"),
     "failed": Case(

@@ -8,7 +8,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from trainbench.pods.pod_schema import schema_faults
+from trainbench.pods.pod_template import schema_faults
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -11,7 +11,6 @@ from typing import Any
 
 from bench_image.contract.flops import num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
-from bench_image.contract.work import Device
 from committed import committed
 from tests.builders.commands import trainbench
 from tests.unit.published import limits, probes
@@ -24,7 +23,6 @@ from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
 from trainbench.judging.checks.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 from trainbench.judging.levels import MIN_BAND_PCT
-from trainbench.params.campaign_params import RATE_LIMITS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
@@ -68,7 +66,6 @@ def benchmarks() -> Iterator[str]:
 
 def command_line() -> Iterator[str]:
     yield f"{START_S:.0f} s to start, then the steps of warm-up and windows at an MFU of {ASSUMED_MFU_PCT:.0f} %"
-    yield f"the limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} % there instead of {RATE_LIMITS_PCT[Device.CUDA]:.0f} %"
 
 
 def dags() -> Iterator[str]:
@@ -172,6 +169,7 @@ PARTS = {
 
 
 def scale() -> Iterator[str]:
+    yield from pages()
     for name, night in nights().items():
         yield row(
             name,

@@ -82,13 +82,6 @@ def page() -> Iterator[str]:
     yield f"the first step took {first_step_s('lora', 'tuned', 1):.1f} s"
 
 
-def in_short() -> Iterator[str]:
-    """What docs/performance.md says of the whole memory."""
-    yield f"QLoRA 8 x 512 {ratio('qlora', 'unsloth'):.2f} times as fast as Unsloth"
-    yield f"{ratio('qlora', 'trl-without-liger'):.2f} times as fast as TRL"
-    yield f"LoRA 8 x 2048 {ratio('lora', 'unsloth'):.2f} and {ratio('lora', 'trl'):.2f} times"
-
-
 def above_unsloth_gb(recipe: str) -> float:
     return peak_gb(recipe, "tuned") - peak_gb(recipe, "unsloth")
 

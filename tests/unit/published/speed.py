@@ -47,9 +47,7 @@ def performance() -> Iterator[str]:
     yield from limits.large_rows()
     yield f"[{ratio_by_turns(1):.1f} and {ratio_by_turns(3):.1f} times]"
     yield from small.in_short()
-    yield from small.smaller_gpus()
     yield from limits.compared()
-    yield from peers.in_short()
     yield from gangs_in_short()
     yield from limits.start_up()
 

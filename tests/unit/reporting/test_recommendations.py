@@ -42,7 +42,7 @@ def test_more_gpus_that_cost_no_more_are_the_one_choice() -> None:
     assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
     assert recommendations.lines(campaign) == (
         "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest, and nothing measured costs less. Next "
-        "is fsdp, −25.0 % tokens/s.",
+        "is fsdp, −25.0 % tokens/s. One run each: too few to rank.",
     )
 
 
@@ -56,7 +56,8 @@ def test_of_two_sizes_on_different_machines_only_the_larger_is_compared() -> Non
     assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
     assert recommendations.lines(campaign) == (
         "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest on 2 GPUs. Next is fsdp, −20.0 % "
-        "tokens/s. Fewer GPUs ran on other machines, so whether they are enough is unknown.",
+        "tokens/s. One run each: too few to rank. Fewer GPUs ran on other machines, so whether they are enough is "
+        "unknown.",
     )
     assert recommendations.headline(study(run(10.0, node="node-2"), run(20.0, "ddp", 2))) is None
 
@@ -115,7 +116,8 @@ def test_on_a_cpu_the_fastest_is_chosen_and_nothing_has_a_cost() -> None:
     campaign = trial(on_cpu(10.0), on_cpu(18.0, "ddp", 2), on_cpu(14.0, "fsdp", 2))
     assert recommendations.headline(campaign) == "Choose ddp on 2 processes: 1,152 tokens/s of CPU time."
     assert recommendations.lines(campaign) == (
-        "ddp on 2 processes, 1,152 tokens/s of CPU time, the fastest. Next is fsdp, −22.2 % tokens/s.",
+        "ddp on 2 processes, 1,152 tokens/s of CPU time, the fastest. Next is fsdp, −22.2 % tokens/s. One run "
+        "each: too few to rank.",
     )
 
 

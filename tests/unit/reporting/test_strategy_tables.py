@@ -14,16 +14,20 @@ def cells(table: Table, *columns: str) -> list[tuple[str, ...]]:
     return [tuple(row.texts[place] for place in places) for row in table.rows]
 
 
-def table_of(**kinds: tuple[float, int]) -> Table:
+def table_of(rounds: int = 1, **kinds: tuple[float, int]) -> Table:
     """strategy=(samples/s, GPUs)"""
-    runs = [make_result("node-1", rate, strategy=name, gpus_per_node=gpus) for name, (rate, gpus) in kinds.items()]
+    runs = [
+        make_result("node-1", rate, round=number + 1, strategy=name, gpus_per_node=gpus)
+        for number in range(rounds)
+        for name, (rate, gpus) in kinds.items()
+    ]
     (table,) = strategies(campaigns.make_campaign(runs))
     return table
 
 
 def test_equal_work_is_ranked_within_one_number_of_gpus() -> None:
     """10 samples/s of 512 tokens are 5,120 tokens/s. 30 / 4 over 10 / 1 is 75 %; 15 is half of 30."""
-    table = table_of(single=(10.0, 1), fsdp=(15.0, 4), ddp=(30.0, 4))
+    table = table_of(2, single=(10.0, 1), fsdp=(15.0, 4), ddp=(30.0, 4))
 
     assert cells(table, "GPUs", "strategy", "place", "tokens/s", "of the fastest", "per GPU", "scaling") == [
         ("1", "single", "alone", "5,120", "100.0 %", "5,120", "100 % (base)"),
@@ -31,6 +35,21 @@ def test_equal_work_is_ranked_within_one_number_of_gpus() -> None:
         ("4", "fsdp", "2 of 2", "7,680", "50.0 %", "1,920", "37.5 %"),
     ]
     assert "against that at 1 GPU (single), the smallest size measured" in " ".join(table.notes)
+
+
+def test_a_strategy_with_one_run_has_no_place() -> None:
+    alone = table_of(fsdp=(15.0, 4), ddp=(30.0, 4))
+    assert cells(alone, "strategy", "place") == [(name, "one run each: too few to rank") for name in ("ddp", "fsdp")]
+    assert "give two `rounds` or more" in " ".join(alone.notes)
+
+    rates = (("fsdp", 15.0, 1), ("fsdp", 15.1, 2), ("zero2", 20.0, 1), ("ddp", 30.0, 1), ("ddp", 30.1, 2))
+    runs = [make_result("node-1", rate, round=number, strategy=name, gpus_per_node=4) for name, rate, number in rates]
+    (mixed,) = strategies(campaigns.make_campaign(runs))
+    assert cells(mixed, "strategy", "place") == [
+        ("ddp", "1 of 2"),
+        ("zero2", "one run: too few to rank"),
+        ("fsdp", "2 of 2"),
+    ]
 
 
 def test_without_one_gpu_the_base_is_the_strategys_own_smallest_size() -> None:

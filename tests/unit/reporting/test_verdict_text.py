@@ -16,7 +16,7 @@ def test_the_verdict_in_one_sentence() -> None:
         "limit 5.0 %); 3 are well."
     )
     assert verdict_text.verdict(campaigns.two_nodes()) == (
-        "All 2 nodes differ from each other: node-1 and node-2 "
+        "Both nodes differ from each other: node-1 and node-2 "
         "(2 nodes: they differ by 11.6 %, and neither a past nor a level says which one is off)."
     )
     assert verdict_text.verdict(campaigns.make_campaign([])) == "No node was judged."
@@ -76,7 +76,7 @@ def test_a_run_without_a_figure_says_so_first() -> None:
     alarm = verdicts.make_finding("", category=NO_FIGURE, nodes=(), item="night-1")
     busy = [verdicts.make_node(name, None, why=Why.BUSY, reason="") for name in ("node-1", "node-2")]
     assert verdict_text.verdict(campaigns.judged(*busy, findings=(alarm,))) == (
-        "No run gave a figure. All 2 nodes were busy: node-1 and node-2."
+        "No run gave a figure. Both nodes were busy: node-1 and node-2."
     )
 
 
@@ -89,7 +89,7 @@ def test_the_worst_nodes_come_first_and_columns_without_figures_are_left_out() -
     healthy = campaigns.healthy()
     wide = verdict_text.verdict_table(healthy, healthy.groups[0])
     assert wide.names == (
-        "node", "samples/s", "against its peers", "against its past", "memory GB", "temperature", "state",
+        "node", "samples/s", "against its peers", "against its own past", "memory GB", "temperature", "state",
     )  # fmt: skip
     assert wide.rows[0].texts[2:4] == ("+0.7 %", "+0.3 %")  # 1.46 / 1.45 and 1.46 / 1.455
 
@@ -117,8 +117,8 @@ def test_programs_read_each_node_once_with_the_next_step_of_its_finding() -> Non
 
 def test_the_limits_are_those_that_were_applied() -> None:
     assert verdict_text.limits_line(campaigns.healthy().groups[0]) == (
-        "Limits: samples/s 5.0 % against its peers; samples/s 1.5 % against its past; memory 2.0 % against its peers; "
-        "temperature 10 °C against its peers."
+        "Limits: samples/s 5.0 % against its peers; samples/s 1.5 % against its own past; memory 2.0 % against its "
+        "peers; temperature 10 °C against its peers."
     )
     assert verdict_text.limits_line(campaigns.all_failed().groups[0]) == "Limits: none applied."
 

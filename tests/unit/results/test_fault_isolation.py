@@ -17,7 +17,7 @@ from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.pipelines import assessed
 from tests.kube.after_fault import after_night, is_green
 from trainbench import pipeline
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import PART_FAILED, Level, State, Why
 from trainbench.history import summaries
 from trainbench.history.history import open_history

@@ -44,7 +44,7 @@ def test_only_the_shared_gpus_are_named() -> None:
     shared = shared_by(result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})}))
 
     assert shared == SharedGpu(0, 40.0, (1, 2))
-    assert shared.sentence == "GPUs 1 and 2 were shared: 40.0 GB in use beside the run"
+    assert shared.sentence == "40.0 GB in use beside the run on GPUs 1 and 2"
 
 
 def test_a_measured_run_beside_a_neighbour_is_shared_and_one_alone_is_not() -> None:
@@ -54,4 +54,4 @@ def test_a_measured_run_beside_a_neighbour_is_shared_and_one_alone_is_not() -> N
     assert shared_by(alone) is None
     shared = shared_by(beside)
     assert shared is not None
-    assert shared.sentence == "GPU 0 was shared: 1 other process, 41.3 GB in use beside the run"
+    assert shared.sentence == "1 other process, 41.3 GB in use beside the run on GPU 0"

@@ -9,7 +9,7 @@ import pytest
 from demo_progress import PlannedPod, Progress, planned_pods
 from tests.builders import make_spec
 from trainbench.cluster.running_pods import LivePod, parse_progress
-from trainbench.orchestration.planned_runs import chunk_key, hand_out
+from trainbench.orchestration.plan_tasks import chunk_key, hand_out
 from trainbench.pods.manifests import Owner, PodSettings, manifest
 
 NODES = ("node-1", "node-2")

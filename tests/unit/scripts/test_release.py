@@ -65,7 +65,7 @@ def test_without_an_address_the_readme_has_neither_links_nor_pictures() -> None:
 
 
 def test_a_file_that_the_wheel_lacks_is_named(tmp_path: Path) -> None:
-    for name in ("dags/a.py", "plugins/trainbench/x.css", "bench_image/y.py"):
+    for name in ("dags/a.py", "docs/schemas/b.json", "plugins/trainbench/x.css", "bench_image/y.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     wheel = tmp_path / "trainbench-1.2.3-py3-none-any.whl"
@@ -73,7 +73,8 @@ def test_a_file_that_the_wheel_lacks_is_named(tmp_path: Path) -> None:
         archive.writestr("trainbench-1.2.3.data/data/share/trainbench/dags/a.py", "")
         archive.writestr("bench_image/y.py", "")
 
-    assert missing_files(wheel, tmp_path) == ["trainbench/x.css"]
+    schema = "trainbench-1.2.3.data/data/share/trainbench/schemas/b.json"
+    assert missing_files(wheel, tmp_path) == [schema, "trainbench/x.css"]
 
 
 def test_every_file_of_the_packages_is_package_data() -> None:

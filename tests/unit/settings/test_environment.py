@@ -86,6 +86,11 @@ def volumes(*mount_paths: str) -> str:
         ("TRAINBENCH_IMAGE", "bench: latest", "Kubernetes refuses it: a reference such as"),
         ("TRAINBENCH_NODE_SELECTOR", "a b=c", "Kubernetes refuses it: a label selector is such as pool=gpu"),
         ("TRAINBENCH_NODE_SELECTOR", "pool=gpu,,", "a label selector is such as pool=gpu,tier!=dev"),
+        (
+            "TRAINBENCH_TOPOLOGY_LABEL",
+            "a b",
+            "Kubernetes refuses it: a label's name is such as topology.kubernetes.io/zone",
+        ),
         ("TRAINBENCH_COMPILE_CACHE", claim("A B"), "persistentVolumeClaim.claimName is 'A B': Kubernetes refuses it"),
         ("TRAINBENCH_VOLUMES", f'[{{"mount_path": "/data", "source": {claim("ü")}}}]', "claimName is 'ü': Kubernetes"),
         ("TRAINBENCH_QUARANTINE", "gpu-1,GPU 2", "Kubernetes refuses it: lower-case letters"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import aa_campaign
-from aa_campaign import Outcome, Run, line, nights, presets, summary
+from aa_campaign import Outcome, Run, nights, presets, summary
 from bench_image.contract.options import Strategy
 from bench_image.contract.work import Preset
 from tests.builders import make_failed, make_result
@@ -14,7 +13,8 @@ from tests.builders import make_failed, make_result
 def test_presets_run_by_turns_with_the_default_work_of_the_node_check() -> None:
     runs = list(presets(2, 4, {}))
 
-    assert [run.name for run in runs] == ["tuned-1", "as-users-run-1", "tuned-2", "as-users-run-2"]
+    made = [(run.kind, run.number) for run in runs]
+    assert made == [("tuned", 1), ("as-users-run", 1), ("tuned", 2), ("as-users-run", 2)]
     assert [run.spec.work.preset for run in runs[:2]] == [Preset.TUNED, Preset.AS_USERS_RUN]
     assert {run.spec.placement.strategy for run in runs} == {Strategy.SINGLE}
     assert {run.spec.measurement.max_window_s for run in runs} == {5.0}  # the night's, not the form's
@@ -48,20 +48,3 @@ def test_the_spread_by_hand() -> None:
     assert known["samples_per_second"] == [9.0, 11.0]
     assert known["sd_pct"] == pytest.approx(14.142, abs=1e-3)
     assert known["start_to_result_s"] == [50.0, 51.0]
-
-
-def test_a_run_that_failed_is_a_line_with_its_cause() -> None:
-    failed = make_failed()
-    text = line(Outcome(Run("tuned", 1, failed.spec), 12.0, failed))
-
-    assert text.startswith("tuned-1: oom, OutOfMemoryError: CUDA out of memory")
-    assert line(Outcome(Run("tuned", 2, failed.spec), 3.0, None)) == "tuned-2: no result, 3.0 s"
-
-
-def test_a_campaign_out_of_time_begins_nothing(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    (run,) = nights(1, 1, {})
-    monkeypatch.setattr(aa_campaign, "_make", lambda *_: pytest.fail("it was begun"))
-    campaign = aa_campaign.Campaign(tmp_path, stop_after_s=20.0)
-    campaign.make(run)
-
-    assert (tmp_path / "lines.txt").read_text() == "night-independent-1: not made, 12 s left\n"

@@ -36,58 +36,44 @@ def missing_node_findings(
     )
 
 
-def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
+def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> Iterator[Finding]:
     """Findings on skipped nodes, as a notice where that is wanted (quarantine, cordon), and on unhealthy GPUs."""
-    out = tuple(
-        Finding(
-            level=Level.WARNING if node.expected else Level.INFO,
-            category=ABSENT,
-            nodes=(node.name,),
-            why=Why.ABSENT if node.expected else None,
+    repair = "repair the node, or put it into quarantine with the reason"
+    for node in absent:
+        yield _finding(
+            node.name,
+            ABSENT,
             measured=node.reason,
             expected="ready, with allocatable GPUs",
-            summary=f"was not benchmarked: {node.reason}",
-            resolution="repair the node, or put it into quarantine with the reason"
-            if node.expected
-            else "nothing to do",
+            summary=f"was not measured: {node.reason}",
+            resolution=repair if node.expected else "nothing to do",
+            is_missed=node.expected,
         )
-        for node in absent
-    )
-    return out + tuple(
-        Finding(
-            level=Level.WARNING,
-            category=LOST_GPUS,
-            nodes=(node.name,),
-            why=Why.ABSENT,
-            measured=f"{node.num_gpus} GPUs allocatable",
-            expected=f"{(node.num_gpus or 0) + node.num_gpus_lost} GPUs, its capacity",
-            summary=f"has {node.num_gpus_lost} GPUs that its device plugin calls unhealthy",
-            resolution="look for Xid errors in the node's kernel log; reset the GPU or drain the node",
-        )
-        for node in known
-        if node.num_gpus_lost
-    )
+    for one in known:
+        if one.num_gpus_lost:
+            yield _finding(
+                one.name,
+                LOST_GPUS,
+                measured=f"{one.num_gpus} GPUs allocatable",
+                expected=f"{(one.num_gpus or 0) + one.num_gpus_lost} GPUs, its capacity",
+                summary=f"has {one.num_gpus_lost} GPUs that its device plugin calls unhealthy",
+                resolution="look for Xid errors in the node's kernel log; reset the GPU or drain the node",
+            )
 
 
-def gone_node_findings(
-    listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime
-) -> tuple[Finding, ...]:
+def gone_node_findings(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime) -> Iterator[Finding]:
     """Findings on nodes that were measured within GONE_DAYS and that the cluster no longer lists."""
     here, since = set(listed), at - timedelta(days=GONE_DAYS)
-    return tuple(
-        Finding(
-            level=Level.WARNING,
-            category=GONE,
-            nodes=(node,),
-            why=Why.ABSENT,
-            measured="not in the cluster's list of nodes",
-            expected=f"there, as on {last:%Y-%m-%d}",
-            summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
-            resolution=f"nothing to do if it was taken out; this is reported for {GONE_DAYS} days",
-        )
-        for node, last in sorted(last_measured.items())
-        if node not in here and last >= since
-    )
+    for node, last in sorted(last_measured.items()):
+        if node not in here and last >= since:
+            yield _finding(
+                node,
+                GONE,
+                measured="not in the cluster's list of nodes",
+                expected=f"there, as on {last:%Y-%m-%d}",
+                summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
+                resolution=f"nothing to do if it was taken out; this is reported for {GONE_DAYS} days",
+            )
 
 
 def unmeasured_node_findings(
@@ -98,13 +84,18 @@ def unmeasured_node_findings(
         last = last_measured.get(name)
         if last is None or at - last >= timedelta(days=UNMEASURED_DAYS):
             since = f"since {last:%Y-%m-%d}" if last else "as far back as the history goes"
-            yield Finding(
-                level=Level.WARNING if last else Level.INFO,
-                category=UNMEASURED,
-                nodes=(name,),
-                why=Why.ABSENT if last else None,
+            yield _finding(
+                name,
+                UNMEASURED,
                 measured=f"no valid run {since}",
                 expected=f"one within {UNMEASURED_DAYS} days",
                 summary=f"is busy with other work each time, and has not been measured {since}",
-                resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a slot",
+                resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a time "
+                "for it",
+                is_missed=last is not None,
             )
+
+
+def _finding(node: str, category: str, *, is_missed: bool = True, **words: str) -> Finding:
+    level, why = (Level.WARNING, Why.ABSENT) if is_missed else (Level.INFO, None)
+    return Finding(level=level, category=category, nodes=(node,), why=why, **words)

@@ -29,7 +29,7 @@ from trainbench.figure_catalogue.run_figures import (
     SM_CLOCK_MEAN_MHZ,
     TEMPERATURE_MEAN_C,
 )
-from trainbench.results.readings import SharedGpu, shared_by
+from trainbench.results.readings import most_shared
 from trainbench.results.setups import setup_of, versions
 
 # Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
@@ -284,7 +284,7 @@ def _ecc(case: Case) -> Iterator[Clue]:
 
 def _other_processes(case: Case) -> Iterator[Clue]:
     own, peers = most_shared(case.own), most_shared(case.peers)
-    if own and (peers is None or _size(own) > _size(peers)):
+    if own and (peers is None or own.size > peers.size):
         yield Clue(
             category="other_processes",
             measured=own.sentence,
@@ -292,15 +292,6 @@ def _other_processes(case: Case) -> Iterator[Clue]:
             cause=own.sentence,
             resolution="find the processes with nvidia-smi on the node, stop what does not belong there, and repeat",
         )
-
-
-def most_shared(runs: Iterable[RunResult]) -> SharedGpu | None:
-    """Of the run that shared its GPU with the most processes, or with the most memory of others."""
-    return max((shared for run in runs if (shared := shared_by(run))), key=_size, default=None)
-
-
-def _size(shared: SharedGpu) -> tuple[int, float]:
-    return shared.num_processes or 0, shared.memory_gb or 0.0
 
 
 def _troubles(case: Case) -> Iterator[Clue]:

@@ -34,7 +34,6 @@ from trainbench.judging.diagnosis.clues import (
     cause_with_share,
     explains_nothing,
     memory_clues,
-    most_shared,
     slow_clues,
     temperature_clues,
 )
@@ -262,7 +261,7 @@ def _also(clue: Clue, off_pct: float) -> str:
 def _unknown(because: str, node: NodeVerdict) -> Clue:
     next_step = TRAITS[node.why].next_step
     return Clue(
-        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {because}", resolution=next_step
+        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"nothing explains it: {because}", resolution=next_step
     )
 
 
@@ -274,7 +273,14 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
     fell = ""
     if lowest and lowest.pct <= -MIN_CLOCK_GAP_PCT:
         fell = f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
-    return _finding(node, Why.UNSTEADY, (), clues, cause=f"{_sentence(clues[0].cause)}{fell}{further}")
+    return _finding(
+        node,
+        Why.UNSTEADY,
+        clues=clues,
+        measured=f"a scatter of {noise_share(node.noise_pct)}",
+        expected=f"{noise_share(scene.group.noise_pct)}, as its peers",
+        cause=f"{_sentence(clues[0].cause)}{fell}{further}",
+    )
 
 
 def _rates(verdict: Verdict) -> list[Comparison]:
@@ -292,14 +298,13 @@ def _plain(node: NodeVerdict, scene: Scene) -> Finding:
     """Reasons that need no clues."""
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
     noise = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
-    shared = most_shared(own)
     odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
     measured, expected = {
         Why.OTHER_NUMBERS: (
             f"{odd} of {len(own)} runs computed other numbers",
             "the losses of its peers",
         ),
-        Why.SHARED: (shared.sentence if shared else "another program on its GPU", "its GPUs for itself"),
+        Why.SHARED: (node.reason, "its GPUs to itself"),
         Why.NOISY: (noise, "less noise than the limit"),
         Why.OTHER_CHOICE: ("other work", "the work of its peers"),
     }.get(node.why, ("no expectation", "a peer, a past or a level"))

@@ -44,8 +44,9 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
         made[-1].noise_pct = half_range_pct(rates) if rates and len(rates) > 1 else None
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
     for _, beside in groupby(made, _work):
-        placed = (row for row in beside if row.tokens_per_second is not None and not row.is_imported)
-        for place, row in enumerate(placed, start=1):
+        measured = [row for row in beside if row.is_measured_here]
+        ranked = [row for row in measured if len(measured) == 1 or row.noise_pct is not None]
+        for place, row in enumerate(ranked, start=1):
             row.place = place
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
 

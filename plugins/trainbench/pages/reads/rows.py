@@ -182,9 +182,14 @@ class NodePage:
 
 class StrategyRow(StoredRow):
     """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `place`: by
-    tokens/s among the rows of its work, GPU and world size; None: not measured here, or imported. `noise_pct`: half of
-    the range of tokens/s over its campaigns, or over the runs of the only one; None: a single run.
+    tokens/s among the rows of its work, GPU and world size; None: not measured here, imported, or a single run beside
+    others. `noise_pct`: half of the range of tokens/s over its campaigns, or over the runs of the only one; None: a
+    single run.
     """
+
+    @property
+    def is_measured_here(self) -> bool:
+        return self.tokens_per_second is not None and not self.is_imported
 
     @property
     def on_cpu(self) -> bool:

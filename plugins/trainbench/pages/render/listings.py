@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,6 +9,7 @@ from typing import Any, cast
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
+from trainbench.comparison.entries import too_few
 from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, count, figure, listing, percent, sentence, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
@@ -296,17 +296,19 @@ NOISY = "too noisy to rank"
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
-    sizes = Counter(row.world_size for row in rows if row.place)
 
     def failed(row: StrategyRow) -> Cell:
         tone = Tone.BAD if row.num_failed else Tone.PLAIN
         return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
 
     def place(row: StrategyRow) -> Content:
-        if row.place is None or sizes[row.world_size] == 1:
-            return "alone" if row.place else None
-        beside = (each for each in rows if each is not row and each.place and each.world_size == row.world_size)
-        return NOISY if any(map(row.is_level_with, beside)) else cast("int", row.place)
+        beside = [each for each in rows if each.is_measured_here and each.world_size == row.world_size]
+        if row not in beside or len(beside) == 1:
+            return "alone" if row in beside else None
+        if row.place is None:
+            return too_few(all_are=all(each.place is None for each in beside))
+        is_level = any(row.is_level_with(each) for each in beside if each is not row and each.place)
+        return NOISY if is_level else cast("int", row.place)
 
     prices = (
         figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
@@ -345,6 +347,8 @@ def answer(rows: Sequence[StrategyRow]) -> str | None:
     level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
     names = listing(f"{row.strategy} on {_size(row)}" for row in level)
     doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
+    if all(row.noise_pct is None for _, row in rated):
+        doubt = f" {too_few(all_are=True).capitalize()}."
     priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
         return f"Fastest: {_choice(fastest)}.{doubt}"

@@ -37,6 +37,7 @@ from tests.unit.image.contract.documents import (
         ({"data": "disk"}, "data"),
         ({"data": {"folder": ""}}, "data.DiskData.folder: String should have at least 1 character"),
         ({"dimensions": {"family": "gpt3"}}, "dimensions: Input tag 'gpt3'"),
+        ({"dimensions": {"family": "config", "config": {"auto_map": {}}}}, "it has no model_type"),
         ({"model": "encoder-decoder"}, "recipe 'qlora' with an encoder-decoder model"),
         ({"lora": None}, "recipe 'qlora' with lora=None: LoRA settings go with lora and qlora only"),
         ({"quantisation": None}, "recipe 'qlora' with quantisation=None: it goes with qlora only"),

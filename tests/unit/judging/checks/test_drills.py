@@ -58,6 +58,13 @@ def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(why: Why, advic
     assert finding.measured == f"slowed by 20 %, {state}: no room on the node"
 
 
+def test_of_two_works_that_miss_a_drill_for_two_reasons_the_drill_is_repeated() -> None:
+    verdicts = [make_node("node-3", None, why=why) for why in (Why.BUSY, Why.FAILED)]
+    groups = [make_group([verdict], f"g{i}") for i, verdict in enumerate(verdicts)]
+    (finding,) = undetected_drill_findings(groups, [make_failed("node-3", drill=DRILL)])
+    assert finding.resolution.startswith("drill it again with more rounds")
+
+
 def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
     """`independent` sees the slow GPU, `ddp` is not compared with anybody."""
     assert drilled(node_3(8.0, Why.SLOW), node_3(None, Why.NOTHING_TO_COMPARE, state=State.NOT_CHECKED)) == []

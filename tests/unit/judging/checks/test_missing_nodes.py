@@ -20,7 +20,7 @@ def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_informati
     lost, parked = absent_node_findings(absent, ())
 
     assert (lost.level, lost.subject, lost.why, parked.why) == (Level.WARNING, "gpu-1", Why.ABSENT, None)
-    assert lost.summary == "was not benchmarked: not ready: kubelet stopped"
+    assert lost.summary == "was not measured: not ready: kubelet stopped"
     assert (parked.level, parked.resolution) == (Level.INFO, "nothing to do")
 
 

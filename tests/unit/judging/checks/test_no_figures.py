@@ -14,7 +14,7 @@ from tests.builders import STARTED_AT, make_failed, make_result
 from tests.builders.pipelines import assessed
 from tests.kube.after_fault import after_night, is_green
 from trainbench.alerting import run_summary
-from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_summary import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level

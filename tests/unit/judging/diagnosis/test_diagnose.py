@@ -109,7 +109,7 @@ def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
         ({"h2d_gb_per_s": 27.7}, "slow_host_to_device", "50 % slower"),
         ({"ecc_uncorrected": 3}, "ecc_errors", "memory has faults"),
         ({"remapped_rows": 2}, "ecc_errors", "memory has faults"),
-        ({"num_other_processes": 1}, "other_processes", "GPU 0 was shared: 1 other process"),
+        ({"num_other_processes": 1}, "other_processes", "1 other process on GPU 0"),
         ({"driver": "570.10"}, "versions_differ", "driver differs from its peers"),
         ({"vbios": "old"}, "versions_differ", "VBIOS differs"),
         ({"libraries": {"torch": "2.11.0"}}, "versions_differ", "torch differs"),
@@ -123,7 +123,7 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.explanation.lower()
     assert finding.measured.startswith("samples/s −15.8 %")
-    assert (finding.why, finding.summary) == (Why.SLOW, "is slow: beyond the limit and beyond chance in each round")
+    assert (finding.why, finding.summary) == (Why.SLOW, f"is slow: {TRAITS[Why.SLOW].meaning}")
     assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
 
@@ -392,7 +392,7 @@ def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() ->
     assert (drill.category, drill.level, drill.is_drill) == ("drill", Level.ERROR, True)
     assert drill.resolution == TRAITS[Why.DRILL].next_step
     assert (other.category, other.level) == ("shared", Level.INFO)
-    assert other.measured.startswith("GPU 0 was shared: 1 other process")
+    assert (other.measured, other.expected) == (nodes[3].reason, "its GPUs to itself")
     assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
     assert "Copies from host to GPU are 64 % slower" in slow.explanation  # 20 GB/s of 55.4
 
@@ -437,10 +437,11 @@ def test_a_reason_without_a_cause_says_the_next_step(why: Why, level: Level, ste
 
 def test_the_clock_that_fell_is_named_for_an_unsteady_node() -> None:
     fallen = changed(GOOD[2], {"telemetry.gpus.0.sm_clock_min_mhz": 900.0})
-    (finding,) = diagnosed(*GOOD[:2], fallen, why=Why.UNSTEADY, state=State.LOOK)
+    (finding,) = diagnosed(*GOOD[:2], fallen, why=Why.UNSTEADY, state=State.LOOK, noise_pct=9.0)
 
     assert finding.cause is not None
     assert "; its SM clock fell to 900 MHz at the lowest, its peers' to" in finding.cause
+    assert (finding.measured, finding.expected) == ("a scatter of 9.0 %", "0.3 %, as its peers")
 
 
 def test_of_a_node_with_several_gpus_the_worst_three_are_diagnosed() -> None:

@@ -48,7 +48,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
         ["node-10"], ["node-5"], ["node-2", "node-3", "node-1"],
     ]  # fmt: skip
     assert seen.summary.headline == (
-        "2 of 6 nodes are slow: node-5 and node-10; 3 are behind: node-1, node-2 and node-3; 1 is well."
+        "2 of 6 nodes are slow: node-5 and node-10; 3 lag behind: node-1, node-2 and node-3; 1 is well."
     )
 
 

@@ -12,14 +12,19 @@ from trainbench.pages.render.listings import answer, changes, strategies_table
 
 
 def row(
-    strategy: str, world_size: int, tokens_per_s: float | None, usd: float | None = None, noise_pct: float | None = None
+    strategy: str,
+    world_size: int,
+    tokens_per_s: float | None,
+    usd: float | None = None,
+    noise_pct: float | None = 0.1,
+    place: int | None = 1,
 ) -> StrategyRow:
     unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
     figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
-        seq_length=2048, strategy=strategy, world_size=world_size, place=1, num_campaigns=1, num_runs=1, num_failed=0,
-        is_imported=False, noise_pct=noise_pct, **figures,
+        seq_length=2048, strategy=strategy, world_size=world_size, place=place, num_campaigns=1, num_runs=1,
+        num_failed=0, is_imported=False, noise_pct=noise_pct, **figures,
     )  # fmt: skip
 
 
@@ -49,6 +54,23 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     table = strategies_table(rows)
     at = table.names.index("place")
     assert [each.texts[at] for each in table.rows] == ["too noisy to rank", "too noisy to rank", "1"]
+
+
+def test_a_single_run_says_why_it_has_no_place() -> None:
+    one, other = (row(name, 2, rate, noise_pct=None, place=None) for name, rate in (("ddp", 100.0), ("fsdp", 90.0)))
+    two = row("zero2", 2, 80.0)
+    imported = row("zero3", 2, 70.0, place=None)
+    imported.is_imported = True
+
+    def places(*rows: StrategyRow) -> list[str]:
+        table = strategies_table(rows)
+        return [each.texts[table.names.index("place")] for each in table.rows]
+
+    assert places(one, other, imported) == ["one run each: too few to rank"] * 2 + [""]
+    assert places(one, two) == ["one run: too few to rank", "1"]
+    assert places(two, imported) == ["alone", ""]
+    assert answer([one, other]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s. One run each: too few to rank."
+    assert answer([one, two]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s."
 
 
 def test_one_measured_row_compares_nothing() -> None:

@@ -1,0 +1,72 @@
+"""metrics.csv and a report of flat files: the example of the reference document."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.builders.commands import trainbench
+from trainbench.exchange.flat_summary import flat_summary
+from trainbench.exchange.result_files import BenchFileError
+
+DDP = {
+    "strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 2048, "tier": "A", "steps": 100, "per_device_batch": 1,
+    "grad_accum": 4, "tokens_per_sec": 8369.455699192402, "mean_step_time_sec": 0.4893986117156026,
+    "mean_loss": 6.133937082792583, "peak_vram_gb": 13.96808448, "h2d_gbps_per_gpu": 1.6738911398384803e-05,
+}  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    four = {"world_size": 4, "tokens_per_sec": 12220.341463838564}
+    runs = {"ddp-ws2": DDP, "ddp-ws4": DDP | four, "zero2-ws4": DDP | four | {"strategy": "zero2", "mean_loss": None}}
+    for name, run in runs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps(run))
+    return tmp_path
+
+
+def test_the_metrics_are_the_files_own_with_their_scaling(results: Path) -> None:
+    """12,220.34 / 4 = 3,055.09 tokens/s per GPU over 8,369.46 / 2 = 4,184.73 are 73.0056 %; zero2 ran on 4 only."""
+    done = trainbench("report", str(results))
+    assert done.exit_code == 0
+    with (results / "summary" / "metrics.csv").open() as file:
+        first, second, third = csv.DictReader(file)
+    assert {name: first[name] for name in DDP} == {name: str(value) for name, value in DDP.items()}
+    assert [float(row["scaling_efficiency_pct"]) for row in (first, second, third)] == [
+        100.0, pytest.approx(73.0056, abs=1e-4), 100.0,
+    ]  # fmt: skip
+    assert third["mean_loss"] == ""
+    plots = {path.stem for path in (results / "summary" / "plots").iterdir()}
+    assert plots == {"tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"}
+    report = (results / "summary" / "BENCHMARK_REPORT.md").read_text()
+    assert "| [2](../ddp-ws4/result.json) | ddp-ws4 | 4 GPUs | ddp | 4 x 4 = 16 |" in report
+    assert 'href="../ddp-ws4/result.json"' in (results / "summary" / "report.html").read_text()
+
+
+def test_a_folder_with_a_result_of_ours_is_none_of_it(results: Path) -> None:
+    (results / "ours").mkdir()
+    (results / "ours" / "result.json").write_text('{"schema_version": 1}')
+    assert flat_summary(results, ()) is None
+    assert flat_summary(results / "nothing", ()) is None
+
+
+def test_a_strategy_that_nobody_knows_and_a_column_without_values_are_not_drawn(results: Path) -> None:
+    for path in results.glob("*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"h2d_gbps_per_gpu": None}))
+    (results / "ddp-ws2" / "result.json").write_text(
+        json.dumps(DDP | {"strategy": "own-ring", "h2d_gbps_per_gpu": None})
+    )
+    files = flat_summary(results, ())
+    assert files is not None
+    assert "plots/step_time_vs_gpu.png" in files
+    assert "plots/gbps_vs_gpu.png" not in files
+
+
+def test_a_wrong_value_is_named_with_its_file(results: Path) -> None:
+    (results / "ddp-ws2" / "result.json").write_text(json.dumps(DDP | {"world_size": 0}))
+    with pytest.raises(BenchFileError, match=r"ddp-ws2/result\.json: .*world_size"):
+        flat_summary(results, ())
