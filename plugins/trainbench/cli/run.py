@@ -96,8 +96,7 @@ def run_pods(
             for run, made, outcome in ended:
                 with suppress(StoreError):  # the result says what is wrong with the store
                     store_log(store, made, outcome.log)
-                state = f"{outcome.ended_by or f'exit code {outcome.exit_code}'}: {outcome.missing}"
-                (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), [state])
+                (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), ends=[outcome.end])
                 store.write_result(result)
                 results[run.name] = result
                 left = [name for name in group if name not in results]

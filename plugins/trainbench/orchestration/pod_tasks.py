@@ -14,14 +14,13 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_image.contract.result_lines import ABSENT
 from bench_image.contract.spec import RunSpec
 from trainbench.orchestration.plan_tasks import PlannedRun, own_run, owner, run_at
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
 from trainbench.pods.manifests import TITLE, manifest, pod_title
-from trainbench.pods.pod_end import END, EndKind, PodEnd
+from trainbench.pods.pod_end import END
 from trainbench.pods.pod_log import MAX_LINE
 from trainbench.pods.time_limits import GRACE_S
 from trainbench.settings.environment import Launcher, Settings, read_settings
@@ -43,11 +42,9 @@ class LocalPodTask:
         store = open_store(read_settings().store)
         keep_log(store, self._manifest, outcome.log, self._log.warning)
         if outcome.result_text is None:
-            cause = outcome.ended_by or f"exit code {outcome.exit_code}"
-            if outcome.missing != ABSENT:
-                end = PodEnd(kind=EndKind.INVALID_RESULT, message=f"{outcome.missing} ({cause})")
-                context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
-            raise AirflowFailException(f"the pod left no result: {cause}: {outcome.missing}")
+            assert outcome.end
+            context["ti"].xcom_push(key=END, value=outcome.end.model_dump(mode="json"))
+            raise AirflowFailException(outcome.end.message)
         arrival = store_arrival(store, self._manifest, outcome.result_text, datetime.now(UTC))
         assert arrival is not None, "the manifest is ours"
         if arrival.failure or outcome.exit_code != 0:

@@ -26,11 +26,14 @@ from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultRe
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.manifests import CONTAINER, STRATEGY
+from trainbench.pods.pod_end import EndKind, PodEnd
 from trainbench.pods.pod_log import LogTail
 
 PREFIX = "TRAINBENCH_"
 FOLDER_PREFIX = "trainbench-pod-"
 HERE = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+MAX_SAID = 300  # characters of the log's last line
 POD_FILE, PROGRESS_FILE = "pod.json", "progress"
 PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
 
@@ -49,6 +52,20 @@ class LocalOutcome(Frozen):
     missing: str = ABSENT
     ended_by: str | None = None
     log: str = ""
+
+    @property
+    def end(self) -> PodEnd | None:
+        """Why it left no whole result, in the words for a pod of a cluster; None where it left one."""
+        if self.result_text is not None:
+            return None
+        if self.missing != ABSENT:
+            return PodEnd(kind=EndKind.INVALID_RESULT, message=f"the pod's log: {self.missing}")
+        if self.ended_by == DEADLINE_EXCEEDED:
+            why = "the pod was ended at its deadline: the program hung, or never ran"
+            return PodEnd(kind=EndKind.DEADLINE, message=why)
+        cause = f"was ended ({self.ended_by})" if self.ended_by else f"ended with exit code {self.exit_code}"
+        said = next((line for line in reversed(self.log.splitlines()) if line), "it wrote nothing")
+        return PodEnd(kind=EndKind.NO_RESULT, message=f"the program {cause} and left no result: {said[:MAX_SAID]}")
 
 
 class LocalImage(Frozen):
@@ -106,7 +123,7 @@ class LocalPod:
             )
             if self._ended_by:  # stopped meanwhile, by another thread
                 self._kill(signal.SIGKILL)
-            deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, ("DeadlineExceeded",))
+            deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, (DEADLINE_EXCEEDED,))
             deadline.daemon = True
             deadline.start()
             # For `trainbench watch`, which runs as another process.

@@ -15,6 +15,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from tests.builders import make_spec
 from trainbench.pods.local_pods import LocalImage, LocalPod, LocalPodError
 from trainbench.pods.manifests import PodSettings, manifest
+from trainbench.pods.pod_end import EndKind, PodEnd
 
 IMAGE = LocalImage(python=sys.executable, pythonpath=str(Path(__file__).resolve().parents[3]))
 LOG = "from bench_image.contract.result_lines import result_lines; [print(line) for line in result_lines({})]"
@@ -75,6 +76,8 @@ time.sleep(3600)
 
     assert outcome.ended_by == "DeadlineExceeded"
     assert outcome.exit_code == -9
+    assert outcome.end
+    assert outcome.end.kind is EndKind.DEADLINE
     gone = [int(pid) for pid in pids.read_text().split()]
     assert _all_end(gone)
 
@@ -104,7 +107,22 @@ def test_an_oversized_result_is_none_and_said() -> None:
     program = LOG.format(f"'x' * {MAX_RESULT_BYTES * 2}")
     outcome = LocalPod(pod(program), IMAGE).run(print)
 
-    assert (outcome.result_text, outcome.missing.split(" than")[0]) == (None, "the result in the log is larger")
+    assert outcome.result_text is None
+    assert outcome.end
+    assert (outcome.end.kind, outcome.end.message.split(" than")[0]) == (
+        EndKind.INVALID_RESULT,
+        "the pod's log: the result in the log is larger",
+    )
+
+
+def test_a_program_that_cannot_start_says_so_in_its_end() -> None:
+    end = LocalPod(pod("import not_installed"), IMAGE).run(print).end
+
+    assert end == PodEnd(
+        kind=EndKind.NO_RESULT,
+        message="the program ended with exit code 1 and left no result: "
+        "ModuleNotFoundError: No module named 'not_installed'",
+    )
 
 
 @pytest.mark.parametrize(

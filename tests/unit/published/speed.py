@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, limits, peers, small, start, zero
+from tests.unit.published import configurations, float8_lora, limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -45,6 +45,7 @@ def performance() -> Iterator[str]:
     """The page for users."""
     yield f"the peak ({H200.bf16:.0f} TFLOP/s"
     yield from limits.large_rows()
+    yield from models.table()
     yield f"[{ratio_by_turns(1):.1f} and {ratio_by_turns(3):.1f} times]"
     yield from small.in_short()
     yield from limits.compared()
