@@ -6,12 +6,13 @@ import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes, num_layers, partly_checkpointed
+from bench_image.contract.candidates import Candidate, candidates, predicted
+from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
@@ -21,7 +22,6 @@ from bench_image.training.oom import is_out_of_memory
 from bench_image.training.stopwatch import synchronize
 from bench_image.training.train_step import TrainStep
 
-SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' considers
 TRIED_FOR_SPEED = 3  # the largest that fits, and the next smaller ones
 WARMUP_STEPS, TIMED_STEPS = STEPS_BEFORE_CAPTURE + 1, 3  # of a trial
 OPTIMISM = 1.25  # the formula may be wrong by this factor: a larger predicted need is not tried
@@ -36,20 +36,6 @@ class Trial(NamedTuple):
     @property
     def samples_per_s(self) -> float:
         return self.micro_batch_size / self.step_s if self.step_s else 0.0
-
-
-class Candidate(NamedTuple):
-    """A spec without 'auto', the bytes it is predicted to need, and how many layers are checkpointed if not all are."""
-
-    spec: RunSpec
-    need: int
-    checkpointed_layers: int = 0
-
-    def __str__(self) -> str:
-        checkpointing = "on" if self.spec.work.gradient_checkpointing else "off"
-        if self.checkpointed_layers:
-            checkpointing = f"in {self.checkpointed_layers} of {num_layers(self.spec.work.shape)} layers"
-        return f"micro-batch {self.spec.work.micro_batch_size}, checkpointing {checkpointing}"
 
 
 RunTrial = Callable[[Candidate], Trial]
@@ -105,14 +91,13 @@ def clearly_fits(spec: RunSpec, memory: int) -> bool:
 
 def by_formula(spec: RunSpec, memory: int) -> Choice:
     """The first candidate that fits by prediction: if possible without checkpointing, the largest micro-batch."""
-    have_gb = memory * USABLE_SHARE / 1e9
-    for candidate in _candidates(spec, memory):
-        need_gb = candidate.need / 1e9
-        if need_gb <= have_gb:
-            why = f"{candidate}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
-            return Choice(candidate.spec, why, candidate.checkpointed_layers)
-    why = f"{candidate}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
-    return Choice(candidate.spec, why)
+    candidate, have_gb = predicted(spec, memory), memory * USABLE_SHARE / 1e9
+    need_gb = candidate.need / 1e9
+    if need_gb <= have_gb:
+        why = f"{candidate}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
+    else:
+        why = f"{candidate}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
+    return Choice(candidate.spec, why, candidate.checkpointed_layers)
 
 
 def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
@@ -124,7 +109,7 @@ def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
     def kind(candidate: Candidate) -> tuple[object, int]:
         return candidate.spec.work.gradient_checkpointing, candidate.checkpointed_layers
 
-    for _, group in itertools.groupby(_candidates(spec, memory), key=kind):
+    for _, group in itertools.groupby(candidates(spec, memory), key=kind):
         # From the largest down: skip what cannot fit, stop after enough successful trials.
         trials: list[Trial] = []
         for candidate in group:
@@ -143,19 +128,6 @@ def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
             why = f"{chosen}: the fastest of those tried that fit ({rates})"
             return Choice(chosen.spec, why, chosen.checkpointed_layers)
     return Choice(candidate.spec, f"{candidate}: every trial ran out of memory, this is the least")
-
-
-def _candidates(spec: RunSpec, memory: int) -> Iterator[Candidate]:
-    """From the probably fastest to the one that needs least memory."""
-    checkpointing = [False, True] if spec.work.gradient_checkpointing == AUTO else [spec.work.gradient_checkpointing]
-    sizes = SIZES[::-1] if spec.work.micro_batch_size == AUTO else (spec.work.micro_batch_size,)
-    for checkpoints in checkpointing:
-        for size in sizes:
-            whole = spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
-            yield Candidate(whole, memory_need_bytes(whole, memory).total)
-        if len(checkpointing) > 1 and not checkpoints and len(sizes) == 1:
-            for layers, need in partly_checkpointed(whole, memory):
-                yield Candidate(whole.changed(work={"gradient_checkpointing": True}), need, layers)
 
 
 def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:

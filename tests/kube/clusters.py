@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.standin import Object, StandinCluster, python_image, roles, shell_ima
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes" / "base"
+MARKER_ROLES = roles(ROOT / "docker" / "kubernetes" / "node-marker")
 SHELL = E2E.image  # has sh
 LINES = Path(tempfile.mkdtemp(prefix="trainbench-lines-"))  # files that pods of the image LARGE read
 LINES.chmod(0o755)
@@ -55,15 +56,16 @@ def start_standin(folder: Path, images: Mapping[str, Object] = IMAGES) -> Standi
     return cluster
 
 
-def airflows_kubeconfig(cluster: Any) -> Path:
-    """The kubeconfig of Airflow's account, with the shipped rights and no other; a real cluster's as it is given."""
-    path: Path = cluster.kubeconfig_of(ACCOUNT, shipped_roles()) if cluster.simulated else cluster.kubeconfig
-    return path
+def airflows_kubeconfig(cluster: Any, also: Sequence[Object] = ()) -> Path:
+    """The kubeconfig of Airflow's account, with the shipped rights and these; a real cluster's as it is given."""
+    path: Path = cluster.kubeconfig
+    return cluster.kubeconfig_of(ACCOUNT, [*shipped_roles(), *also]) if cluster.simulated else path
 
 
-def connection(cluster: Any) -> str:
-    """The value of an AIRFLOW_CONN_... variable."""
-    extra = {"in_cluster": False, "kube_config_path": str(airflows_kubeconfig(cluster)), "namespace": cluster.namespace}
+def connection(cluster: Any, also: Sequence[Object] = ()) -> str:
+    """The value of an AIRFLOW_CONN_... variable. `also`: roles beside the shipped ones."""
+    kubeconfig = str(airflows_kubeconfig(cluster, also))
+    extra = {"in_cluster": False, "kube_config_path": kubeconfig, "namespace": cluster.namespace}
     return json.dumps({"conn_type": "kubernetes", "extra": extra})
 
 

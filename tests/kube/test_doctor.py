@@ -14,7 +14,7 @@ import yaml
 from tests.builders import make_spec
 from tests.builders.commands import trainbench, whole_document
 from tests.builders.nights import night
-from tests.kube.clusters import airflows_kubeconfig, shipped_roles
+from tests.kube.clusters import ACCOUNT, shipped_roles
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
@@ -73,7 +73,7 @@ def test_a_cluster_as_the_manifests_make_it_is_ready(
 
 
 def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings) -> None:
-    account = airflows_kubeconfig(cluster)
+    account = cluster.kubeconfig_of(ACCOUNT, shipped_roles())
     checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
     assert {check.name: check.state for check in checks}["permissions"] is CheckState.OK
     assert doctor.refusal(checks) is None
@@ -125,7 +125,7 @@ def test_an_account_without_rights_in_a_missing_namespace_reads_that_the_namespa
     cluster: Any, settings: Settings, tmp_path: Path
 ) -> None:
     """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
-    account = airflows_kubeconfig(cluster)
+    account = cluster.kubeconfig_of(ACCOUNT, shipped_roles())
     wrong = _settings(tmp_path, TRAINBENCH_NAMESPACE="nowhere")
     actual = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
     assert list(actual) == ["namespace"]

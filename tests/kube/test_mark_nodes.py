@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client, config  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from tests.builders.commands import whole_document
 from tests.kube.after_fault import after_fault, is_green
-from tests.kube.clusters import ROOT, airflows_kubeconfig, shipped_roles
+from tests.kube.clusters import MARKER_ROLES, airflows_kubeconfig, shipped_roles
 from tests.kube.e2e import NAMESPACE
 from tests.unit.cluster.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
@@ -32,7 +31,6 @@ from trainbench.settings.environment import Settings, read_settings
 KEY = "trainbench.io/breach"
 TAINT = "the taint trainbench.io/breach:NoSchedule"
 DEDICATED = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
-MARKER = ROOT / "docker" / "kubernetes" / "node-marker" / "rbac.yaml"
 
 
 class Fleet:
@@ -208,8 +206,7 @@ def test_without_the_right_the_night_stays_judged_and_one_warning_names_it(fleet
 
 
 def test_the_shipped_extra_right_is_enough(fleet: Fleet) -> None:
-    marker = [role for role in yaml.safe_load_all(MARKER.read_text()) if role["kind"] == "ClusterRole"]
-    account = fleet.cluster.kubeconfig_of("airflow", [*shipped_roles(), *marker])
+    account = airflows_kubeconfig(fleet.cluster, MARKER_ROLES)
     fleet.night(verdict("gpu-0"), by=partial(open_cluster, fleet.settings(), str(account)))
 
     assert f"{KEY}:NoSchedule" in fleet.taints()["gpu-0"]

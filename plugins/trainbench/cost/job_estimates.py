@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from bench_image.contract.candidates import Candidate, predicted
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
@@ -59,10 +60,14 @@ class MemoryFit(Frozen):
 
 
 def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
-    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md."""
+    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md.
+
+    'auto' takes what there is: it counts as what the run chooses by formula, and without a known GPU as the least.
+    """
     memory = gpu_memory_bytes(gpu_name)
-    need = memory_need_bytes(spec, memory)
-    need_gb, paged_gb = need.with_paged / 1e9, need.paged / 1e9
+    chosen = predicted(spec, memory) if memory else Candidate(spec, memory_need_bytes(spec).total)
+    paged = memory_need_bytes(chosen.spec, memory).paged
+    need_gb, paged_gb = (chosen.need + paged) / 1e9, paged / 1e9
     smallest = smallest_gpu(spec)
     least = (
         f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bench_image.contract import candidates
+from bench_image.contract.candidates import Candidate
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.options import Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
 from bench_image.model.build import build, checkpoint_activations
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training import autotune as autotune_module
-from bench_image.training.autotune import Candidate, Choice, Trial, autotune, by_formula, by_trial, clearly_fits, tried
+from bench_image.training.autotune import Choice, Trial, autotune, by_formula, by_trial, clearly_fits, tried
 from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
@@ -151,7 +152,7 @@ def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
 @pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
 def test_after_trials_the_run_begins_as_one_without(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials train, and draw random numbers for dropout."""
-    monkeypatch.setattr(autotune_module, "SIZES", (1, 2))
+    monkeypatch.setattr(candidates, "SIZES", (1, 2))
     given = make_spec(recipe=recipe, micro_batch_size="auto", gradient_checkpointing=False)
     tuned, untouched = build(given, CPU), build(given, CPU)
     before = torch.get_rng_state()

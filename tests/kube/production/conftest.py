@@ -12,7 +12,8 @@ import pytest
 from kubernetes import client, config
 
 from tests.dag.sinks import StatsdSink, connection, http_sink
-from tests.kube.clusters import ROOT
+from tests.kube.clusters import MARKER_ROLES, ROOT
+from tests.kube.clusters import connection as kubernetes_connection
 from tests.kube.dag_runs import Runs, occupy, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
 from tests.kube.faults import inject, sick_nodes
@@ -76,6 +77,7 @@ def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
             "AIRFLOW__METRICS__STATSD_PORT": str(statsd.port),
             "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "trainbench",
+            "AIRFLOW_CONN_KUBERNETES_DEFAULT": kubernetes_connection(standin, MARKER_ROLES),
             "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
         }
         use_image(standin, tmp_path_factory.mktemp("image"))

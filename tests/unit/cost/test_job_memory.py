@@ -76,3 +76,13 @@ def test_the_paged_optimizer_counts_with_what_the_one_of_8_bit_needs() -> None:
     )
     assert "It runs only while the driver moves states of the optimizer to the host" in paged.sentence
     assert "It runs only" not in resident.sentence
+
+
+def test_auto_counts_as_what_the_gpu_lets_the_run_take() -> None:
+    """Nothing is checkpointed on an H200, some layers on an A10, of whose 25.8 GB 23.2 are usable."""
+    work = {"preset": "tuned", "optimizer": "adamw_torch"}
+    auto = make_spec(**work, gradient_checkpointing="auto")
+    off, on = (make_spec(**work, gradient_checkpointing=each) for each in (False, True))
+    memory = gpu_memory_bytes("H200")
+    assert memory_fit(auto, "H200").need_gb == pytest.approx(memory_need_bytes(off, memory).total / 1e9)
+    assert memory_need_bytes(on).total / 1e9 < memory_fit(auto, "A10").need_gb < 23.2

@@ -55,7 +55,7 @@ _NEXT_STEP = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
     Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
     Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
-    Status.INCOMPLETE: "read the end of the pod's log (pod.log in the store), or find out who ended the pod, then repeat",
+    Status.INCOMPLETE: "read the end of pod.log in the store, or find out who ended the pod, then repeat",
     Status.ERROR: TRAITS[Why.FAILED].next_step,
 }
 # By how the pod ended, where the cluster reported it.
