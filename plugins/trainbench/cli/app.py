@@ -81,6 +81,14 @@ Suite = Annotated[
     ),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub.",
+        autocompletion=completions.models,
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")]
 
 
 def _print_version(is_given: bool) -> None:
@@ -108,6 +116,8 @@ def plan(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
+    model: Model = None,
+    quick: Quick = False,
     gpu: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +152,8 @@ def plan(
         name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
     job = planned.job_values(None, None, None, settings.log_profiles, campaign)
     device = planned.device_of(job, Device.CUDA if gpu else device)
-    made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, starts_here=False)
+    short = {"model": model, "quick": quick or None}
+    made = planned.make_plan(chosen, settings, nodes, device, set_, name, assumed, job, short, starts_here=False)
     if with_manifests:
         planned.refuse_gangs_beside_others(made)
     estimate = planned.estimate_of(made, settings)
@@ -163,14 +174,8 @@ def run(
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Short for --set model=...: a name, the path of a config.json, or name@commit of the hub.",
-            autocompletion=completions.models,
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Short for --set quick=true: a sanity check.")] = False,
+    model: Model = None,
+    quick: Quick = False,
     environment: Annotated[
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="A variable for COMMAND, shown in results; may be repeated."),
