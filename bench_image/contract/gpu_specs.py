@@ -95,7 +95,7 @@ RATES: dict[str, Rates] = {
     "GH200 144G HBM3e": Rates(4900, 450, None, "NVIDIA GH200 data sheet, HBM3e"),
     "B200": Rates(8000, PCIE_5, 900, "NVIDIA HGX B200 data sheet"),
     "RTX 3090": Rates(936, PCIE_4, None, "NVIDIA GA102 white paper"),
-    "RTX 4070 Ti": Rates(504.2, PCIE_4, None, "NVIDIA GeForce RTX 4070 Ti specifications"),
+    "RTX 4070 Ti": Rates(504.2, PCIE_4, None, "pages of third parties"),
     "RTX 4080": Rates(716.8, PCIE_4, None, "NVIDIA GeForce RTX 4080 specifications"),
     "RTX 4090": Rates(1008, PCIE_4, None, "NVIDIA AD102 white paper"),
     "RTX 5090": Rates(1792, PCIE_5, None, "NVIDIA GB202 white paper"),
@@ -117,7 +117,7 @@ class GpuSpec(NamedTuple):
 
 # The SXM module where there are several forms. Keys are words of the NVML product name.
 GPU_SPECS: dict[str, GpuSpec] = {
-    "RTX 4070 Ti": GpuSpec(12, 504.2, 285, "RTX 4070 Ti", "NVIDIA GeForce RTX 4070 Ti specifications"),
+    "RTX 4070 Ti": GpuSpec(12, 504.2, 285, "RTX 4070 Ti", "pages of third parties"),
     "RTX 4080": GpuSpec(16, 716.8, 320, "RTX 4080", "NVIDIA GeForce RTX 4080 specifications"),
     "A10": GpuSpec(24, 600, 150, "A10", "NVIDIA A10 data sheet"),
     "L4": GpuSpec(24, 300, 72, "L4", "NVIDIA L4 data sheet"),
