@@ -135,9 +135,10 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, tmp_path: Path) -
 
 
 def test_a_campaign_file_and_parts_of_ones_own_dag_wait_for_pods_as_our_dags_do(
-    cluster: Any, runs: Runs, image: str
+    cluster: Any, runs: Runs, tmp_path: Path
 ) -> None:
     """The DAG of a file, a NodeCheck, and a sensor with a BenchmarkOperator behind it, which may go on by then."""
+    use_standin_image(cluster, tmp_path, run_s=8)
     for name in POOL:
         cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
     for dag_id, conf, waiting in (
