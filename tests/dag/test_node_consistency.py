@@ -256,7 +256,7 @@ def assert_nobody_is_judged(dag_run: Any, store: Any) -> None:
 @pytest.mark.parametrize(
     "conf",
     [
-        {"model": "../x"},
+        {"model": "no model!"},
         {"nodes": ["../../x"]},
         {"micro_batch_size": 0},
         {"micro_batch_size": "most"},
