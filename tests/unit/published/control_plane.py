@@ -13,10 +13,10 @@ from bench_image.contract.flops import num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from committed import committed
 from tests.builders.commands import trainbench
-from tests.unit.published import limits, probes
+from tests.unit.published import probes
 from tests.unit.published.aa import nightly_check, noise_per_gpu
 from tests.unit.published.figures import on_one_line
-from tests.unit.published.measured import THIRD, document, row, tokens_per_s
+from tests.unit.published.measured import THIRD, document, row
 from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct
 from trainbench.core.verdicts import Tolerances
@@ -39,8 +39,6 @@ def readme() -> Iterator[str]:
     nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("after"))
     yield f"a night of up to {nodes:,} nodes"
     yield from first_hour()
-    tuned, users = (tokens_per_s(limits.run(name)) for name in ("qlora-8x512", "users-qlora-8x512"))
-    yield f"makes {tuned:,.0f} tokens/s as `tuned`, {users:,.0f} with"
 
 
 def environments_gb() -> float:
