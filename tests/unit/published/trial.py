@@ -34,6 +34,7 @@ def note() -> Iterator[str]:
         every = [run for run in runs if run["drill"] == drill]
         as_expected = sum(all(_expected(run, node) for node in run["states"]) for run in every)
         yield f"{as_expected} of {len(every)} runs {'with the drill ' if drill else ''}ended as they should"
+    yield from _again()
     equal = [math.log1p(pct / 100) for run in runs if not run["drill"] for pct in run[IN_TURNS].values()]
     # Each deviation has the variance of one process and of the median of three.
     yield f"a standard deviation of {100 * statistics.pstdev(equal) / math.sqrt(1 + median_variance(3)):.1f} %"
@@ -48,6 +49,17 @@ def note() -> Iterator[str]:
         for key, words in ROWS.items():
             most = (max(run[clock][key] for run in screened if run["busy_cores"] == busy) for busy in BUSY)
             yield row(words, name, *(f"{pct:.1f}" for pct in most))
+
+
+def _again() -> Iterator[str]:
+    runs = document(f"{TRIAL}/again.json")
+    for busy in BUSY:
+        yield _row([run for run in runs if run["busy_cores"] == busy], busy, None)
+    odd = [(run, node) for run in runs for node in run["states"] if not _expected(run, node)]
+    yield f"{len(runs) - len(odd)} of {len(runs)} runs ended as they should"
+    ((run, node),) = odd
+    assert (node, run["states"][node]) == ("node-4", "look")
+    yield f"although its rate differed by {abs(run[IN_TURNS][node]):.1f} % in turns"
 
 
 def _expected(run: Mapping[str, Any], node: str) -> bool:
