@@ -3,9 +3,9 @@
     python studies/repeat_demo.py --times 20 --busy 0,1,2 [--drill node-3] [--out docs/results/demo]
 
 Each run is a `trainbench run --device cpu` with a store and a history of its own: the pods, the judgement and the
-re-runs of `make demo` without Airflow. Adds a row for each run to `runs.json`. `states`: of each node, after re-runs; `reasons`: of those that are not well.
-`deviations_pct`: each node's rate in round 1 against the median of the others, by `judged_rate`; `in_turns_pct`: the
-same by the medians of `rates_in_turns`.
+re-runs of `make demo` without Airflow. Adds a row for each run to `runs.json`. `states`: of each node, after re-runs;
+`reasons`: of those that are not well. `deviations_pct`: each node's rate in round 1 against the median of the others,
+by `judged_rate`; `in_turns_pct`: the same by the medians of `rates_in_turns`.
 """
 
 from __future__ import annotations
