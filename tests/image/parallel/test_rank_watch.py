@@ -73,7 +73,8 @@ OptimizerStep.update = update
 
 
 def test_a_rank_that_hangs_ends_the_gang_with_its_stack(tmp_path: Path) -> None:
-    result = run_ranks(make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, **ENDLESS), tmp_path, HANGING)
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, **ENDLESS, warmup_steps=4)  # for all that wait too
+    result = run_ranks(spec, tmp_path, HANGING)
 
     assert result.status is Status.ERROR
     assert result.error is not None

@@ -1,6 +1,6 @@
 """Checks that runs of equal work computed the same: losses and parameters. Fingerprints compare plans only.
 
-Equal work at one seed on one kind of GPU has nearly the same losses. Of the equal runs in docs/results (126 of 34
+Equal work at one seed on one kind of GPU has nearly the same losses. Of the equal runs in docs/results (128 of 35
 works: QLoRA, LoRA, full, 16 and 8 bit) the first measured losses lie at most 0.031 % apart, the mean losses over
 equally many steps at most 0.035 %. A node that is off by FIRST_LOSS_PCT or MEAN_LOSS_PCT computes something else: other
 weights, other data or wrong numbers, and no other figure shows it. Its figures do not measure the work, so
