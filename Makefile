@@ -32,7 +32,7 @@ ui: setup-demo ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows
 
 # Lanes that wait for pods run beside `check`, which fails soonest, and then beside those that compute. No more than five
 # at once: what waits for a busy machine keeps its own Airflow at work for longer.
-LANES := check test-kube-dags test-kube-rest test-kube-production test-fast test-image-rest test-image-runs test-slow test-browser
+LANES := check test-kube-dags test-kube-gangs test-kube-rest test-kube-production test-fast test-image-rest test-image-runs test-slow test-browser
 
 test: setup ## everything that runs without a GPU
 	@begin=$$(date +%s); if $(MAKE) --no-print-directory -k -j5 -Otarget $(LANES); then end=passed; else end=failed; fi; \
@@ -59,14 +59,17 @@ test-demo: setup ## `make demo DRILL=node-3` as a user runs it, by itself: its p
 test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
 	@$(VENV)/pytest -q tests/kube
 
-test-kube-dags: setup # the three parts of test-kube mostly wait, so `make test` runs them beside each other
+test-kube-dags: setup # the four parts of test-kube mostly wait, so `make test` runs them beside each other
 	@$(VENV)/pytest -q tests/kube/test_dags.py
+
+test-kube-gangs: setup
+	@$(VENV)/pytest -q tests/kube/test_gangs.py
 
 test-kube-production: setup
 	@$(VENV)/pytest -q tests/kube/production
 
 test-kube-rest: setup
-	@$(VENV)/pytest -q tests/kube --ignore tests/kube/test_dags.py --ignore tests/kube/production
+	@$(VENV)/pytest -q tests/kube $(addprefix --ignore tests/kube/,test_dags.py test_gangs.py production)
 
 test-browser: setup ## our pages in a real Airflow, by a real Chromium
 	@$(VENV)/pytest -q tests/browser

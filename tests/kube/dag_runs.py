@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from local_airflow import LocalAirflow
+from tests.builders import make_spec
 from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, connection
 from tests.kube.e2e import E2E, INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS, pod
 from trainbench.planning.plan import campaign_id
+from trainbench.pods.manifests import manifests
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
 
@@ -36,6 +38,15 @@ SETTINGS = {
     "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
 }
 ENDED = ("success", "failed")
+WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
+# The benchmark program itself, with real torchrun and gloo.
+TINY = {
+    "device": "cpu", "model": "tiny", "recipe": "full", "seq_length": 64, "micro_batch_size": 2, "warmup_steps": 3,
+    "gradient_accumulation_steps": 1, "repeats": 2, "gpus_per_node": 1,
+}  # fmt: skip
+NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
+ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
+SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 600}
 
 
 class Runs:
@@ -185,3 +196,9 @@ def occupy(cluster: Any, node: str) -> None:
     api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
     pinned = {"nodeSelector": {"kubernetes.io/hostname": node}, "priorityClassName": "production"}
     api.create_namespaced_pod("default", pod(f"production-{node}", "exec sleep 7200", gpus=1, **pinned))
+
+
+def nodes(cluster: Any, count: int) -> list[str]:
+    """So many nodes with room for a benchmark's pod; on a real cluster named in the form, for they may have no GPUs."""
+    (benchmark,) = manifests(make_spec(node="any", device="cpu"), e2e_settings())
+    return list(cluster.nodes(count, holds=benchmark))

@@ -1,0 +1,121 @@
+"""Gangs on two nodes by the real scheduler, triggerer and operator: our program and a command, by torchrun and gloo."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench_image.contract.result import Status
+from tests.kube.after_fault import after_fault, after_night
+from tests.kube.dag_runs import ENDLESS, SHORT, TINY, WHILE_A_POD_RUNS, Runs, nodes, started
+from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
+from trainbench.results.campaign import Campaign
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with started(standin, tmp_path_factory.mktemp("airflow")) as runs:
+        yield runs
+
+
+def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
+    """All invariants, of a study of one gang."""
+    is_green, planned = state == "success", ["ddp"]
+    after_night(
+        row, planned=planned, campaign=campaign, is_green=is_green, name=lambda run: run.spec.placement.strategy
+    )
+    after_fault(row, pods=names_of_ours(cluster))
+
+
+def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
+    params = {"nodes": nodes(cluster, 2), "strategies": ["single", "ddp"], "world_sizes": ["1", "2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
+    state = runs.wait("strategy_scaling", run_id)
+    results = runs.campaign("strategy_scaling", run_id).results
+
+    assert [(r.spec.placement.strategy.value, r.status, r.error) for r in results] == [
+        ("single", Status.OK, None), ("ddp", Status.OK, None),
+    ]  # fmt: skip
+    assert [rank.rank for rank in results[1].ranks] == [0, 1]
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: Runs) -> None:
+    """Each step is an all-reduce over both; the log of node rank 0 alone has steps."""
+    code = (
+        "import torch, torch.distributed as dist; dist.init_process_group('gloo')\n"
+        "for n, one in enumerate([torch.ones(1) for _ in range(9)]):\n    dist.all_reduce(one)\n"
+        "    if dist.get_rank() == 0: print('trainbench: step=%d seconds=0.25 samples=%d' % (n, 4 * int(one)))\n"
+        # Else the first rank to end closes a connection in which the other still waits.
+        "dist.barrier(); dist.destroy_process_group()"
+    )
+    joined = "--nnodes {nodes} --node-rank {node_rank} --master-addr {master_addr} --master-port {master_port}"
+    command = f"python -m torch.distributed.run {joined} --no-python python -c {shlex.quote(code)}"
+    params = {"nodes": nodes(cluster, 2), "world_sizes": ["2"], "gpus_per_node": 1, "job_warmup_steps": 0}
+    run_id = runs.start("strategy_scaling", **params, device="cpu", command=command, timeout_s=120)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert (result.status, result.error, result.spec.placement.nodes) == (Status.OK, None, 2)
+    assert result.performance.samples_per_second == pytest.approx(32)
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: Runs) -> None:
+    params = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
+    state = runs.wait("strategy_scaling", run_id)
+    campaign = runs.campaign("strategy_scaling", run_id)
+    (error,) = (result.error for result in campaign.results)
+
+    assert error is not None
+    assert error.kind == "unschedulable"
+    assert error.message.startswith("no-such-node: ")
+    assert state == "failed"
+    wait_until_ours_are_gone(cluster)
+    after_gang("rank-without-place", cluster, campaign, state)
+
+
+def test_a_killed_rank_and_a_dead_node_end_their_gangs_and_are_the_causes(cluster: Any, runs: Runs) -> None:
+    """Of two gangs on two nodes, in one study. The peer of a dead node waits for it until the peer timeout, half of
+    `timeout_s`.
+    """
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    for strategy, action in (("ddp", "oom"), ("fsdp", "lose_node")):
+        cluster.fault(action=action, moment="running", pod=f"tb-node-2-{strategy}", delay_s=4, n=1)
+    run_id = runs.start("strategy_scaling", strategies=["ddp", "fsdp"], world_sizes=["2"], **TINY, **ENDLESS)
+    state, campaign = runs.wait("strategy_scaling", run_id), runs.campaign("strategy_scaling", run_id)
+    killed, lost = (result.error for result in campaign.results)
+
+    assert killed is not None
+    assert lost is not None
+    assert (killed.kind, killed.message[:8]) == ("host_out_of_memory", "node-2: ")
+    assert (lost.kind, lost.message[:8]) == ("node_lost", "node-2: ")
+    assert "node node-2 stopped answering" in lost.message
+    strategy_of = lambda run: run.spec.placement.strategy  # noqa: E731
+    is_green, planned = state == "success", ["ddp", "fsdp"]
+    after_night("rank-oom-killed", planned=planned, campaign=campaign, is_green=is_green, name=strategy_of)
+    stays = [name for name in names_of_ours(cluster) if not name.startswith("tb-node-2-fsdp")]
+    after_fault("rank-oom-killed", pods=stays)
+
+
+def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
+    params = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **ENDLESS | {"timeout_s": 90})
+    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2)
+    runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), WHILE_A_POD_RUNS)
+    runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert state == "failed"
+    assert result.status is not Status.OK
+    wait_until_ours_are_gone(cluster)
