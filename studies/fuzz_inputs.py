@@ -37,7 +37,6 @@ from trainbench.history.history import open_history
 from trainbench.judging.levels import LevelsError, parse_levels
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pods.pod_template import PodTemplateError, read_template
@@ -335,7 +334,7 @@ def _history(folder: Path) -> Reader:
         read.node("node-1", Filters())
         read.strategies(Filters())
         read.costs(Filters())
-        read.runs(Filters(), sort=RunSort.NEWEST)
+        read.runs(Filters())
         list(read.runs_csv(Filters()))
         read.baselines()
 

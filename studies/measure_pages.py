@@ -38,7 +38,6 @@ from trainbench.history.summaries import KNOWN_NODE, WorkSummary, known_nodes, r
 from trainbench.history.tables import acknowledgements, campaigns, node_verdicts, notices, runs, works
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
 from trainbench.pages.render import charts
 from trainbench.results.campaign import Campaign
 
@@ -265,8 +264,6 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "costs": lambda: pages.costs(filters),
         "runs": lambda: pages.runs(filters),
         "runs, last page": lambda: pages.runs(filters, 10_000_000),
-        "runs, slowest": lambda: pages.runs(filters, 1, RunSort.SLOWEST),
-        "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
         "first 500 lines of the CSV": lambda: _first_lines(pages, filters),
     }
 

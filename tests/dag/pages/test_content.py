@@ -13,9 +13,9 @@ import pytest
 from tests.builders import make_result
 from tests.builders.nights import night
 from tests.dag.pages.site import HOSTILE, LAST_NIGHT, TABLES, WELL, a_run, get
+from trainbench import __version__
 from trainbench.exchange.reindex import imported_campaign
 from trainbench.history.history import open_history
-from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store
 
 
@@ -55,7 +55,7 @@ def test_nodes_and_runs_are_found_by_name_campaign_and_state(client: Any, pages:
     assert "<h1>1 run in 30 days</h1>" in runs
     assert 'name="campaign" value="las"' in runs
     assert '<option value="red" selected>red</option>' in runs
-    assert 'href="?node=node-3&campaign=las&state=red&sort=slowest"' in runs
+    assert 'href="?node=node-3&campaign=las&state=red&format=csv"' in runs
     assert 'href="./costs"' in runs
     assert get(client, "runs?state=ill").status_code == 422
     assert len(get(client, "runs?node=node-3&state=red&format=csv").text.splitlines()) == 2
@@ -208,7 +208,7 @@ def test_a_report_is_rendered_from_the_verdict_and_no_stored_html_reaches_a_brow
     assert reply.status_code == 200
     assert "<h1>" in reply.text
     assert not re.search(r"refresh|evil|javascript:|alert", reply.text)
-    assert re.findall(r"<script[^>]*>", reply.text) == [f'<script src="../../../static/{asset_name("pages.js")}">']
+    assert re.findall(r"<script[^>]*>", reply.text) == [f'<script src="../../../static/pages.js?v={__version__}">']
     assert "script-src 'self'" in reply.headers["content-security-policy"]
 
 

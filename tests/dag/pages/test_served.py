@@ -79,19 +79,6 @@ def test_nothing_but_our_own_files_may_run_or_be_loaded(client: Any, pages: Path
         assert not re.search(r"<script(?! src=)|\son\w+=|\sstyle=", reply.text), path
 
 
-def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> None:
-    text = get(client, "nodes/node-3").text
-    files = re.findall(r'(?:src|href)="\.\./(static/[^"]+)"', text)
-
-    assert [re.sub(r"-[\w.]+?(?=\.(min\.)?\w+$)", "", name) for name in files] == [
-        "static/pages.css", "static/pages.js"
-    ]  # fmt: skip
-    for name in files:
-        reply = get(client, name)
-        assert reply.status_code == 200
-        assert reply.headers["cache-control"] == "private, max-age=31536000, immutable"
-
-
 def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
     """Every process of Airflow loads the plugin's module, and before it the provider's metadata where the package is
     installed; what they add to Airflow's own modules is themselves.

@@ -14,10 +14,10 @@ from tests.builders import make_result
 from tests.builders.commands import document, trainbench
 from tests.builders.nights import ENDED_AT, night
 from trainbench.core.states import FRESH
+from trainbench.core.user_error import UnknownEntryError
 from trainbench.core.verdicts import Why
 from trainbench.cost.monthly_cost import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
-from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
 from trainbench.history.tables import runs
 from trainbench.pages.reads.filters import Filters
@@ -122,7 +122,7 @@ def test_by_no_field_an_imported_run_is_taken_for_one_of_ours(both: History) -> 
 def test_an_imported_node_has_no_level_to_accept(store: Store) -> None:
     store.write_result(IMPORTED)
     trainbench("reindex")
-    with pytest.raises(UnknownBaselineError, match="nothing was ever measured on any node: no run"):
+    with pytest.raises(UnknownEntryError, match="nothing was ever measured on any node: no run"):
         open_history(store=store).accept_baseline(None, "me", "new driver", NOW)
 
 

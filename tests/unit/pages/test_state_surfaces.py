@@ -145,7 +145,7 @@ def test_what_the_pages_and_gauges_say_once_the_run_is_over(why: Why, history: H
     elif why is Why.ACKNOWLEDGED:
         history.record(night_of(Why.SLOW))
         pages = Pages(history.engine, {DAG})
-        pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", now)
+        History(pages.engine).acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", now)
     else:
         history.record(night_of(why))
     seen = overview(history, now)
@@ -217,5 +217,5 @@ def test_a_single_run_of_six_days_ago_says_nothing_about_today(history: History)
 def test_beside_an_acknowledged_node_not_all_are_well(history: History) -> None:
     history.record(night_of(Why.SLOW))
     pages = Pages(history.engine, {DAG})
-    pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", ended(1))
+    History(pages.engine).acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", ended(1))
     assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is red and acknowledged: node-1; 3 are well."

@@ -16,8 +16,8 @@ from trainbench.history.node_histories import stored_setup
 from trainbench.history.notices import Notice
 from trainbench.history.summaries import LIMITS
 from trainbench.history.tables import campaigns, node_verdicts, notices, runs, works
-from trainbench.pages.reads.acknowledge import marks_of, notices_of
 from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.notices import marks_of, notices_of
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
 

@@ -1,4 +1,4 @@
-"""Every read of the pages, and their one write. Each is a transaction with a limit of rows; the reads of a page can
+"""Every read of the pages. Each is a transaction with a limit of rows; the reads of a page can
 share one.
 
 pages = Pages(open_engine(url, store), dag_ids)   dag_ids: the DAGs that this person may see
@@ -23,16 +23,15 @@ from trainbench.core.states import FRESH
 from trainbench.history.baselines import read_baselines
 from trainbench.history.database import HistoryError, transaction
 from trainbench.history.history import open_history
-from trainbench.history.notices import Acknowledgement, Notice
+from trainbench.history.notices import Notice
 from trainbench.history.tables import campaigns, node_verdicts, nodes, works
-from trainbench.pages.reads import acknowledge, comparisons, fleet, node_trends, rows, run_list
+from trainbench.pages.reads import comparisons, fleet, node_trends, notices, rows, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.results.artefacts import Store
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
 MAX_CAMPAIGNS = 60  # the newest, as suggestions
-MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 CONNECT_TIMEOUT_S = 5  # a person waits
 P = ParamSpec("P")
@@ -109,25 +108,20 @@ class Pages:
         return self._read(filters, fleet.heat_map, today, days, page, only)
 
     def heat_csv(self, filters: Filters, today: date, days: int, only: Collection[str] | None = None) -> Iterator[str]:
-        """All rows of the map as CSV in pieces, in an order that is computed once. Each piece is a transaction,
-        so that a slow download holds none open.
-        """
-        order = self._read(filters, fleet.map_order, today, days, only)
-        for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
-            with self._connected() as connection:
-                text = fleet.map_csv(connection, order, first, MAP_ROWS_AT_ONCE)
-            yield text
+        """All rows of the map, piece by piece."""
+        with self._reading(filters) as (connection, scope):
+            yield from fleet.heat_csv(connection, scope, today, days, only)
 
     def open_notices(self, filters: Filters) -> rows.Notices:
-        return self._read(filters, acknowledge.open_notices)
+        return self._read(filters, notices.open_notices)
 
     def closed_notices(self, filters: Filters, most: int | None = None) -> rows.Notices:
-        return self._read(filters, acknowledge.closed_notices, most)
+        return self._read(filters, notices.closed_notices, most)
 
     def notice(self, notice_id: int) -> Notice | None:
-        if not 0 < notice_id <= acknowledge.MAX_ID:
+        if not 0 < notice_id <= notices.MAX_ID:
             return None
-        return self._read(Filters(), acknowledge.notice_by_id, notice_id)
+        return self._read(Filters(), notices.notice_by_id, notice_id)
 
     def node(
         self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
@@ -165,9 +159,8 @@ class Pages:
     def costs(self, filters: Filters) -> rows.Costs:
         return self._read(filters, comparisons.costs)
 
-    def runs(self, filters: Filters, page: int = 1, sort: rows.RunSort = rows.RunSort.NEWEST) -> rows.RunsPage:
-        """A page beyond the last one is the last one."""
-        return self._read(filters, run_list.runs_page, page, sort)
+    def runs(self, filters: Filters, page: int = 1) -> rows.RunsPage:
+        return self._read(filters, run_list.runs_page, page)
 
     def run(self, campaign_id: str, run_id: str) -> rows.RunPage | None:
         """The run's page; None: missing, or not readable for this person."""
@@ -177,17 +170,8 @@ class Pages:
 
     def runs_csv(self, filters: Filters) -> Iterator[str]:
         """All runs of the scope, piece by piece."""
-        with self._reading(filters) as (_, scope):
-            pass
-        yield from run_list.runs_csv(self._connected, scope)
-
-    def acknowledge(self, notice_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
-        """Acknowledge a notice; `dag_ids` are the DAGs that this person may change. Raises AcknowledgeError,
-        HistoryError.
-        """
-        with self._connected(write=True) as connection:
-            scope = scope_of(connection, self.dag_ids, Filters())
-            return acknowledge.acknowledge(connection, scope, notice_id, who, reason, at)
+        with self._reading(filters) as (connection, scope):
+            yield from run_list.runs_csv(connection, scope)
 
     def _read(
         self, filters: Filters, read: Callable[Concatenate[Connection, Scope, P], T], *args: P.args, **more: P.kwargs
@@ -201,9 +185,9 @@ class Pages:
             yield connection, scope_of(connection, self.dag_ids, filters)
 
     @contextmanager
-    def _connected(self, write: bool = False) -> Iterator[Connection]:
-        if self.connection is not None and not write:
+    def _connected(self) -> Iterator[Connection]:
+        if self.connection is not None:
             yield self.connection
             return
-        with transaction(self.engine, write) as connection:
+        with transaction(self.engine) as connection:
             yield connection

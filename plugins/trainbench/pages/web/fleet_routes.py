@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -10,14 +9,12 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from trainbench.core.csv_cells import lines
 from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
+from trainbench.core.user_error import MAX_REASON
 from trainbench.core.verdicts import State, Why
-from trainbench.history.baselines import MAX_WHY
 from trainbench.pages.reads.filters import FAILED
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
 from trainbench.pages.render.links import links
@@ -64,8 +61,7 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
             if asked.filters.state:
                 states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
                 shown = {node.node for node in states if asked.shows(node)}
-            cells = pages.heat_csv(asked.filters, today, asked.days, shown)
-            return csv_pieces(table, chain([lines([listings.HEAT_COLUMNS])], cells))
+            return csv_pieces(table, pages.heat_csv(asked.filters, today, asked.days, shown))
         to = links(asked.request.scope)
         rows = (pages.closed_notices if table == "closed" else pages.open_notices)(asked.filters).rows
         if table == "nodes":
@@ -98,7 +94,7 @@ def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
             states=STATE_WORDS,
             node_check=f"{settings.dag_prefix}node_consistency",
             may_accept_all=became_slower and may_change(seen, asked.who, None),
-            max_reason=MAX_WHY,
+            max_reason=MAX_REASON,
         )
 
 
@@ -130,7 +126,7 @@ def node(node: str, asked: Asked = Depends()) -> Response:
         limits=charts.limits_of_last(works),
         may_accept=may_change(asked.pages, asked.who, node),
         may_revoke_all=may_change(asked.pages, asked.who, None),
-        max_reason=MAX_WHY,
+        max_reason=MAX_REASON,
     )
 
 
@@ -167,9 +163,9 @@ def costs(asked: Asked = Depends()) -> Response:
 
 
 @router.get("/runs")
-def runs(asked: Asked = Depends(), sort: RunSort = RunSort.NEWEST) -> Response:
+def runs(asked: Asked = Depends()) -> Response:
     if asked.is_csv:
         return csv_pieces("runs", asked.pages.runs_csv(asked.filters))
-    run_list = asked.pages.runs(asked.filters, asked.page, sort)
-    table = listings.runs_table(run_list.rows, sort, asked.links, asked.to)
-    return asked.answer("runs.html.j2", run_list=run_list, sort=sort, content=table, states=RUN_STATES)
+    run_list = asked.pages.runs(asked.filters, asked.page)
+    table = listings.runs_table(run_list.rows, asked.links)
+    return asked.answer("runs.html.j2", run_list=run_list, content=table, states=RUN_STATES)

@@ -10,12 +10,12 @@ from typing import Any
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
-from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.core.baselines import Baseline
+from trainbench.core.user_error import MAX_REASON, EntryError, UnknownEntryError
 from trainbench.history.history import History
-from trainbench.history.notices import Notice
+from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page
-from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.thread_pool import OwnRoute
@@ -27,7 +27,7 @@ from trainbench.pages.web.asked import Asked
 router = APIRouter(route_class=OwnRoute)
 RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
 TREND_DAYS = 90
-STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
+Change = Callable[[History, str, datetime], Baseline | Acknowledgement]
 
 
 async def body(request: Request, _: None = Depends(own_page)) -> Any:
@@ -66,21 +66,24 @@ def _accepted(asked: Asked, node: str | None, sent: Any) -> Response:
     return _changed(asked, node, lambda history, who, at: history.accept_baseline(node, who, reason_in(sent), at))
 
 
-def _changed(asked: Asked, node: str | None, change: Callable[[History, str, datetime], Baseline]) -> Response:
+def _changed(asked: Asked, node: str | None, change: Change) -> Response:
     """The baseline of the node, or of all, as this person has changed it."""
     if not asked.pages.sees(node):
         raise HTTPException(404, "Nothing is known of this node: open the Benchmarks page again.")
     if not may_change(asked.pages, asked.who, node):
         right = "it needs the right to edit runs of every DAG that judges it"
         raise HTTPException(403, f"You may not change the baseline of {node or 'the fleet'}: {right}.")
+    return _done(asked, change)
+
+
+def _done(asked: Asked, change: Change) -> Response:
+    """What the change made, by this person and now."""
     try:
-        baseline = change(History(asked.pages.engine), asked.who.user.get_name(), asked.now)
-    except UnknownBaselineError as error:
-        raise HTTPException(404, str(error)) from None
-    except BaselineError as error:
-        raise HTTPException(422, str(error)) from None
+        made = change(History(asked.pages.engine), asked.who.user.get_name(), asked.now)
+    except EntryError as error:
+        raise HTTPException(404 if isinstance(error, UnknownEntryError) else 422, str(error)) from None
     CACHE.forget()
-    return JSONResponse(baseline.model_dump(mode="json"), headers=HEADERS)
+    return JSONResponse(made.model_dump(mode="json"), headers=HEADERS)
 
 
 @router.get("/breaches/{notice_id}")
@@ -114,13 +117,7 @@ def acknowledge(notice_id: int, sent: Any = Depends(body), asked: Asked = Depend
             403,
             f"You may read this notice, but not acknowledge it: {stored.dag_id} is a DAG whose runs you may not edit.",
         )
-    mine = Pages(asked.pages.engine, {stored.dag_id})
-    try:
-        seen = mine.acknowledge(notice_id, asked.who.user.get_name(), reason_in(sent), asked.now)
-    except AcknowledgeError as error:
-        raise HTTPException(STATUS_OF[error.problem], str(error)) from None
-    CACHE.forget()
-    return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+    return _done(asked, lambda history, who, at: history.acknowledge(notice_id, who, reason_in(sent), at))
 
 
 def reason_in(sent: Any) -> str:

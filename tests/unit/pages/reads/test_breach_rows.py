@@ -50,7 +50,7 @@ def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pa
 
 def test_a_long_list_of_notices_is_cut_and_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.record(night(1, {"node-1": 10.0}, {f"node-{i}": Why.MISSING for i in range(2, 8)}))
-    monkeypatch.setattr("trainbench.pages.reads.acknowledge.MAX_NOTICES", 4)
+    monkeypatch.setattr("trainbench.pages.reads.notices.MAX_NOTICES", 4)
     actual = Pages(history.engine, {SEEN}).open_notices(ALL)
     assert (len(actual.rows), actual.num_total) == (4, 6)
 

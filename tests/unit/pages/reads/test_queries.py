@@ -14,7 +14,6 @@ from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.pages.reads import queries
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
 
 pytestmark = pytest.mark.both_databases
 
@@ -58,7 +57,7 @@ def test_a_number_where_text_belongs_is_reported_in_one_sentence(history: Histor
         connection.exec_driver_sql("UPDATE runs SET peers = 7")
 
     with pytest.raises(HistoryError, match="a value that is not ours"):
-        Pages(history.engine, {night(1, {"node-1": 1.0}).suite}).runs(ALL, sort=RunSort.NEWEST)
+        Pages(history.engine, {night(1, {"node-1": 1.0}).suite}).runs(ALL)
 
 
 def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
