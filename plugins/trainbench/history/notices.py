@@ -57,7 +57,6 @@ DEVIATIONS = {
     **{(Metric.TEMPERATURE_C, against): "temperature_deviation_c" for against in Against},
 }
 WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked again"
-JOINED = "joined with the other notice of this node"  # by the upgrade from 0.1.0
 REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
 ENDED = {
     NO_FIGURE: "a later run gave figures",

@@ -35,11 +35,10 @@ def test_the_fleet_shows_each_state_with_cause_start_and_next_step(client: Any, 
     assert re.search(r'>node-1</a> <span class="now plain">well</span>', text)
 
 
-def test_a_notice_has_its_figures_and_the_address_of_older_messages_leads_there(client: Any, pages: Path) -> None:
+def test_a_notice_has_its_figures(client: Any, pages: Path) -> None:
     page = get(client, "notices/1").text
 
     assert re.search(r"<h1[^>]*>node-3 is slow: samples/s −10.0 % against its peers</h1>", page)
-    assert get(client, "breaches/1").text == page
 
 
 def test_nodes_and_runs_are_found_by_name_campaign_and_state(client: Any, pages: Path) -> None:

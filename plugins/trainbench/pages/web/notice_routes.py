@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.user_error import MAX_REASON, EntryError, UnknownEntryError
@@ -20,7 +20,6 @@ from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
-from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.pages.web.asked import Asked
 
@@ -84,12 +83,6 @@ def _done(asked: Asked, change: Change) -> Response:
         raise HTTPException(404 if isinstance(error, UnknownEntryError) else 422, str(error)) from None
     CACHE.forget()
     return JSONResponse(made.model_dump(mode="json"), headers=HEADERS)
-
-
-@router.get("/breaches/{notice_id}")
-def breach(request: Request, notice_id: int) -> Response:
-    """The address that messages of 0.1.0 link to."""
-    return RedirectResponse(links(request.scope).notice(notice_id), 308, headers=HEADERS)
 
 
 @router.get("/notices/{notice_id}")
