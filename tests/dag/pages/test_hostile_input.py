@@ -101,7 +101,9 @@ def test_a_name_in_a_csv_is_no_formula(client: Any, own_pages: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(own_pages / "history.db") as database:
-        database.execute("UPDATE notices SET finding = json_set(finding, '$.cause', '=HYPERLINK(\"http://evil\")')")
-    (row, *_) = csv.DictReader(io.StringIO(get(client, "?table=open&format=csv").text))
+        database.execute(
+            "UPDATE notices SET finding = json_set(finding, '$.resolution', '=HYPERLINK(\"http://evil\")')"
+        )
+    rows = {row["node"]: row for row in csv.DictReader(io.StringIO(get(client, "?table=nodes&format=csv").text))}
 
-    assert row["likely_cause"].startswith("'=")
+    assert rows["node-3"]["next"].startswith("'=")

@@ -63,7 +63,12 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
 
 
 def heat_map(
-    connection: Connection, scope: Scope, today: date, days: int, page: int, only: Collection[str] | None = None
+    connection: Connection,
+    scope: Scope,
+    today: date,
+    days: int = 30,
+    page: int = 1,
+    only: Collection[str] | None = None,
 ) -> HeatMap:
     """One page of the map of the last `days` days, not before the filters' begin; a page beyond the last one is the
     last one. `only`: of these nodes; None: of all.

@@ -16,7 +16,7 @@ from trainbench.history.node_histories import stored_setup
 from trainbench.history.notices import Notice
 from trainbench.history.summaries import LIMITS
 from trainbench.history.tables import campaigns, node_verdicts, notices, runs, works
-from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.filters import Scope, is_text
 from trainbench.pages.reads.notices import marks_of, notices_of
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
@@ -31,6 +31,8 @@ _LIMITS = tuple(LIMITS.values())
 
 def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
     """The node's page; None where the reader may see no verdict on it."""
+    if not is_text(node):
+        return None
     # The points, newest first.
     columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
     query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)

@@ -43,6 +43,8 @@ def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Mark, ...
 
 
 def notice_by_id(connection: Connection, scope: Scope, notice_id: int) -> Notice | None:
+    if not 0 < notice_id <= MAX_ID:
+        return None
     rows = _notices(connection, scope.notices & (notices.c.id == notice_id), notices.c.id).rows
     return rows[0] if rows else None
 

@@ -13,7 +13,7 @@ from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.tables import campaigns, node_verdicts, runs, works
-from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.filters import Scope, is_text
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.notices import notices_of
 from trainbench.pages.reads.rows import RunPage, RunRow, RunsPage
@@ -47,7 +47,7 @@ def _cell(value: object) -> Cell:
     return value.isoformat() if hasattr(value, "isoformat") else value  # type: ignore[return-value]
 
 
-def runs_page(connection: Connection, scope: Scope, page: int) -> RunsPage:
+def runs_page(connection: Connection, scope: Scope, page: int = 1) -> RunsPage:
     """A page beyond the last one is the last one."""
     query = select(func.sum(works.c.num_runs), func.sum(works.c.num_failed)).where(scope.works)
     if scope.is_by_run:
@@ -76,6 +76,8 @@ def _listed(scope: Scope) -> Select[Any]:
 
 def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
     """The run's page, whatever the filters; None for a missing run, or one that the reader may not see."""
+    if not is_text(campaign_id + run_id):
+        return None
     here = (runs.c.campaign_id == campaign_id) & runs.c.suite.in_(scope.suites)
     query = select(*_COLUMNS).join(campaigns, campaigns.c.campaign_id == runs.c.campaign_id)
     row = connection.execute(query.where(here, runs.c.run_id == run_id)).first()

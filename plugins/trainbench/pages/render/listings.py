@@ -140,7 +140,6 @@ def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-MAX_POINT_ROWS = 60
 WHEN = "when (UTC)"
 
 
@@ -170,30 +169,6 @@ def states_table(nodes: Sequence[NodeState], notices: Sequence[Notice], links: L
         ),
         name="nodes",
         title="Nodes now",
-    )
-
-
-def notices_table(rows: Sequence[Notice], links: Links, name: str, title: str) -> Table:
-    return make_table(
-        rows,
-        (
-            text("node", lambda row: text_cell(row.name, href=links.notice(row.id))),
-            text("state", lambda row: text_cell(row.word, tone=Tone.PLAIN if row.closed_at else tone_of(row.state))),
-            text("deviation", lambda row: row.deviation_text),
-            text("since", lambda row: moment(row.opened_at)),
-            text("until", lambda row: moment(row.closed_at)),
-            text("GPU", lambda row: row.gpu_name or ""),
-            text("model", lambda row: row.model or ""),
-            text("recipe", lambda row: row.recipe or ""),
-            text("strategy", lambda row: row.strategy or ""),
-            text("likely cause", lambda row: row.finding.cause or row.reason),
-            text("next", lambda row: row.finding.resolution),
-            text("acknowledged by", lambda row: f"{seen.who}: {seen.reason}" if (seen := row.acknowledgement) else ""),
-            text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
-        ),
-        name=name,
-        title=title,
-        empty="No notice.",
     )
 
 
@@ -252,13 +227,10 @@ def latest_table(series: Sequence[NodeSeries]) -> Table:
     )
 
 
-def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut: bool) -> Table:
-    """The points, newest first. `cut`: only the first rows, for the page; the CSV has all."""
-    points = list(reversed(series.points))
-    shown = points[:MAX_POINT_ROWS] if cut else points
-    left_out = len(points) - len(shown)
+def points_table(series: NodeSeries, number_of_series: int, links: Links) -> Table:
+    """The points, newest first."""
     return make_table(
-        shown,
+        series.points[::-1],
         (
             text(WHEN, lambda point: moment(point.at), key="when"),
             text("state", lambda point: text_cell(point.word, tone=tone_of(point.state))),
@@ -274,7 +246,6 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         ),
         name=f"points-{number_of_series}",
         title=f"Figures of {series.label or series.group_id}",
-        notes=(f"{left_out} older rows are in the CSV.",) if left_out else (),
     )
 
 

@@ -11,13 +11,16 @@ from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 
 from trainbench.core.baselines import Baseline
+from trainbench.core.states import FRESH
 from trainbench.core.user_error import MAX_REASON, EntryError, UnknownEntryError
 from trainbench.history.history import History
 from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.node_trends import node_page
+from trainbench.pages.reads.notices import notice_by_id
+from trainbench.pages.reads.queries import EVERYTHING, Pages, sees, suites_of
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
 from trainbench.pages.render.page import HEADERS, respond
@@ -49,7 +52,7 @@ def accept_for_node(node: str, sent: Any = Depends(body), asked: Asked = Depends
 
 @router.post("/baselines/{baseline_id}/revoke")
 def revoke(baseline_id: int, _: Any = Depends(body), asked: Asked = Depends()) -> Response:
-    known = {each.id: each for each in asked.pages.baselines()}
+    known = {each.id: each for each in History(asked.pages.engine).baselines()}
     if baseline_id not in known:
         raise HTTPException(404, "There is no such baseline: open the node's page again.")
     return _changed(asked, known[baseline_id].node, lambda history, *by: history.revoke_baseline(baseline_id, *by))
@@ -57,7 +60,7 @@ def revoke(baseline_id: int, _: Any = Depends(body), asked: Asked = Depends()) -
 
 def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
     """Whether the reader may edit the runs of every DAG that recently judged the node, since each uses its past."""
-    suites = pages.suites_of(node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
+    suites = pages.read(suites_of, EVERYTHING, node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
     return bool(suites) and all(who.may_acknowledge(suite) for suite in suites)
 
 
@@ -67,7 +70,7 @@ def _accepted(asked: Asked, node: str | None, sent: Any) -> Response:
 
 def _changed(asked: Asked, node: str | None, change: Change) -> Response:
     """The baseline of the node, or of all, as this person has changed it."""
-    if not asked.pages.sees(node):
+    if not asked.pages.read(sees, EVERYTHING, node):
         raise HTTPException(404, "Nothing is known of this node: open the Benchmarks page again.")
     if not may_change(asked.pages, asked.who, node):
         right = "it needs the right to edit runs of every DAG that judges it"
@@ -89,7 +92,7 @@ def _done(asked: Asked, change: Change) -> Response:
 def notice(notice_id: int, asked: Asked = Depends()) -> Response:
     stored = _notice(asked, notice_id)
     filters = Filters(since=asked.now.date() - timedelta(days=TREND_DAYS))
-    node = asked.pages.node(stored.node, filters, asked.now) if stored.node else None
+    node = asked.pages.read(node_page, filters, stored.node, asked.now, FRESH) if stored.node else None
     series = [each for each in node.series if each.group_id == stored.group_id] if node else []
     return respond(
         asked.request,
@@ -122,7 +125,7 @@ def reason_in(sent: Any) -> str:
 
 
 def _notice(asked: Asked, notice_id: int) -> Notice:
-    stored = asked.pages.notice(notice_id)
+    stored = asked.pages.read(notice_by_id, EVERYTHING, notice_id)
     if stored is None:
         raise HTTPException(404, "There is no such notice: open the Benchmarks page again.")
     return stored

@@ -20,7 +20,9 @@ from sqlalchemy import select
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
+from trainbench.pages.reads.queries import EVERYTHING
 from trainbench.pages.reads.rows import RunPage
+from trainbench.pages.reads.run_list import run_page
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
 from trainbench.pages.render.listings import run_figures, stored_figures
@@ -146,7 +148,8 @@ def task(
             "back": (links(asked.request.scope).report(dag_id, run_id), "The report"),
         }
         return respond(asked.request, "message.html.j2", status=404, title="No result here", **about)
-    known = asked.unchecked_pages.run(result.spec.identity.campaign_id, result.spec.identity.run_id)
+    of = result.spec.identity
+    known = asked.unchecked_pages.read(run_page, EVERYTHING, of.campaign_id, of.run_id)
     return _run(asked.request, result, dag_id, run_id, known, _place(task_id, map_index))
 
 
@@ -185,7 +188,7 @@ def kept_log(campaign: str, run_id: str, name: str, asked: Asked = Depends()) ->
 
 
 def _known(asked: Asked, campaign: str, run_id: str) -> RunPage:
-    stored = asked.pages.run(campaign, run_id)
+    stored = asked.pages.read(run_page, EVERYTHING, campaign, run_id)
     if stored is None:
         raise HTTPException(404, "There is no such run.")
     return stored
