@@ -7,9 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.user_error import MAX_REASON, MAX_WHO, EntryError, UnknownEntryError, entered
@@ -110,46 +109,16 @@ def _level_since(connection: Connection, names: Sequence[str], campaign_ids: Seq
     return since
 
 
-_KNOWN = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
-
-
-class _Name(NamedTuple):
-    """A name with its first and last measurement."""
-
-    name: str
-    first: datetime
-    last: datetime
-
-
 def other_names(connection: Connection, node: str) -> tuple[str, ...]:
-    """The earlier and later names of `node`'s present GPUs, the oldest first. As in `judging.renames`, two names in use
-    at the same time are two nodes between which a GPU was moved.
+    """The earlier and later names of `node`'s present GPUs, the oldest first. Two names in use at the same time are two
+    nodes between which a GPU was moved.
     """
-    names = [_name(connection, node)]
-    waiting = [node]
-    while waiting:
-        for name in _names_of_gpus(connection, waiting.pop()):
-            dated = _name(connection, name)
-            if all(dated.last < known.first or known.last < dated.first for known in names):
-                names.append(dated)
-                waiting.append(name)
-    return tuple(known.name for known in sorted(names, key=lambda known: known.first) if known.name != node)
-
-
-def _name(connection: Connection, name: str) -> _Name:
-    span = select(func.min(runs.c.started_at), func.max(runs.c.started_at)).where(runs.c.node == name)
-    first, last = connection.execute(span).one()
-    return _Name(name, first, last)
-
-
-def _names_of_gpus(connection: Connection, node: str) -> list[str]:
-    """Names, in alphabetical order, under which one of the GPUs of the node's latest campaign ever ran."""
-    of_node = _KNOWN & (runs.c.node == node)
-    last = select(runs.c.campaign_id).where(of_node).order_by(runs.c.started_at.desc()).limit(1).scalar_subquery()
-    uuids = connection.execute(select(runs.c.gpu_uuids).where(of_node & (runs.c.campaign_id == last))).scalars()
-    gpus = {uuid for text in uuids for uuid in text.split(",")}
-    if not gpus:
-        return []
-    one_of = or_(*(runs.c.gpu_uuids.contains(uuid, autoescape=True) for uuid in sorted(gpus)))
-    rows = connection.execute(select(runs.c.node, runs.c.gpu_uuids).where(_KNOWN & one_of).distinct())
-    return sorted({node for node, uuids in rows if gpus & set(uuids.split(","))})
+    known = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
+    last = select(runs.c.campaign_id).where(known, runs.c.node == node).order_by(runs.c.started_at.desc()).limit(1)
+    gpus = select(runs.c.gpu_uuids).where(known, runs.c.node == node, runs.c.campaign_id == last.scalar_subquery())
+    named = select(runs.c.node).where(known, runs.c.gpu_uuids.in_(gpus))
+    began, ended = func.min(runs.c.started_at), func.max(runs.c.started_at)
+    dated = select(runs.c.node, began, ended).where(runs.c.node.in_(named)).group_by(runs.c.node).order_by(began)
+    spans = {name: (first, last) for name, first, last in connection.execute(dated)}
+    own = spans.pop(node, None)
+    return tuple(name for name, (first, last) in spans.items() if own and (last < own[0] or own[1] < first))

@@ -1,4 +1,4 @@
-"""Notices and marks in the history."""
+"""Notices in the history."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from trainbench.core.verdicts import State
-from trainbench.history.marks import Mark, read_marks
 from trainbench.history.notices import Notice, notice_of, select_notices
-from trainbench.history.tables import acknowledgements, marks, notices
+from trainbench.history.tables import acknowledgements, notices
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import Notices
 
@@ -35,11 +34,6 @@ def notices_of(connection: Connection, scope: Scope, node: str) -> tuple[Notice,
     """The notices of one node, open or closed, the last opened first."""
     of_node = scope.notices & (notices.c.node == node)
     return _notices(connection, of_node, notices.c.opened_at.desc(), notices.c.id.desc()).rows
-
-
-def marks_of(connection: Connection, scope: Scope, node: str) -> tuple[Mark, ...]:
-    """The marks that kept other work away from the node, the last one first."""
-    return read_marks(connection, (marks.c.node == node) & marks.c.dag_id.in_(scope.suites))
 
 
 def notice_by_id(connection: Connection, scope: Scope, notice_id: int) -> Notice | None:

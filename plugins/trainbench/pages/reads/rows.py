@@ -156,8 +156,7 @@ class EventKind(StrEnum):
     FREED = "freed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeEvent:
+class NodeEvent(NamedTuple):
     """An event of a node. `what`: the changed item, or the notice's reason."""
 
     at: datetime
