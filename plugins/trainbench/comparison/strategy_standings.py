@@ -1,7 +1,7 @@
 """Traits of each strategy: its throughput and memory against those of the other strategies.
 
 The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
-first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
+sweet spot is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from trainbench.comparison.entries import (
     Entry,
     entries,
     is_tie,
-    level_with,
     named_work_groups,
     tie_sentences,
     world_sizes,
 )
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
-from trainbench.core.formats import NA, count, listing, percent, plural, share
+from trainbench.core.formats import NA, count, percent, plural
 from trainbench.core.tables import Table, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SCALING_EFFICIENCY_PCT, TOKENS_PER_SECOND
 from trainbench.figure_catalogue.table_figures import PATTERN
@@ -70,15 +69,13 @@ TRADE = "Saves memory and pays for it with speed: for what does not fit otherwis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traits:
-    """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
+    """`scaling` is None without a smaller size."""
 
     entry: Entry
     kind: Pattern
     throughput: Standing
     memory: Standing
     scaling: Scaling | None
-    level_with: tuple[str, ...]
-    outdone_by: tuple[str, ...]
 
     @property
     def pattern(self) -> str:
@@ -86,37 +83,11 @@ class Traits:
 
     @property
     def meaning(self) -> str:
-        trades = self.kind is Pattern.SAVER and self.throughput is Standing.LOW
-        sentences = [TRADE if trades else MEANINGS[self.kind].format(units=self._units), *self._against_base]
-        if self.entry.on_cpu and self.kind is Pattern.SWEET_SPOT:
-            sentences[0] = CPU_SWEET_SPOT
-        if self.outdone_by:
-            verb = "is" if len(self.outdone_by) == 1 else "are"
-            sentences.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
-        if self.level_with:
-            sentences.append(f"Level with {listing(self.level_with)} within the noise.")
-        return " ".join(sentences)
-
-    @property
-    def _units(self) -> str:
-        return plural(self.entry.rank_noun)
-
-    @property
-    def _against_base(self) -> tuple[str, ...]:
-        """Why the fastest on one number of GPUs is not the first choice."""
-        if self.kind not in (Pattern.FASTEST, Pattern.NO_GAIN):
-            return ()
-        if self.scaling is None:
-            return (f"Fewer {self._units} were not measured, so it is unknown whether they are enough.",)
-        base = self.scaling.efficiency
-        if base.elsewhere:
-            fewer = f"fewer {self._units}"
-            return (f"Its base, {base.base}, ran on {base.elsewhere}, so it is unknown whether {fewer} are enough.",)
-        if self.scaling.is_no_faster:
-            return (f"{base.base} is as fast.",)
-        if self.entry.on_cpu:
-            return (f"Its throughput per process is {share(100 - self.scaling.pct)} below that of {base.base}.",)
-        return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
+        if self.kind is Pattern.SAVER and self.throughput is Standing.LOW:
+            return TRADE
+        if self.kind is Pattern.SWEET_SPOT and self.entry.on_cpu:
+            return CPU_SWEET_SPOT
+        return MEANINGS[self.kind].format(units=plural(self.entry.rank_noun))
 
 
 def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Traits, ...]:
@@ -128,7 +99,6 @@ def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tupl
     for entry, scaled in zip(peers, scaling, strict=True):
         throughput = _level(entry.tokens_per_s, [peer.tokens_per_s for peer in peers])
         throughput, memory = Standing.HIGHEST if is_tie(entry, first) else throughput, _level(_memory(entry), memories)
-        clearly_faster = [o for o in peers if o.tokens_per_s > entry.tokens_per_s and not is_tie(o, entry)]
         rows.append(
             Traits(
                 entry=entry,
@@ -136,8 +106,6 @@ def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tupl
                 throughput=throughput,
                 memory=memory,
                 scaling=scaled,
-                level_with=tuple(other.strategy.value for other in level_with(entry, peers)),
-                outdone_by=tuple(o.strategy.value for o in clearly_faster if _memory(o) <= _memory(entry)),
             )
         )
     return tuple(rows)

@@ -44,12 +44,9 @@ def test_the_four_published_patterns() -> None:
     assert (actual["zero2"].kind, actual["zero2"].throughput, actual["zero2"].memory) == (
         Pattern.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
     )  # fmt: skip
-    # 69.6 % of the throughput per GPU: what is called the sweet spot there costs more per sample than fewer GPUs.
-    assert actual["zero2"].meaning.endswith("single on 1 GPU costs 30.4 % less per sample.")
     assert (actual["zero3"].kind, actual["zero3"].memory) == (Pattern.SAVER, Standing.LOW)
     assert actual["fsdp"].kind is Pattern.OVERHEAD
     assert actual["ddp"].memory is Standing.HIGH
-    assert actual["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
 
 
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
@@ -77,7 +74,6 @@ def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
         "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
     )
     assert actual["ddp"].kind is actual["fsdp"].kind is Pattern.SWEET_SPOT
-    assert actual["ddp"].meaning.endswith("Level with fsdp within the noise.")
 
 
 def test_the_noise_of_several_runs_is_their_range() -> None:
@@ -112,20 +108,14 @@ def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
     """25 % of the throughput per GPU on 4 GPUs is that of one; 24 % is less, 26 % with 5 % of noise may be less."""
     for fields in ({"efficiency": 25.0}, {"efficiency": 24.0}, {"efficiency": 26.0, "noise_pct": 5.0}):
         profile = first(**fields)
-        assert (profile.kind, profile.meaning) == (
-            Pattern.NO_GAIN,
-            "More GPUs do not make it faster. single on 1 GPU is as fast.",
-        )
+        assert (profile.kind, profile.meaning) == (Pattern.NO_GAIN, "More GPUs do not make it faster.")
 
 
 def test_a_gang_that_costs_more_per_sample_than_one_gpu_is_fastest_not_the_first_choice() -> None:
     """96 % on 4 GPUs: 3.84 times the speed; a sample on one GPU takes 4 % less of a GPU."""
     profile = first(efficiency=96.0)
     assert profile.kind is Pattern.FASTEST
-    assert profile.meaning == (
-        "The fastest on this number of GPUs, and it needs no more memory than most. "
-        "single on 1 GPU costs 4.0 % less per sample."
-    )
+    assert profile.meaning == "The fastest on this number of GPUs, and it needs no more memory than most."
 
 
 @pytest.mark.parametrize(("efficiency", "noise_pct"), [(100.0, 0.0), (104.0, 0.5), (99.0, 1.0)])
@@ -139,15 +129,11 @@ def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
     slow = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
 
     assert fast.kind is Pattern.FASTEST
-    assert fast.meaning.endswith(
-        "Its base, single on 1 GPU, ran on other GPUs of node-1, so it is unknown whether fewer GPUs are enough."
-    )
     assert slow.kind is Pattern.SLOWER
 
 
 def test_without_a_measured_base_there_is_no_first_choice() -> None:
     assert first(efficiency=None).kind is Pattern.FASTEST
-    assert first(efficiency=None).meaning.endswith("so it is unknown whether they are enough.")
 
 
 def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:
@@ -172,17 +158,6 @@ def test_near_the_median_is_within_5_pct_of_it() -> None:
 
     assert {profile.memory for profile in near.values()} == {Standing.MEDIUM}
     assert [profile.memory for profile in far.values()] == [Standing.HIGH, Standing.MEDIUM, Standing.LOW]
-
-
-def test_a_faster_strategy_with_exactly_as_much_memory_is_named() -> None:
-    actual = by_strategy(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
-    assert actual["ddp"].outdone_by == ("fsdp",)
-
-
-def test_one_strategy_is_faster_two_are() -> None:
-    actual = by_strategy(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
-    assert "zero2 and fsdp are faster with no more memory." in actual["ddp"].meaning
-    assert "zero2 is faster with no more memory." in actual["fsdp"].meaning
 
 
 def test_three_strategies_have_a_table_with_scaling_and_medians() -> None:
@@ -213,7 +188,4 @@ def test_on_a_cpu_the_meaning_counts_processes_and_names_no_cost() -> None:
     ]  # fmt: skip
     scaling, peers_of_two = entry_scaling(runs), entries(work_groups(runs)[0], 2)
     first, *_ = traits_of(peers_of_two, [scaling(entry) for entry in peers_of_two])
-    assert first.meaning == (
-        "The fastest on this number of processes, and it needs no more memory than most. Its throughput per process is "
-        "20.0 % below that of single on 1 process."
-    )
+    assert first.meaning == "The fastest on this number of processes, and it needs no more memory than most."

@@ -25,7 +25,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging import gpu_runs
-from trainbench.judging.diagnosis.clues import (
+from trainbench.judging.clues import (
     EXECUTION,
     MIN_CLOCK_GAP_PCT,
     THERMAL,
