@@ -98,10 +98,6 @@ def encoder_decoder() -> Iterator[str]:
     yield f"is {small:.1f} M parameters, 768 / 12 / 12 / 12 / 3072 is {middle:.1f} M, 2048 /"
     yield f"/ 8192 is {large:,.0f} M"
     yield from of_presets()
-
-
-def encoder_decoder_beside_its_document() -> Iterator[str]:
-    small, middle, _ = millions_of_parameters()
     yield f"| {small:.1f} M and {middle:.1f} M |"
     yield f"vocabulary 8000: {num_parameters(EncoderDecoderShape(family='encoder-decoder')):,}"
 

@@ -1,4 +1,4 @@
-"""Figures of docs/performance.md and docs/internals/performance.md, from the result files."""
+"""Figures of docs/internals/speed.md and performance.md, from the result files."""
 
 from __future__ import annotations
 
