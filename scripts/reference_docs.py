@@ -178,7 +178,10 @@ def _parameter(name: str, forms: Mapping[Any, Any], letters: Mapping[Any, str]) 
     changed = (f"{letter} {value_text(value)}" for letter, value in own.items() if value != field["default"])
     yield ", ".join(filter(None, (value_text(field["default"]), *changed)))
     meaning = " ".join(filter(None, (field["description_md"], _allowed(field))))
-    for names, link in ((rf"\*{NAMES}\*", "Any of [models.md](models.md)."), (NAMES, "those in [models.md](models.md)")):
+    for names, link in (
+        (rf"\*{NAMES}\*", "Any of [models.md](models.md)."),
+        (NAMES, "those in [models.md](models.md)"),
+    ):
         meaning = re.sub(names, link, meaning)
     yield meaning
     yield "" if len(kinds) == len(letters) else "".join(letters[kind] for kind in kinds)

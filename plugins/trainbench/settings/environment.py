@@ -222,8 +222,8 @@ class Settings(PodSettings, BaseSettings):
     )
     local_python: str = Field(
         CHECKOUT_PYTHON if IS_CHECKOUT else OWN_PYTHON,
-        description="the local launcher's Python, which has the training stack; else that of `.venv-image`; after an "
-        "installation by pip the one that runs trainbench, if it has PyTorch",
+        description="the local launcher's Python, which has PyTorch; else that of `.venv-image`; after an installation "
+        "by pip the one that runs trainbench",
     )
     local_pythonpath: str = Field(
         str(ROOT) if IS_CHECKOUT else "",
@@ -267,13 +267,13 @@ class Settings(PodSettings, BaseSettings):
     )
     topology_label: LabelKey | None = Field(
         None,
-        description="label of the nodes that names their NVLink domain, rack or leaf switch: `interconnect` tests the "
-        "nodes of one value together; else about the square root of all nodes",
+        description="label of the nodes that names their NVLink domain, rack or leaf switch, for "
+        "[interconnect](interconnect.md)",
     )
     dag_prefix: str = Field(
         "",
-        description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "
-        "set it before the first run, because the history identifies campaigns by their DAG's id",
+        description="prefix of all DAG ids, such as `trainbench_`; set it before the first run, because the history "
+        "knows campaigns by their DAG's id ([own-airflow.md](own-airflow.md#dag-ids))",
     )
     campaigns: Path | None = Field(
         None,
