@@ -103,7 +103,6 @@ def encoder_decoder() -> Iterator[str]:
 
 
 def tutorial() -> Iterator[str]:
-    yield f"the two environments take {environments_gb():.1f} GB of disk"
     yield f"its own past judges it, to {LIMITS.past_pct:g} %"
 
 
