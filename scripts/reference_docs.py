@@ -45,8 +45,8 @@ them too. Each may stand in three places:
 3. as the option `store` of the section `[trainbench]` in `airflow.cfg`: it counts last. After an installation by pip
    `airflow config list --section trainbench` lists all.
 
-An empty value counts as none. A wrong value and an unknown name are refused, with what is allowed.
-`history_url` and `notify` are sensitive: Airflow hides them, and also takes `history_url_cmd` and `history_url_secret`.
+An empty value counts as none. Airflow hides `history_url` and `notify`, and also takes `history_url_cmd` and
+`history_url_secret`.
 {WRITTEN_BY}
 
 """

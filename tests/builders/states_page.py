@@ -43,12 +43,9 @@ def with_table(page: str) -> str:
 
 def _row(why: Why, effects: Effects) -> str:
     trait = TRAITS[why]
-    exit_code = "-" if not effects.in_run else "4" if why is Why.CHANGED else str(effects.exit_code)
     cells = (
         f"**{word(NodeState('', trait.state, why))}**",
         escape(trait.meaning),
-        exit_code,
-        str(effects.nights or "-"),
         trait.next_step,
     )
     return f"| {' | '.join(cells)} |\n"

@@ -37,7 +37,6 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/internals/encoder-decoder.md": control_plane.encoder_decoder,
     "docs/internals/interconnect.md": links.interconnect,
     "docs/faq.md": control_plane.faq,
-    "docs/glossary.md": control_plane.glossary,
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/speed.md": speed.performance,
     "docs/internals/performance-tries.md": tries.tries,

@@ -255,7 +255,7 @@ class Settings(PodSettings, BaseSettings):
         900,
         ge=1,
         le=WEEK_S,
-        description="seconds from a pod's placement on its node to its start, in which the image is pulled",
+        description="seconds in which a pod on its node must start, with the pull of its image",
     )
     quarantine: tuple[NodeName, ...] = Field(
         (),
@@ -282,8 +282,8 @@ class Settings(PodSettings, BaseSettings):
     )
     schedule: dict[str, str] = Field(
         {},
-        description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
-        "schedule, with the local launcher none",
+        description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own, "
+        "with the local launcher none",
     )
     prices: tuple[Path, ...] = Field(
         (), description="files with your own price tables, with commas; they override the shipped table"

@@ -115,11 +115,6 @@ def faq() -> Iterator[str]:
     yield f"{RATE_PCT} against the other nodes and {LIMITS.past_pct:g} % against the node's own past"
 
 
-def glossary() -> Iterator[str]:
-    yield f"{RATE_PCT} against peers and {LIMITS.past_pct:g} % against the own past"
-    yield f"{MEMORY_PCT} for memory, {LIMITS.temperature_c:g} °C for temperature"
-
-
 def pages() -> Iterator[str]:
     studies = [document(f"{PAGES_STUDY}/reads-sqlite{number}.json") for number in ("", "-2", "-3")]
     cpu, median, worst, cold = (
