@@ -33,7 +33,7 @@ from trainbench.settings.channels import Channel
 from trainbench.settings.environment import DAGS, PREFIX, SECTION, SENSITIVE, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."
+WRITTEN_BY = "<!-- written by scripts/reference_docs.py -->"
 SETTINGS = f"""\
 # Settings
 
@@ -89,7 +89,8 @@ Any decoder trains that the image's transformers builds by `AutoModelForCausalLM
   refused, and `tuned` does less.
 
 A run's `execution` says what `tuned` left out. `bench_image/contract/models.json` has the configurations of today's
-models with their sources. {WRITTEN_BY}
+models with their sources.
+{WRITTEN_BY}
 
 """
 NAMES = r"tiny, mistral-7b, .*?mistral-7b-instruct-v0\.3"  # of all models, as a form lists them
@@ -100,7 +101,8 @@ COMMANDS = f"""\
 
 `trainbench COMMAND --help` explains each option. The table leaves out `--help` and `--json`, which every command takes,
 `--store` (another store), `--kubeconfig` and `--context` (another cluster).
-[command-line.md](command-line.md) shows them in use. {WRITTEN_BY}
+[command-line.md](command-line.md) shows them in use.
+{WRITTEN_BY}
 
 """
 

@@ -21,8 +21,7 @@ links to the raw result; of a row that stands for several runs, to the one with 
 [internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test, and
 the [figures of money](internals/figures.md#figures-of-money).
 
-This page is written from `plugins/trainbench/figure_catalogue/` by
-`pytest --golden tests/unit/figure_catalogue/test_catalogue.py`.
+<!-- written from plugins/trainbench/figure_catalogue by pytest --golden -->
 
 """
 TABLE = """\

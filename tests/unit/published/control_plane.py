@@ -14,7 +14,7 @@ from bench_image.contract.model_shapes import EncoderDecoderShape
 from committed import committed
 from tests.builders.commands import trainbench
 from tests.unit.published import probes
-from tests.unit.published.aa import nightly_check, noise_per_gpu
+from tests.unit.published.aa import noise_per_gpu
 from tests.unit.published.figures import on_one_line
 from tests.unit.published.measured import THIRD, document, row
 from tests.unit.published.small import encoder_decoder as of_presets
@@ -74,7 +74,6 @@ def dags() -> Iterator[str]:
     yield f"| temperature | {heat} | {heat} |"
     yield f"whose first loss is {FIRST_LOSS_PCT:g} % off, or whose mean loss is {MEAN_LOSS_PCT:g} % off"
     yield f"so the band is {MIN_BAND_PCT:g} % or three standard deviations"
-    yield from nightly_check()
 
 
 SIZES = ((512, 8, 6, 6, 2048), (768, 12, 12, 12, 3072), (2048, 32, 24, 24, 8192))  # as on the page
