@@ -23,6 +23,7 @@ from trainbench.results.artefacts import open_store
 
 KEPT = Path(__file__).resolve().parents[1] / "kept"
 NIGHT = "night-1"
+NOTICES = [("node-3", "red: slow"), ("node-4", "red: failed")]
 WHYS = {"node-1": "well", "node-2": "well", "node-3": "slow", "node-4": "failed"}
 
 
@@ -73,15 +74,14 @@ def test_a_stored_history_is_opened_with_its_nights_and_baselines(kept: Path) ->
     assert {node: why for node, _, why in of_runs} == WHYS
     assert {why: state for _, state, why in of_runs} == {"well": "well", "slow": "red", "failed": "red"}
     assert "node-3" in trainbench("baseline", "list").stdout
+    assert document(trainbench("reindex", "--json"))["recorded"] == [NIGHT]
+    assert [(notice.node, notice.word) for notice in history.open_notices()] == NOTICES
 
 
 def test_a_history_is_made_anew_from_a_stored_night(kept: Path) -> None:
     Path("store/history.sqlite").unlink()
     assert document(trainbench("reindex", "--json"))["recorded"] == [NIGHT]
-    assert {notice.node: notice.word for notice in open_history().open_notices()} == {
-        "node-3": "red: slow",
-        "node-4": "red: failed",
-    }
+    assert [(notice.node, notice.word) for notice in open_history().open_notices()] == NOTICES
 
 
 def test_an_export_is_read_back(kept: Path) -> None:
