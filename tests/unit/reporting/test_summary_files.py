@@ -68,7 +68,9 @@ def test_of_a_gang_the_log_of_the_node_that_failed_is_linked(store: Store, messa
 
 @pytest.mark.usefixtures("no_plots")
 def test_a_stored_result_stays_as_its_pod_printed_it_and_the_verdict_has_its_cost(store: Store) -> None:
-    campaign = campaigns.make_campaign([make_result("node-1"), make_result("node-2")])
+    campaign = campaigns.make_campaign(
+        [make_result(each, campaign_id="manual-2026-11-21") for each in ("node-1", "node-2")]
+    )
     priced = tuple(with_price(run, 9.0) for run in campaign.results)
     name, run_id = campaign.campaign_id, campaign.results[0].spec.identity.run_id
     store.write_result(with_price(campaign.results[0], None))
