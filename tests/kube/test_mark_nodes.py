@@ -19,7 +19,7 @@ from tests.kube.e2e import NAMESPACE
 from tests.unit.cluster.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
 from trainbench.cluster import doctor
-from trainbench.cluster.doctor_check import Check, CheckState
+from trainbench.cluster.doctor import Check, CheckState
 from trainbench.cluster.kubernetes_api import open_cluster
 from trainbench.cluster.node_marks import acts_before, mark_nodes, store_acts
 from trainbench.core.verdicts import Finding, Level, NodeVerdict
