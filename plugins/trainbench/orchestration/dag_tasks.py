@@ -333,11 +333,11 @@ def _measured(planned: PlannedCampaign, results: Sequence[RunResult]) -> Measure
 
 
 def _times(planned: PlannedCampaign, results: Sequence[RunResult]) -> tuple[datetime, datetime]:
-    """Start and end of the campaign, see `wall_clocks.campaign_times`."""
-    from trainbench.judging.checks import wall_clocks
+    """Start and end of the campaign, see `checks.campaign_times`."""
+    from trainbench.judging import checks
 
     run = get_current_context()["dag_run"]
-    return wall_clocks.campaign_times(results, planned.planned_at, run.start_date or run.run_after, datetime.now(UTC))
+    return checks.campaign_times(results, planned.planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
 def _published(judged: Judged) -> dict[str, str]:
