@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, listing
-from trainbench.core.verdicts import Finding, Level, by_level
+from trainbench.core.verdicts import Finding, Level
 from trainbench.orchestration.plan_tasks import (
     OUTAGE_RETRIES,
     READY,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from trainbench.history.history import History
     from trainbench.pipeline import Judged, Measured
     from trainbench.results.arrivals import PlannedCampaign
-    from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
@@ -350,7 +349,7 @@ def _published(judged: Judged) -> dict[str, str]:
     context, settings = get_current_context(), read_settings()
     store = open_store(settings.store)
     history = open_history(settings.history_url, store)
-    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
+    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, history))
     addresses = pipeline.report(campaign, store)
     log(verdict(campaign))
     history.record(campaign)
@@ -359,17 +358,15 @@ def _published(judged: Judged) -> dict[str, str]:
     return dict(addresses)
 
 
-def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
+def _marked(settings: Settings, history: History, campaign: Campaign) -> Campaign:
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
-    from trainbench.cluster.node_marks import acts_before, is_due, mark_nodes, store_acts
+    from trainbench.cluster.node_marks import is_due, mark_nodes
     from trainbench.core.verdicts import OF_MARKS
 
-    before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
-        return campaign.model_copy(update={"findings": by_level((*campaign.findings, *before))})
-    keep = partial(store_acts, store, campaign.campaign_id)
-    marked = mark_nodes(campaign, settings, partial(open_cluster, settings), keep, before)
+        return campaign
+    marked = mark_nodes(campaign, settings, partial(open_cluster, settings))
     for finding in marked.findings:
         if finding.category in OF_MARKS:
             log(finding.text)

@@ -55,7 +55,7 @@ from trainbench.settings.environment import default_store, read_settings
 if TYPE_CHECKING:
     from upath import UPath
 
-CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
+CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 LEVELS_FILE = "levels.toml"
 # 1,000 nodes of 8 GPUs, each GPU measured by itself, make 110 MB; who reads it needs about six times its bytes.
 MAX_CAMPAIGN_BYTES = 200_000_000
@@ -194,10 +194,6 @@ class Store:
     def read_plan(self, campaign_id: str) -> bytes | None:
         """None: it has none."""
         return self._read_if_there(self.plan_path(campaign_id))
-
-    def read_node_marks(self, campaign_id: str) -> bytes | None:
-        """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none."""
-        return self._read_if_there(self._summary_file(campaign_id, MARKS_FILE))
 
     def read_levels(self) -> str | None:
         """The fleet's own levels; None: it has none."""
