@@ -110,7 +110,7 @@ def trainbench(
 def plan(
     campaign_file: Annotated[
         Path | None,
-        typer.Argument(help="A campaign file; options replace what it says.", autocompletion=planned.campaign_paths),
+        typer.Argument(help="A campaign file; options replace what it says."),
     ] = None,
     suite: Suite = None,
     nodes: Nodes = None,
@@ -131,7 +131,7 @@ def plan(
     with_manifests: Annotated[
         bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl; `collect` reads their results.")
     ] = False,
-) -> ExitCode:
+) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.cost.gpu_fit import reading
     from trainbench.pods.manifests import manifests
@@ -165,7 +165,6 @@ def plan(
             import yaml
 
             typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
-    return ExitCode.OK
 
 
 @app.command()
@@ -190,7 +189,6 @@ def run(
             metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
             help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
             "{node} and the like may stand (docs/own-job.md).",
-            autocompletion=planned.campaign_paths,
         ),
     ] = None,
 ) -> ExitCode:

@@ -102,7 +102,7 @@ class OnceGroup(_Once, TyperGroup):
     pass
 
 
-Command = Callable[..., ExitCode | None]  # None: a group of commands, one of which is named
+Command = Callable[..., ExitCode | None]  # None: all is well
 
 
 def answering(command: Command) -> Callable[..., None]:

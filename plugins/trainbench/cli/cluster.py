@@ -172,7 +172,7 @@ def collect(
 @app.command()
 def result(
     file: Annotated[str | None, typer.Argument(help="The log. Default: standard input.", metavar="FILE")] = None,
-) -> ExitCode:
+) -> None:
     """Print the result that a pod's log holds, as JSON: `kubectl logs POD | trainbench result`."""
     from bench_image.contract.result_lines import ResultLinesError, ResultReader
 
@@ -186,7 +186,6 @@ def result(
         raise UserError(f"{file or 'standard input'}: {error}") from None
     if not base.print_json(json.loads(text)):
         typer.echo(text)
-    return ExitCode.OK
 
 
 @app.command()

@@ -103,7 +103,7 @@ def export(
         ),
     ] = False,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Write one result for publication: JSON, and Markdown for people."""
     from trainbench.exchange.export import choose_result, export_files
 
@@ -114,7 +114,6 @@ def export(
     paths = [str((output / name).absolute()) for name in files]
     if not base.print_json({"run_id": result.spec.identity.run_id, "files": paths}):
         typer.echo("\n".join(paths))
-    return ExitCode.OK
 
 
 @app.command("import")

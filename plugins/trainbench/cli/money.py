@@ -27,7 +27,7 @@ def gpus(
             help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.", autocompletion=completions.gpus
         ),
     ] = None,
-) -> ExitCode:
+) -> None:
     """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
     from bench_image.contract.gpu_specs import GPU_SPECS
     from trainbench.cost import gpu_fit
@@ -44,7 +44,6 @@ def gpus(
     if not base.print_json({"gpus": facts, "fits": fits, "sentence": sentence}):
         base.print_tables(*tables)
         base.print_lines(*([sentence] if sentence else []))
-    return ExitCode.OK
 
 
 class Content(StrEnum):
@@ -67,7 +66,7 @@ def table(
         Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
     ] = None,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Write runs, months or node histories as one table: the DataFrames of `trainbench.frames`."""
     from trainbench import frames
 
@@ -83,7 +82,6 @@ def table(
     about = {"num_rows": len(frame), "columns": list(frame.columns), "file": file}
     if not base.print_json(about | {"rows": None if output else frames.records(frame)}):
         typer.echo(file or frames.csv_text(frame), nl=output is not None)
-    return ExitCode.OK
 
 
 @app.command()
@@ -93,7 +91,7 @@ def cost(
     all_: Annotated[bool, typer.Option("--all", help="Show every table of the report.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
     from trainbench.cost.monthly_report import publish, report_on, spend_tables
     from trainbench.params.cost_params import parse_spend_params
@@ -115,7 +113,6 @@ def cost(
             base.print_lines(f"--all shows {count(len(tables), 'table')}: {titles}.")
         for address in files.values():
             typer.echo(address)
-    return ExitCode.OK
 
 
 prices_app = base.App(PANEL, cls=base.OnceGroup, invoke_without_command=True)

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from glob import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,26 +22,16 @@ from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES, CampaignKind
+from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
-    from trainbench.cluster.local_nodes import LocalGpus
     from bench_image.contract.spec import RunSpec
+    from trainbench.cluster.local_nodes import LocalGpus
     from trainbench.cost.plan_estimate import PlanEstimate, RunKind
     from trainbench.planning.plan import Plan
     from trainbench.settings.campaign_file import CampaignFile
     from trainbench.settings.environment import Settings
-
-
-def campaign_paths(incomplete: str) -> list[str]:
-    """Campaign files that begin so, and folders on the way to one."""
-    found = sorted(Path().glob(f"{escape(incomplete)}*"))
-    return [
-        f"{path}/" if path.is_dir() else str(path)
-        for path in found
-        if path.is_dir() or path.suffix in CAMPAIGN_SUFFIXES
-    ]
 
 
 def campaign_name(name: str, at: datetime) -> str:

@@ -43,7 +43,7 @@ def test_cuda_starts_from_the_nightly_configuration() -> None:
 def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
     sets = ["--set", "strategies=independent,ddp", "--set", "gpus_per_node=4", "--set", "rounds=1"]
     printed = trainbench("plan", "--device", "cuda", "--nodes", "node-1,node-2", *sets).stdout
-    rows = [re.split(r"\s{2,}", line.strip())[:4] for line in printed.splitlines() if re.match(r" *(#|\d) ", line)]
+    rows = [re.split(r"\s{2,}", line.strip())[:4] for line in printed.splitlines() if re.match(r" (#|\d)  ", line)]
     assert rows[0] == ["#", "node", "strategy", "GPUs"]
     assert rows[1:3] == [["1", "node-1", "independent", "4"], ["2", "node-2", "independent", "4"]]
     assert rows[3] == ["3", "node-1", "ddp", "4"]
