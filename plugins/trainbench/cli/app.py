@@ -49,10 +49,9 @@ stored result is broken; or `doctor` reports a failure.
 app = base.App(
     "Check and compare",
     name="trainbench",
-    cls=base.JsonContractGroup,
+    cls=base.Root,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )

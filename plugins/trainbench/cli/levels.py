@@ -26,7 +26,7 @@ app = base.App(
     base.NORMAL,
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
-    no_args_is_help=False,
+    cls=base.OnceGroup,
     invoke_without_command=True,
 )
 Campaigns = Annotated[
@@ -39,7 +39,6 @@ LevelsFile = Annotated[Path, typer.Argument(help="A TOML file with one [[level]]
 
 
 @app.callback()
-@base.answering
 def levels(context: typer.Context) -> None:
     if not context.invoked_subcommand:
         list_()

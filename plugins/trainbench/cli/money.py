@@ -120,7 +120,6 @@ app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 
 
 @prices_app.callback()
-@base.answering
 def prices(
     context: typer.Context,
     gpu: Annotated[
