@@ -147,7 +147,7 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
     ) -> Callable[[F], F]:
-        return super().command(name, cls=cls, rich_help_panel=self.panel, **more)  # type: ignore[return-value]
+        return super().command(name, cls=cls, rich_help_panel=self.panel, **more)
 
 
 class Root(TyperGroup):
