@@ -265,20 +265,18 @@ def _end_unread() -> None:
     raise SystemExit(UNREAD)
 
 
-def print_tables(*tables: Table, titles: bool = True, stderr: bool = False) -> None:
-    """Print each table, with its title above and its notes below or without both."""
-    from trainbench.reporting.terminal import rich_table, titled
+def show(*parts: Table | str, stderr: bool = False) -> None:
+    """Print tables, with title and notes, and sentences, each on a line of its own."""
+    from trainbench.reporting.terminal import plain, titled
 
-    for table in tables:
-        console(stderr).print(titled(table) if titles else rich_table(table))
+    for part in parts:
+        console(stderr).print(plain(part) if isinstance(part, str) else titled(part), soft_wrap=isinstance(part, str))
 
 
-def print_lines(*lines: str, stderr: bool = False, wraps: bool = True) -> None:
-    """Print texts literally, each on a line of its own."""
-    from trainbench.reporting.terminal import plain
-
-    for line in lines:
-        console(stderr).print(plain(line), soft_wrap=not wraps)
+def answer(document: Any, *parts: Table | str) -> None:
+    """The document with --json, else the parts for people."""
+    if not print_json(document):
+        show(*parts)
 
 
 @contextmanager

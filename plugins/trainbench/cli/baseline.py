@@ -52,10 +52,7 @@ def accept(
 def list_(store_url: StoreUrl = None) -> None:
     """List all accepted baselines, revoked ones too."""
     known = base.open_history(store_url).baselines()
-    if not base.print_json({"baselines": known}):
-        base.print_lines(*map(_line, known), wraps=False)
-        if not known:
-            typer.echo("no baseline was ever accepted")
+    base.answer({"baselines": known}, *(list(map(_line, known)) or ["no baseline was ever accepted"]))
 
 
 @app.command()
@@ -75,5 +72,4 @@ def _line(baseline: Baseline) -> str:
 
 
 def _show(baseline: Baseline) -> None:
-    if not base.print_json(baseline):
-        base.print_lines(_line(baseline), wraps=False)
+    base.answer(baseline, _line(baseline))

@@ -38,24 +38,21 @@ def list_(store_url: StoreUrl = None) -> None:
         rows = [dict(row._mapping) for row in connection.execute(query)]
     known = {row["campaign_id"] for row in rows}
     without = [name for name in base.open_store(store_url).campaign_ids() if name not in known]
-    if not base.print_json({"campaigns": rows, "without_verdict": without}):
-        base.print_tables(
-            make_table(
-                rows,
-                (
-                    text("campaign", lambda row: row["campaign_id"]),
-                    text("DAG", lambda row: row["suite"]),
-                    text("work", lambda row: row["title"]),
-                    text("ended (UTC)", lambda row: moment(row["finished_at"])),
-                    integer("runs", lambda row: row["num_runs"]),
-                    integer("failed", lambda row: row["num_failed"]),
-                    integer("red nodes", lambda row: row["num_red"]),
-                ),
-                title="Campaigns",
-            )
-        )
-        if without:
-            base.print_lines(f"Without a verdict: {listing(without)}; `show` says what they hold.")
+    table = make_table(
+        rows,
+        (
+            text("campaign", lambda row: row["campaign_id"]),
+            text("DAG", lambda row: row["suite"]),
+            text("work", lambda row: row["title"]),
+            text("ended (UTC)", lambda row: moment(row["finished_at"])),
+            integer("runs", lambda row: row["num_runs"]),
+            integer("failed", lambda row: row["num_failed"]),
+            integer("red nodes", lambda row: row["num_red"]),
+        ),
+        title="Campaigns",
+    )
+    left = f"Without a verdict: {listing(without)}; `show` says what they hold."
+    base.answer({"campaigns": rows, "without_verdict": without}, table, *([left] if without else []))
 
 
 @app.command()
@@ -74,11 +71,11 @@ def show(source: Source, store_url: StoreUrl = None) -> None:
     if not base.print_json({"verdict": verdict, "runs": brief}):
         from trainbench.reporting.terminal import verdict_table
 
-        base.print_tables(_runs_table(results))
+        base.show(_runs_table(results))
         if campaign:
             base.console().print(verdict_table(campaign))
         else:
-            base.print_lines(stored.unfinished)
+            base.show(stored.unfinished)
 
 
 def _runs_table(results: Sequence[RunResult]) -> Table:

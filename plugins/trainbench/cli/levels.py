@@ -81,8 +81,7 @@ def export(file: LevelsFile, store_url: StoreUrl = None) -> None:
     if not text:
         raise UserError("this store has no levels of its own: make them with `trainbench levels accept`")
     base.write_file(file, text)
-    if not base.print_json({"file": str(file.absolute())}):
-        typer.echo(f"written: {file}")
+    base.answer({"file": str(file.absolute())}, f"written: {file}")
 
 
 @app.command("import")
@@ -124,7 +123,8 @@ def _merge(store: Store, new: Sequence[KnownLevel]) -> None:
 
 
 def _show(known: Sequence[KnownLevel]) -> None:
-    if not base.print_json({"levels": known}):
-        for each in known:
-            of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
-            base.print_lines(f"{each.work}  {each.origin}  {each.description}, {of}", wraps=False)
+    def line(each: KnownLevel) -> str:
+        of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
+        return f"{each.work}  {each.origin}  {each.description}, {of}"
+
+    base.answer({"levels": known}, *map(line, known))

@@ -38,9 +38,8 @@ def params(
     fields = {
         name: field for name, field in form(PLANNERS[kind].starts_with(locally=cpu)).items() if applies_to(name, kind)
     }
-    if not base.print_json({"suite": suite, "parameters": fields}):
-        sections = dict.fromkeys(field["section"] for field in fields.values())
-        base.print_tables(*(_table(section, fields) for section in sections))
+    sections = dict.fromkeys(field["section"] for field in fields.values())
+    base.answer({"suite": suite, "parameters": fields}, *(_table(section, fields) for section in sections))
 
 
 def _table(section: str, fields: Mapping[str, Mapping[str, Any]]) -> Table:

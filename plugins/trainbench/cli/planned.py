@@ -210,11 +210,11 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
         ),
         title="Estimated before anything starts",
     )
-    base.print_tables(runs, *([estimated] if plan.gpus_per_node else []))
     unknown, skipped = unknown_gpus(plan), [f"skipped {skip.what}: {skip.reason}" for skip in plan.skipped]
     # The runs of a search are those of its first round.
     lines = (plan.promise,) if plan.promise else (*estimate.notes, headline(estimate))
-    base.print_lines(*([unknown] if unknown else []), *skipped, *lines)
+    tables = (runs, estimated) if plan.gpus_per_node else (runs,)
+    base.show(*tables, *([unknown] if unknown else []), *skipped, *lines)
 
 
 def headline(estimate: PlanEstimate) -> str:
