@@ -184,7 +184,7 @@ class ComparisonParams(FormParams):
     nodes_per_gpu_type: int = in_survey(
         1,
         "Nodes per kind of GPU",
-        "The first nodes of each kind run. Nodes that you name all run, however many they are.",
+        "The first nodes of each kind run; of nodes that you name, all.",
         ge=1,
         le=1000,
     )
@@ -201,15 +201,15 @@ class ComparisonParams(FormParams):
     budgets_usd: tuple[Usd, ...] = in_report(
         (500.0, 2000.0, 5000.0, 15000.0),
         "Budgets (USD)",
-        "For each budget the report shows what it buys, from measured rates and prices.",
+        "The report shows what each buys.",
         min_length=1,
         max_length=10,
     )
     purchase_usd: Annotated[Mapping[str, Usd], BeforeValidator(lambda value: json_object(value) or {})] = in_report(
         {},
         "Purchase prices (USD)",
-        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Without '
-        "one the report takes the list price of the bare card, which exists for RTX cards only.",
+        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Empty: '
+        "the list price of the bare card, for RTX cards only.",
     )
     used_hours_per_month: float = in_report(
         365.0, "Use (hours per month)", "Hours of work of an owned GPU; a month has 730.", gt=0, le=HOURS_PER_MONTH
@@ -266,16 +266,14 @@ class LinkParams(ComparisonParams):
     link_slower_pct: float = in_links(
         8.0,
         "Slower than other groups (%)",
-        "A group whose bus bandwidth, latency or training is worse by more than this, and more than groups "
-        "scatter, is slow.",
+        "A group whose bandwidth, latency or training is worse by more, and more than groups scatter, is slow.",
         gt=0,
         lt=100,
     )
     link_gb_per_s: float | None = in_links(
         None,
         "Promised bus bandwidth (GB/s)",
-        "What an all-reduce between nodes should reach by the links' data sheets, or what your fleet reached. "
-        "Empty: groups are compared with each other only.",
+        "What an all-reduce between nodes should reach. Empty: groups are compared with each other only.",
         gt=0,
         le=1e6,
     )
@@ -293,31 +291,30 @@ class BenchmarkParams(LinkParams):
     node_labels: Annotated[str, AfterValidator(_label_selector)] | None = in_nodes(
         None,
         "Node labels",
-        "Of a cluster's nodes only those with these labels, such as `nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3` or "
-        "`pool=gpu,tier!=dev`. It counts where no nodes are named.",
+        "Only nodes with these labels, such as `pool=gpu,tier!=dev`. It counts where no nodes are named.",
         max_length=1000,
     )
     strategies: tuple[Strategy, ...] = in_nodes(
         (Strategy.SINGLE,),
         "Strategies",
-        "One pod per node **and** strategy. `independent`: every GPU by itself, all GPUs of a node at the same "
-        "time. `single`: one GPU of the node. The others use all GPUs together: `ddp` copies the model "
-        "to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards gradients "
-        "and optimizer states, `zero3` the weights too. Beside `independent`, `ddp` is left out on nodes with one GPU.",
+        "One pod per node **and** strategy. `independent`: all GPUs at once, each by itself. `single`: one GPU. The "
+        "others use all GPUs together: `ddp` copies the model to each, `fsdp` (FSDP2) shards weights, gradients and "
+        "optimizer states, `zero2` (DeepSpeed) gradients and optimizer states, `zero3` the weights too. Beside "
+        "`independent`, `ddp` is left out on nodes with one GPU.",
         min_length=1,
     )
     gpus_per_node: int | None = in_nodes(
         None,
         "GPUs per node",
-        "The most GPUs that a run takes, for every strategy except `single`. Empty: all allocatable GPUs of the node.",
+        "The most GPUs of a node that a run takes; `single` takes one. Empty: all allocatable ones.",
         ge=1,
         le=64,
     )
     world_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = in_nodes(
         WORLD_SIZES,
         "Numbers of GPUs",
-        "Every strategy except `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one "
-        "node come from further nodes of the same kind; a run of a survey stays on one node.",
+        "`single` runs at 1, the other strategies at each above 1. GPUs beyond those of one node come from further "
+        "nodes of the same kind; a run of a survey stays on one node.",
         min_length=1,
     )
 
@@ -325,8 +322,8 @@ class BenchmarkParams(LinkParams):
     multi_gpu_seq_length: SeqLength | None = in_work(
         None,
         "Sequence length, several GPUs",
-        "For strategies whose GPUs work together. Empty: the same. With long samples the GPUs set the pace; with short "
-        "ones the host does, and its noise hides a slow GPU.",
+        "For strategies whose GPUs work together; with short samples the host's noise hides a slow GPU. Empty: "
+        "the same.",
     )
     force: bool = in_work(
         False, "Run jobs that do not fit", "Also run jobs that do not fit the node's GPUs by the memory formula."
@@ -335,21 +332,20 @@ class BenchmarkParams(LinkParams):
     quick: bool = in_measurement(
         False,
         "Quick",
-        "A sanity check of five steps. Nodes are judged by the limits alone: before you act on a slow node, repeat the "
-        "run without `quick`.",
+        "Five steps show that everything works. Before you act on a slow node, repeat the run without `quick`.",
     )
     measurement: Measurement = Measurement()
     noise_floor: bool = in_measurement(
         False,
         "Noise floor only",
         f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report shows "
-        "how much equal runs differ here, and which deviation this fleet can detect.",
+        "which deviation this fleet can detect.",
     )
     rounds: int = in_measurement(
         1,
         "Rounds",
-        f"Passes over all nodes, minutes apart; two or more measure the noise between runs. {NOISE_FLOOR_ROUNDS} at "
-        "least for the noise floor.",
+        f"Passes over all nodes. Two or more measure the noise between runs; a noise floor takes {NOISE_FLOOR_ROUNDS} "
+        "or more.",
         ge=1,
         le=20,
         validate_default=True,
@@ -369,7 +365,7 @@ class BenchmarkParams(LinkParams):
         None,
         "Samples/s beside its own past (%)",
         f"A node that is slower than it was by more is slow too. Empty: {LIMITS.past_pct:g} on GPUs, the limit beside "
-        "peers in trials on a CPU, whose nights differ as much as its peers do.",
+        "peers in trials on a CPU.",
         gt=0,
         le=100,
         validate_default=True,
@@ -387,20 +383,18 @@ class BenchmarkParams(LinkParams):
     also_red: tuple[Literal[Metric.MEMORY_GB, Metric.TEMPERATURE_C], ...] = in_limits(
         (),
         "Also red",
-        "More memory or heat than the limit asks a person to look. What is chosen here turns the node red as well.",
+        "What turns a node red beyond its limit. What is not chosen asks a person to look.",
     )
     levels: LevelSource = in_limits(
         LevelSource.SHIPPED,
         "Known levels",
-        "What a GPU of this kind makes of this work, for nodes without peers or past, and for a fleet that is slow as "
-        "a whole. `shipped`: those of this release. `own`: those that `trainbench levels` keeps, then the shipped "
-        "ones. `none`: no levels.",
+        "What a GPU of this kind makes of this work. `shipped`: the levels of this release. `own`: those that "
+        "`trainbench levels` keeps, then the shipped ones. `none`: no levels.",
     )
     min_gpu_use_pct: float = in_limits(
         MIN_GPU_USE_PCT,
         "GPU use (at least, %)",
-        "A GPU that is busy for less of the measured time is reported for information: it waited for its host or its "
-        "peers. 0: never reported.",
+        "A GPU that is busy for less of the time is reported: it waited for its host or its peers. 0: never reported.",
         ge=0,
         le=100,
     )
