@@ -32,7 +32,7 @@ from tests.builders import fields_of, make_result
 from tests.builders.ports import free_port
 from tests.builders.postgres import server
 from tests.kube.clusters import ROOT, SHELL, connection, start_standin
-from tests.standin import python_image, shell_image
+from tests.standin import python_image
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
@@ -83,7 +83,7 @@ def _stored(text: str) -> dict[str, Any]:
 
 def night(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     folder.chmod(0o755)  # the pods' user reads the program there
-    cluster = start_standin(folder, {IMAGE: _image(folder, options.program_s), SHELL: shell_image()})
+    cluster = start_standin(folder, {IMAGE: _image(folder, options.program_s), SHELL: {}})
     for index in range(options.nodes):
         cluster.add_node(f"gpu-{index:04}")
     environment = {
