@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, limits, models, peers, small, start, zero
+from tests.unit.published import limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -74,14 +74,12 @@ def evidence() -> Iterator[str]:
     yield from graphs_in_gangs()
     yield from zero.ratio_ranges()
     yield from against_the_trainer()
-    yield from configurations.page()
     yield from peers.page()
     yield from small.page()
     yield from limits.in_full_memory()
     yield from limits.on_an_h100()
     yield from float8()
     yield from float8_losses()
-    yield from float8_lora.page()
     yield from start.page()
 
 
