@@ -1,7 +1,7 @@
 """Measures what a night costs Airflow: CPU seconds and memory of each of its processes, size of its database, time.
 
     PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --nodes 100 [--postgres] > night.json
-    PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --table docs/results/nights-2026-11-22/*.json
+    PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --table docs/results/nights/*.json
 
 Real scheduler, workers (LocalExecutor), triggerer, DAG processor, API server and database. The cluster is the stand-in:
 its pods are a shell script that hands over a made-up result after `--program-s`, and nothing of it is in the figures.
