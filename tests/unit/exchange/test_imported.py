@@ -147,5 +147,5 @@ def test_an_import_without_a_reachable_history_is_stored(store: Store, monkeypat
     assert "the results are stored, and `trainbench reindex` brings them onto the pages" in done.stderr
     monkeypatch.delenv("TRAINBENCH_HISTORY_URL")
     trainbench("import", str(exported))
-    (row,) = pages_of(open_history(store=store)).runs(ALL).rows
+    (row,) = pages_of(open_history(store=store)).read(runs_page, ALL).rows
     assert row.node == f"imported-{row.campaign_id[-8:]}/node-1"
