@@ -42,22 +42,11 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     columns = (campaigns.c[name] for name in ("suite", "dag_run_id", "finished_at", "is_drill", "num_red"))
     query = select(*columns).where(ours, of_scope).order_by(campaigns.c.finished_at.desc()).limit(1)
     last_run = connection.execute(query).first()
+    states = nodes_now(connection, judged, now, fresh, lately.works, scope.works_of_any_time, scope.notices)
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured & judged),
-        states=tuple(
-            state
-            for state in nodes_now(
-                connection,
-                judged,
-                now,
-                fresh,
-                of_works=scope.works_of_any_time,
-                lately=lately.works,
-                of_notices=scope.notices,
-            )
-            if scope.has(state.node)
-        ),
+        states=tuple(each.state for each in states if scope.has(each.node)),
         last_run=LastRun(*last_run) if last_run else None,
         spent=spent(connection, scope.since(today - timedelta(days=SPEND_DAYS - 1))),
     )
