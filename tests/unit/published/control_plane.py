@@ -21,8 +21,8 @@ from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct
 from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
-from trainbench.judging.checks.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 from trainbench.judging.levels import MIN_BAND_PCT
+from trainbench.judging.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
