@@ -52,10 +52,6 @@ def page() -> Iterator[str]:
                 f"{busy_pct(one):.0f} %",
             )
     six, settings = standings(SIX), standings(SETTINGS)
-    compiled, fp32, eager = (tokens(settings[name]).ratio for name in ("compile", "fp32", "eager attention"))
-    yield f"torch.compile makes {compiled:.2f} times the rate, fp32 {fp32:.2f} times, eager attention {eager:.2f} times"
-    most = max(tokens(six[name]).ratio for name in ("adamw_torch", "LoRA r8", "fp16"))
-    yield f"none makes more than {most:.2f} times at equal length"
     yield f"is {tokens(six['adamw_torch']).ratio:.2f} times as fast as the paged one in 8 bits"
     first, second = (six[name].results[0].startup.import_s for name in ("baseline", "adamw_torch"))
     yield f"imported for {first:.1f} s, the next one for {second:.1f} s"
@@ -67,5 +63,6 @@ def page() -> Iterator[str]:
     yield f"tf32 is {step(SETTINGS).speed_up.text()} as fast as fp32"
     wider = [gb(settings[name]) / gb(settings["baseline"]) for name in ("fp16", "fp32", "tf32")]
     yield f"{min(wider):.1f} to {max(wider):.1f} times the memory of bf16"
+    eager = tokens(settings["eager attention"]).ratio
     yield f"takes {1 / eager:.1f} times as long as with the kernel that torch chooses"
     yield f"in {gb(settings['eager attention']) / gb(settings['baseline']):.1f} times the memory"
