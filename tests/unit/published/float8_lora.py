@@ -19,9 +19,9 @@ RUNS = {
     precision: [f"{FLOAT8_LORA}/lora-{precision}-1-gpus-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8")
 }
 PEAK = PEAK_TFLOPS["H200"]
-assert PEAK.bf16
-assert PEAK.fp8
-PEAKS = {"bf16": PEAK.bf16, "fp8": PEAK.fp8}
+assert PEAK.bf16_tflops
+assert PEAK.fp8_tflops
+PEAKS = {"bf16": PEAK.bf16_tflops, "fp8": PEAK.fp8_tflops}
 
 
 def page() -> Iterator[str]:
