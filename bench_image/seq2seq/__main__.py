@@ -88,9 +88,13 @@ def finish(planned: Plan, result: RunResult, folder: Path, results_dir: Path) ->
             f"seq2seq: no bench file; the figures so far are in {folder / RESULT_FILE}\n"
         )
         return EXIT_CODES[result.status]
+    windows = read_reports(folder)[0].windows
+    content = bench_file.document(
+        planned, result, windows, str((folder / RESULT_FILE).relative_to(results_dir.resolve()))
+    )
     path = bench_file.free_path(results_dir, result)
-    write_atomic(path, result.model_dump_json(indent=1) + "\n")
-    sys.stdout.write(f"{bench_file.table(planned, result, read_reports(folder)[0].windows)}{path}\n")
+    write_atomic(path, bench_file.text_of(content))
+    sys.stdout.write(f"{bench_file.table(content)}{path}\n")
     return 0
 
 

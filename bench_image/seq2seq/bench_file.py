@@ -1,78 +1,74 @@
-"""The bench file of a run, `bench_{GPU_MODEL}_{N}gpu_{TIMESTAMP}.json`: its result, and the table for a terminal.
-
-An epoch is a window of the result.
-"""
+"""One run's bench file, and its table for a terminal. The format: bench_image.contract.seq2seq_file."""
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Clock
-from bench_image.contract.work import Device
+from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq.flags import Plan
 
-AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "off"}
+
+def document(plan: Plan, result: RunResult, windows: Sequence[WindowRecord], result_path: str) -> dict[str, Any]:
+    """The file's content. `windows`: those of rank 0, one per epoch, with its losses, which a result does not hold."""
+    beyond = BeyondResult(
+        num_samples=plan.num_samples,
+        warmup_epochs=plan.warmup_epochs,
+        mean_losses=[statistics.fmean(loss for loss in window.losses if loss is not None) for window in windows],
+        loader_waits_s=[window.loader_wait_s for window in windows],
+        notes=plan.notes,
+    )
+    return bench_document(result, beyond, result_path)
 
 
 def free_path(folder: Path, result: RunResult) -> Path:
     """The path of a new file; a number is added where a file of the same second exists, which is never overwritten."""
-    name = f"bench_{gpu_model(result)}_{num_gpus(result)}gpu_{result.started_at:%Y%m%dT%H%M%SZ}"
+    name = bench_name(result)
     path, number = folder / f"{name}.json", 2
     while path.exists():
         path, number = folder / f"{name}-{number}.json", number + 1
     return path
 
 
-def gpu_model(result: RunResult) -> str:
-    """The GPU's name without its maker, in letters, digits and hyphens: 'A100-SXM4-80GB'; 'CPU' for a CPU run."""
-    if result.spec.work.device is Device.CPU:
-        return "CPU"
-    names = {gpu.name for gpu in result.context.gpus} if result.context else set()
-    name = re.sub(r"^(NVIDIA|Tesla)\s+", "", " + ".join(sorted(names)))
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "unknown"
+def text_of(content: dict[str, Any]) -> str:
+    """Indented JSON, with each list of numbers on one line."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"\[[\d\s.,e+-]*\]", lambda match: re.sub(r"\s+", " ", match[0]), text) + "\n"
 
 
-def num_gpus(result: RunResult) -> int:
-    """0 for a CPU run."""
-    return 0 if result.spec.work.device is Device.CPU else result.spec.placement.world_size
-
-
-def table(plan: Plan, result: RunResult, windows: Sequence[WindowRecord]) -> str:
-    """The epochs and the summary as text. `windows`: those of rank 0, with its losses, which a result does not hold."""
-    work, placement, performance = result.effective_spec.work, result.spec.placement, result.performance
-    count = f"{num_gpus(result)} x {gpu_model(result)}" if num_gpus(result) else result.context and result.context.cpu
-    by_cpu_time = performance.clock is Clock.PROCESS_CPU
+def table(content: dict[str, Any]) -> str:
+    """The epochs and the summary as text for a terminal."""
+    summary, hardware, setting = content["summary"], content["hardware"], content["configuration"]
+    count = f"{hardware['num_gpus']} x {hardware['gpu_model']}" if hardware["num_gpus"] else hardware["cpu"]
+    by_cpu_time = content["result"]["performance"]["clock"] == Clock.PROCESS_CPU
     rate = "per CPU s" if by_cpu_time else "samples/s"
-    use = [gpu.utilisation_mean_pct for gpu in result.telemetry.gpus if gpu.utilisation_mean_pct is not None]
-    use_pct = statistics.fmean(use) if use and len(use) == len(result.telemetry.gpus) else None
-    memory_gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
     lines = [
-        f"{result.parameters.total:,} parameters, {placement.strategy} on {count}, amp {AMP_NAMES[work.precision]}, "
-        f"batch {work.micro_batch_size} x {placement.world_size}, sequence {work.seq_length}",
-        f"data: {result.chosen and result.chosen.execution.get('data')}",
-        *(f"note: {note}" for note in plan.notes),
+        f"{setting['num_parameters']:,} parameters, {setting['strategy']} on {count}, amp {setting['amp']}, "
+        f"batch {setting['batch_size']} x {hardware['num_processes']}, sequence {setting['seq_len']}",
+        f"data: {setting['data']}",
+        *(f"note: {note}" for note in setting["notes"]),
         "",
         f"{'epoch':>5}  {'wall s':>9}  {rate:>11}  {'mean loss':>9}  {'loader wait s':>13}",
     ]
-    for number, (epoch, window) in enumerate(zip(performance.windows, windows, strict=True), 1):
-        mean_loss = statistics.fmean(loss for loss in window.losses if loss is not None)
-        lines.append(
-            f"{number:>5}  {epoch.wall_s:>9.2f}  {epoch.samples_per_second:>11,.1f}  {mean_loss:>9.4f}  "
-            f"{window.loader_wait_s:>13.2f}"
-        )
-    mean_s = statistics.fmean(epoch.wall_s for epoch in performance.windows)
     lines += [
-        f" mean  {mean_s:>9.2f}  {performance.samples_per_second:>11,.1f}",
+        f"{epoch['epoch']:>5}  {epoch['wall_time_s']:>9.2f}  {epoch['samples_per_second']:>11,.1f}  "
+        f"{epoch['mean_loss']:>9.4f}  {epoch['loader_wait_s']:>13.2f}"
+        for epoch in content["epochs"]
+    ]
+    lines += [
+        f" mean  {summary['wall_time_per_epoch_mean_s']:>9.2f}  {summary['samples_per_second']:>11,.1f}",
         *(["samples by the processes' CPU time, which other programs do not change"] if by_cpu_time else []),
         "",
-        f"peak GPU memory {_shown(memory_gb, 'GB', 3)}, GPU utilisation {_shown(use_pct, '%', 1)}, "
-        f"MFU {_shown(performance.mfu_pct, '%', 1)}",
+        f"peak GPU memory {_shown(summary['peak_gpu_memory_gb'], 'GB', 3)}, "
+        f"GPU utilisation {_shown(summary['gpu_utilisation_mean_pct'], '%', 1)}, "
+        f"MFU {_shown(summary['mfu_pct'], '%', 1)}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -67,9 +67,12 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The run. `notes`: where it differs from the flags."""
+    """The run, and what its RunSpec does not hold. `notes`: where the run differs from the flags."""
 
     spec: RunSpec
+    num_samples: int
+    samples_per_epoch: int
+    warmup_epochs: int
     notes: tuple[str, ...]
 
 
@@ -182,7 +185,8 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
         )  # fmt: skip
     except ValidationError as error:
         raise FlagError(explain(error)) from None
-    return Plan(spec, _notes(flags, num_samples, steps, spec))
+    samples_per_epoch = steps * spec.samples_per_step
+    return Plan(spec, num_samples, samples_per_epoch, flags.warmup_epochs, _notes(flags, num_samples, steps, spec))
 
 
 def _machine(
