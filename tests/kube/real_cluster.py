@@ -35,8 +35,6 @@ KINDS = ("pod", "service", "config_map")  # as the official client names them
 NEEDS_STANDIN = {
     "add_node": "nodes made for it",
     "fault": "faults to be injected",
-    "kill_node": "a node that dies",
-    "revive_node": "a node that dies",
     "kubeconfig_of": "an account with fewer rights",
     "requests": "the API server's log of requests",
     "set_images": "an image made for it",

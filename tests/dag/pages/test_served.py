@@ -28,6 +28,7 @@ def test_before_the_first_run_the_page_says_what_to_do(
 
     assert "No benchmark has run yet" in get(client, "").text
     assert "No benchmark of this DAG yet" in get(client, "dags/page_nodes").text
+    assert "No report yet" in get(client, "dags/page_nodes/runs/r").text
     for path in ("strategies", "costs", "runs"):
         assert get(client, path).status_code == 200
 
