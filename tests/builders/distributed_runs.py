@@ -61,7 +61,10 @@ CASES: dict[str, dict[str, Any]] = {
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED | WHOLE,
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | WHOLE | GPT2,
-    "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))} | TUNED | WHOLE | GPT2,
+    "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))}
+    | TUNED
+    | WHOLE
+    | GPT2,
     "mixtral full tuned": {"recipe": Recipe.FULL} | TUNED | MOE,
     "mixtral qlora tuned": {"recipe": Recipe.QLORA} | TUNED | MOE,
     "seq2seq bf16": {"recipe": Recipe.FULL} | SEQ2SEQ,
