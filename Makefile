@@ -3,7 +3,7 @@ PYTHON ?= python3
 DRILL ?=
 NIGHTS ?=
 PORT ?= 8080
-SAMPLE ?= c
+SAMPLE ?= f
 
 VENV := .venv/bin
 IMAGE_PYTHON := .venv-image/bin/python
@@ -87,7 +87,7 @@ check: setup ## formatting, lint, types, walls
 check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own
 	@PYTHONPATH=. $(VENV)/python scripts/lint_manifests.py
 
-mutants: setup ## mutate what people act on, run its tests against each (SAMPLE=c); not part of `make test`, takes half an hour
+mutants: setup ## mutate what people act on, run its tests against each (SAMPLE=f); not part of `make test`, takes half an hour
 	@$(VENV)/python studies/mutation_study.py $(SAMPLE)
 
 format: setup ## rewrite the code in the house format
