@@ -278,7 +278,7 @@ def free(
     by = who or base.user_name()
     with _cluster(settings, kubeconfig, context) as cluster:
         outcomes = tuple(free_nodes(cluster, settings, nodes or None, dry_run))
-    free_now = [each.listed.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
+    free_now = [each.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
     if free_now and not dry_run:
         try:  # end the nodes' warnings
             base.open_history(store_url).end_marks(free_now, by, datetime.now(UTC))
@@ -291,5 +291,5 @@ def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
     from trainbench.cluster.node_marks import outcomes_table
 
     shown = outcomes_table(outcomes) if outcomes else "no node is marked"
-    base.answer({"nodes": [each.document for each in outcomes]}, shown)
+    base.answer({"nodes": outcomes}, shown)
     return ExitCode.USAGE if any(each.fault for each in outcomes) else ExitCode.OK
