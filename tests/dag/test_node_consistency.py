@@ -63,7 +63,7 @@ def test_its_shape(dagbag: Any) -> None:
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
     assert {run_type.value for run_type in dag.allowed_run_types} == {"manual", "scheduled"}
     retries = {task.task_id: task.retries for task in dag.tasks if task.retries}
-    assert retries == {"ready": 3, "release": 30, "judge": 3, "publish": 3, "alert": 3}
+    assert retries == {"ready": 3, "plan": 3, "release": 30, "judge": 3, "publish": 3, "alert": 3}
     assert dag.get_task("release").on_failure_fail_dagrun
     assert dag.render_template_as_native_obj is False
 
