@@ -47,7 +47,7 @@ from trainbench.settings.channels import parse_channels
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-INPUTS = {"history": 20, "verdict": 50}  # each of the others, which take less time: 150
+INPUTS = {"history": 10, "verdict": 20}  # each of the others, which take less time: 60
 SEED = 7
 MAX_MESSAGE = 20_000  # characters; an explanation names five fields at most
 HUGE = "9" * 4_301  # Python refuses to read or write an integer of so many digits
@@ -91,7 +91,7 @@ def refusals(name: str, reader: Reader) -> int:
     input again.
     """
     refused = 0
-    for index in range(INPUTS.get(name, 150)):
+    for index in range(INPUTS.get(name, 60)):
         seed = f"{SEED} {name} {index}"
         damaged = damage(reader.document, random.Random(seed))
         length = 0
