@@ -37,7 +37,6 @@ MIN_BAND_PCT = 4.0  # five healthy H200s of three machines differ by up to 3.9 %
 BAND_SPREADS = 3.0  # the band holds so many standard deviations between GPUs
 MIN_ROBUST = 4  # of fewer GPUs the median deviation says too little
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Band = Annotated[float, Field(gt=0, lt=100)]
 
 
 class LevelsError(UserError, ValueError):
@@ -46,7 +45,7 @@ class LevelsError(UserError, ValueError):
 
 class KnownLevel(Frozen):
     """`work`: of what one rank computes, see `work_of`. The band is one-sided for verdicts: slower than
-    `band_low_pct` below is off, faster than `band_high_pct` above is only said.
+    `band_pct` below is off, faster than that above is only said.
     """
 
     gpu_name: Name
@@ -60,8 +59,7 @@ class KnownLevel(Frozen):
     program: Name  # version of trainbench that measured it
     samples_per_second: Annotated[float, Field(gt=0, lt=1e9)]  # of one GPU
     spread_pct: Annotated[float, Field(ge=0, lt=100)]  # one standard deviation between healthy GPUs
-    band_low_pct: Band
-    band_high_pct: Band
+    band_pct: Annotated[float, Field(gt=0, lt=100)]
     num_runs: Annotated[int, Field(ge=1)]
     num_gpus: Annotated[int, Field(ge=1)]
     software: Mapping[Name, Name]
@@ -82,12 +80,11 @@ class KnownLevel(Frozen):
 
     @property
     def description(self) -> str:
-        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (-6 to +6 %)"."""
+        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (±6.1 %)"."""
         gpus = "" if self.gpus == 1 else f" on {self.gpus} GPUs"
         return (
             f"{self.gpu_name}, {self.model} {self.recipe} {self.preset}, {self.strategy}{gpus}, {self.shape}: "
-            f"{self.samples_per_second:.4g} samples/s per GPU (\N{MINUS SIGN}{self.band_low_pct:.1f} to "
-            f"+{self.band_high_pct:.1f} %)"
+            f"{self.samples_per_second:.4g} samples/s per GPU (±{self.band_pct:.1f} %)"
         )
 
     def expected_of(self, result: RunResult) -> float:
@@ -189,8 +186,7 @@ def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequen
         program=program,
         samples_per_second=float(f"{math.exp(statistics.median(medians)):.5g}"),
         spread_pct=round(spread_pct, 2),
-        band_low_pct=band_pct,
-        band_high_pct=band_pct,
+        band_pct=band_pct,
         num_runs=len(results),
         num_gpus=len(frozenset[str]().union(*rates)) or 1,
         software=driver | dict(setup.libraries or {}),

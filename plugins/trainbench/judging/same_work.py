@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
@@ -89,12 +89,12 @@ def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
-    work = ((_work(result), member) for place, result in enumerate(results) for member in _members(place, result))
+    work = (
+        ((run.spec.identity.campaign_id, run.spec.identity.group_id, gpu_name(run), choice_of(run)), member)
+        for place, run in enumerate(results)
+        for member in _members(place, run)
+    )
     return list(grouped(work).values())
-
-
-def _work(result: RunResult) -> Hashable:
-    return result.spec.identity.campaign_id, result.spec.identity.group_id, gpu_name(result), choice_of(result)
 
 
 def _members(place: int, result: RunResult) -> Iterator[_Member]:
