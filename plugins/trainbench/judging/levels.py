@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.resources import files
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -221,33 +221,29 @@ def parse_levels(text: str, where: str) -> tuple[KnownLevel, ...]:
         ) from None
     if not isinstance(rows, list) or not rows:
         raise LevelsError(f"{where} has no level: one [[level]] table for each is expected, see `levels export`")
-    levels = [_parsed(row, f"{where}, level {number}") for number, row in enumerate(rows, start=1)]
+    levels = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            levels.append(KnownLevel.model_validate(row))
+        except ValidationError as error:
+            raise LevelsError(
+                f"{where}, level {number}: {explain(error)}: correct the row, or make it with `trainbench levels make`"
+            ) from None
     keys = [level.key for level in levels]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise LevelsError(f"{where} has two levels of {twice[0][0]} at work {twice[0][1]}: leave one")
     return tuple(levels)
 
 
-def _parsed(row: Any, where: str) -> KnownLevel:
-    try:
-        level = KnownLevel.model_validate(row)
-    except ValidationError as error:
-        raise LevelsError(
-            f"{where}: {explain(error)}: correct the row, or make it with `trainbench levels make`"
-        ) from None
-    return level
-
-
 def levels_toml(levels: Iterable[KnownLevel]) -> str:
     """The text that `parse_levels` reads."""
-    return "\n".join(_table(level) for level in levels)
-
-
-def _table(level: KnownLevel) -> str:
-    row = level.model_dump(mode="json", exclude={"software", "origin", "as_of"}, exclude_defaults=True)
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
-    software = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in level.software.items()]
-    return "\n".join(["[[level]]", *lines, f"as_of = {level.as_of}", f"software = {{ {', '.join(software)} }}", ""])
+    tables = []
+    for level in levels:
+        row = level.model_dump(mode="json", exclude={"software", "origin", "as_of"}, exclude_defaults=True)
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
+        software = ", ".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in level.software.items())
+        tables.append("\n".join(["[[level]]", *lines, f"as_of = {level.as_of}", f"software = {{ {software} }}", ""]))
+    return "\n".join(tables)
 
 
 def merged(own: Iterable[KnownLevel], new: Iterable[KnownLevel]) -> tuple[KnownLevel, ...]:
