@@ -183,10 +183,10 @@ def by_group(
     with_choice = {}
     for key in sorted(groups, key=lambda key: (key[0], key[1] or "")):
         # Of most nodes, one vote each; ties go to the last in alphabetical order.
-        own = (Counter(map(choice_of, member.valid)) for member in groups[key] if member.valid)
-        votes = Counter(choices.most_common(1)[0][0] for choices in own)
-        choice = max(votes, key=lambda choice: (votes[choice], choice), default=None)
-        with_choice[key] = [replace(member, choice=choice) for member in groups[key]]
+        voting = (Counter(map(choice_of, member.valid)) for member in groups[key] if member.valid)
+        votes = Counter(choices.most_common(1)[0][0] for choices in voting)
+        usual = max(votes, key=lambda choice: (votes[choice], choice), default=None)
+        with_choice[key] = [replace(member, choice=usual) for member in groups[key]]
     return with_choice
 
 

@@ -93,8 +93,8 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside. `least_sd`: by which
     runs differ even where no repeat shows it.
     """
-    own_within = {place: own for place, runs in enumerate(units) if (own := within_runs([runs]))}
-    within = {place: (own.sd**2, own.degrees_of_freedom) for place, own in own_within.items()}
+    scatters = ((place, within_runs([runs])) for place, runs in enumerate(units))
+    within = {place: (scatter.sd**2, scatter.degrees_of_freedom) for place, scatter in scatters if scatter}
     estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), within)]
     noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
     own: dict[int, Noise] = {}

@@ -9,7 +9,6 @@ weights, other data or wrong numbers, and no other figure shows it. Its figures 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +37,7 @@ class _Member(NamedTuple):
 
 
 class _Figure(NamedTuple):
-    """One thing that equal work has in common. `read`: None: unknown. `order`: finite numbers, or it has no vote."""
+    """One thing that equal work has in common. `read`: None: unknown. `order`: by which its middle is found."""
 
     read: Callable[[_Member], Any]
     order: Callable[[Any], tuple[float, ...]]
@@ -51,8 +50,7 @@ class _Figure(NamedTuple):
 
     def of_machines(self, members: Sequence[_Member]) -> dict[str, Any]:
         """Machine -> the lower middle of its runs' values: each machine has one vote, however often it ran."""
-        known = ((member.who, own) for member in members if (own := self.read(member)) is not None)
-        of = grouped((who, own) for who, own in known if all(map(math.isfinite, self.order(own))))
+        of = grouped((member.who, own) for member in members if (own := self.read(member)) is not None)
         return {who: self.middle(values) for who, values in of.items()}
 
     def middle(self, values: Iterable[Any]) -> Any:
@@ -124,7 +122,7 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
 
 def _differ(loss: float, other: float, limit_pct: float, allowed: float = 0.0) -> bool:
     allowed += max(abs(other) * limit_pct / 100, SMALLEST_DIFFERENCE)
-    return not abs(loss - other) <= allowed  # so that NaN differs
+    return abs(loss - other) > allowed
 
 
 def _means_differ(own: Performance, usual: Performance) -> bool:
