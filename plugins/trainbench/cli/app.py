@@ -260,13 +260,14 @@ def report(
     from trainbench.prices.price_tables import load_prices
     from trainbench.results.store_files import is_folder
 
-    if is_folder(source) and (texts := flat_summary(Path(source), load_prices(base.read_settings().prices))):
-        folder = Path(output or source) / "summary"
-        for name, text in texts.items():
-            base.write_file(folder / name, text)
-        if not base.print_json({"campaign_id": None, "files": {name: str(folder / name) for name in texts}}):
-            typer.echo("\n".join(str(folder / name) for name in texts))
-        return ExitCode.OK
+    if is_folder(source) and (flat := flat_summary(Path(source), load_prices(base.read_settings().prices))):
+        paths = {name: Path(output or source) / "summary" / name for name in flat.files}
+        for name, path in paths.items():
+            base.write_file(path, flat.files[name])
+        base.print_broken(flat.broken)
+        if not base.print_json({"campaign_id": None, "files": {name: str(path) for name, path in paths.items()}}):
+            typer.echo("\n".join(map(str, paths.values())))
+        return ExitCode.RED if flat.broken else ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 

@@ -43,7 +43,6 @@ from trainbench.results.store_files import (
     as_store_errors,
     is_local,
     no_progress,
-    opened,
     rank_file,
     read_bounded,
     read_results,
@@ -224,12 +223,6 @@ class Store:
         """As `write_summary`, of a cost report."""
         folder = self.root / Shelf.COST / _identifier(report_id)
         return self._write_all({_named(folder, name): name for name in files}, files)
-
-    def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
-        """The first bytes of one file of the summary."""
-        path = self._summary_file(campaign_id, name)
-        with as_store_errors(path, "read"), opened(path, self.root) as file:
-            return file.read(num_bytes)
 
     def campaign_stamp(self, campaign_id: str) -> tuple[float, int]:
         """Time of the last change, and size in bytes, of the campaign's verdict."""
