@@ -31,7 +31,6 @@ from bench_image.contract.model_shapes import shape_of
 from bench_image.data.atomic_file import write_atomic
 from peer_programs import PROGRAMS, tuned_spec
 from peer_turns import MARK, Job
-from same_job import tokens_per_second
 
 HERE = Path(__file__).resolve().parent
 QUIET = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
@@ -183,7 +182,8 @@ def save_results(output: Path, job: Job, programs: list[Program]) -> None:
 
 
 def rate(job: Job, turn: Answer) -> float:
-    return tokens_per_second(job.tokens_per_step, turn["step_s"][SKIPPED:])
+    """By the median step: the host delays single ones."""
+    return job.tokens_per_step / statistics.median(turn["step_s"][SKIPPED:])
 
 
 def print_table(job: Job, programs: list[Program]) -> None:

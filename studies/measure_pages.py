@@ -27,7 +27,6 @@ import sqlalchemy
 from sqlalchemy import func, insert, select, text
 
 from bench_image.contract.result import RunResult
-from studies.argument_types import output_file
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
@@ -58,7 +57,7 @@ RED: Row = {"state": "red", "why": "slow", "node_state": "red", "node_why": "slo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("output", type=output_file)
+    parser.add_argument("output", type=Path)
     parser.add_argument("--nights", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--times", type=int, default=10, help="how often each read is repeated, after a first time")

@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +29,6 @@ from bench_image.parallel.strategies import join_group
 from bench_image.training.execution import describe_execution
 from bench_image.training.oom import is_out_of_memory
 from bench_image.training.train_step import TrainStep
-from studies.argument_types import output_file
 
 STEPS = 3  # the optimizer's states are there from the first step on
 USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED
@@ -132,7 +132,7 @@ def measure(work: RunSpec) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("output", type=output_file, metavar="OUTPUT.json")
+    parser.add_argument("output", type=Path, metavar="OUTPUT.json")
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("stride", type=int, nargs="?", default=1)
     arguments = parser.parse_args()

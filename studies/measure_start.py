@@ -17,8 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from studies.argument_types import spec_file
-from studies.run_specs import run
+from studies.run_specs import run, spec_file
 
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 PHASES = ("launch_s", "import_s", "build_s", "probe_s", "autotune_s", "warmup_s", "compile_s")

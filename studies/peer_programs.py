@@ -17,16 +17,24 @@ Settings = dict[str, Any]
 Training = Callable[[Turns], None]  # trains the whole job, by turns
 LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "bias": "none"}  # those of contract/work.py
 LEARNING_RATE = 1e-4
+ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def tuned_spec(job: Job) -> Any:
-    from same_job import job_spec
+    import torch
 
-    return job_spec(
-        job.recipe, model=job.model, dimensions=job.dimensions, weights=job.weights, preset="tuned",
+    from bench_image.contract.spec import Identity, RunSpec
+    from bench_image.contract.work import Device, Lora, Quantisation, Work
+
+    work = Work(
+        recipe=job.recipe, model=job.model, dimensions=job.dimensions, weights=job.weights, preset="tuned",
+        lora=Lora(targets=ALL_LINEARS), quantisation=Quantisation() if job.recipe == "qlora" else None,
         optimizer="adamw_torch", gradient_checkpointing=False, micro_batch_size=job.micro_batch_size,
-        seq_length=job.seq_length,
+        seq_length=job.seq_length, device=Device.CUDA if torch.cuda.is_available() else Device.CPU,
     )  # fmt: skip
+    return RunSpec(
+        identity=Identity(campaign_id="compare", run_id="compare", group_id="compare", node="this"), work=work
+    )
 
 
 def limit_memory(job: Job) -> None:
@@ -67,8 +75,6 @@ def trl(job: Job, settings: Settings) -> Training:
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-    from same_job import ALL_LINEARS
-
     limit_memory(job)
     bits = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
@@ -78,14 +84,13 @@ def trl(job: Job, settings: Settings) -> Training:
         job.weights, dtype=torch.bfloat16, quantization_config=bits if job.recipe == "qlora" else None,
         device_map={"": 0} if torch.cuda.is_available() else "cpu",
     )  # fmt: skip
-    adapters = LoraConfig(**LORA, target_modules=list(ALL_LINEARS), task_type="CAUSAL_LM")
+    adapters = LoraConfig(**LORA, target_modules=[*ALL_LINEARS], task_type="CAUSAL_LM")
     return sft_training(job, model, AutoTokenizer.from_pretrained(job.weights), settings, adapters)
 
 
 def unsloth(job: Job, settings: Settings) -> Training:
     """Unsloth as its notebooks show it: its own loading, adapters and gradient checkpointing, and TRL's trainer."""
     from unsloth import FastLanguageModel  # isort: skip  # before transformers and TRL, which it changes
-    from same_job import ALL_LINEARS
 
     limit_memory(job)
     checkpointing = settings["use_gradient_checkpointing"]
@@ -94,7 +99,7 @@ def unsloth(job: Job, settings: Settings) -> Training:
         use_gradient_checkpointing=checkpointing,
     )  # fmt: skip
     model = FastLanguageModel.get_peft_model(
-        model, **LORA, target_modules=list(ALL_LINEARS), use_gradient_checkpointing=checkpointing, random_state=3407
+        model, **LORA, target_modules=[*ALL_LINEARS], use_gradient_checkpointing=checkpointing, random_state=3407
     )
     trainers = {name: value for name, value in settings.items() if name != "use_gradient_checkpointing"}
     return sft_training(job, model, tokenizer, trainers)

@@ -9,8 +9,11 @@ Nothing here imports torch at the top: Unsloth has to be imported first of all.
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import sys
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 MARK = "@@ "
@@ -64,6 +67,27 @@ def installed() -> dict[str, str]:
     return versions
 
 
+def mark() -> Any:
+    """This moment: an event on the GPU's stream, so that nothing waits for it; on a CPU the clock."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(marks: Sequence[Any]) -> list[float]:
+    """Of each two neighbours; waits for the GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return [end - begin for begin, end in itertools.pairwise(marks)]
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) / 1e3 for begin, end in itertools.pairwise(marks)]
+
+
 class Turns:
     """Waits for the parent where a turn begins; times each step; reports where a turn ends."""
 
@@ -74,8 +98,6 @@ class Turns:
         self._profiler: Any = None
 
     def step_begins(self, steps_done: int) -> None:
-        from same_job import mark
-
         if self.job.ends_turn(steps_done):
             if not sys.stdin.readline():
                 raise SystemExit("the parent has ended")
@@ -84,8 +106,6 @@ class Turns:
             self.losses, self._marks = [], [mark()]
 
     def step_ended(self, steps_done: int) -> None:
-        from same_job import mark
-
         self._marks.append(mark())
         if self.job.ends_turn(steps_done):
             self._report()
@@ -98,8 +118,6 @@ class Turns:
 
     def _report(self) -> None:
         import torch
-
-        from same_job import seconds_between
 
         if len(self.losses) != len(self._marks) - 1:
             raise ValueError(

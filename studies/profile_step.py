@@ -24,7 +24,7 @@ from bench_image.contract.flops import flops_per_token
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import RunSpec
-from studies.argument_types import spec_file
+from studies.run_specs import spec_file
 
 T = TypeVar("T")
 PROFILED_STEPS = 2

@@ -34,6 +34,5 @@ def paid_run(
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "price_source": "OCI price page" if usd_per_gpu_hour else None,
         "energy_j": 27_000.0,
-        "energy_per_sample_j": 100.0,
     }
     return values | fields

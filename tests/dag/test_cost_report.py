@@ -43,7 +43,7 @@ def test_it_writes_the_report_of_what_the_history_holds(dagbag: Any, store: Any)
     files = addresses(dag_run)
 
     assert dag_run.state == "success"
-    assert set(files) == {"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}
+    assert set(files) == {"COST_REPORT.md", "cost_report.html", "costs.json"}
     assert "Benchmarking cost $0.259 in 2026-11" in Path(files["COST_REPORT.md"]).read_text()
     assert Path(files["COST_REPORT.md"]).parent.parent == Path(store.root.path) / "cost"
 

@@ -2,7 +2,7 @@
 
 CPU time still differs from run to run on a machine that others use, so the drill's verdict is not asserted here, only
 what must hold with any noise: the drilled node is by far the slowest, it is never called ok, and the exit status is 0
-where the drill alone made the DAG run red. studies/repeat_demo.py measures how often the verdict is right.
+where the drill alone made the DAG run red. docs/results/demo-definite-2026-11-24 says how often the verdict is right.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,14 @@ def test_each_named_path_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "mutation.md"], ids=name_of)
 def test_each_named_module_and_test_exists(page: Path) -> None:
     """mutation.md lists code as it was when its sample was drawn."""
-    text = page.read_text(encoding="utf-8")
+    assert {*NAME.findall(page.read_text(encoding="utf-8"))} - known_names() <= FOREIGN
+
+
+@cache
+def known_names() -> set[str]:
     modules = {path.name for folder in SOURCES for path in (ROOT / folder).rglob("*.py")}
     tests = {name for path in (ROOT / "tests").rglob("test_*.py") for name in TEST.findall(path.read_text())}
-    known = modules | tests | {name.removesuffix(".py") for name in modules}
-    assert {name for name in NAME.findall(text) if name not in known} <= FOREIGN
+    return modules | tests | {name.removesuffix(".py") for name in modules}
 
 
 @pytest.mark.parametrize("folder", ["plugins/trainbench", "bench_image"])

@@ -42,7 +42,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/performance.md": speed.performance,
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/performance-tries.md": tries.tries,
-    "docs/results/README.md": notes.all_results,
+    "docs/results/README.md": notes.machines,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
     **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
     f"docs/results/{trial.TRIAL}/README.md": trial.note,

@@ -95,7 +95,7 @@ def cost(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
-    from trainbench.cost.monthly_report import publish, report_on, screen_table, spend_tables
+    from trainbench.cost.monthly_report import publish, report_on, spend_tables
     from trainbench.params.cost_params import parse_spend_params
 
     params = parse_spend_params(
@@ -106,13 +106,13 @@ def cost(
     report = report_on(params, base.open_history(store_url), report_id, now)
     files = publish(report, base.open_store(store_url)) if write else {}
     if not base.print_json({**dict(report), "files": files}):
-        # The answer, then a table that fits a screen, or all tables.
-        every, first = spend_tables(report), screen_table(report)
+        tables = spend_tables(report)
         base.print_lines(*report.summary)
-        base.print_tables(*(every if all_ else [first] if first.rows else []))
-        if every and not all_:
-            titles = listing((table.title for table in every), most=9)
-            base.print_lines(f"--all shows {count(len(every), 'table')}: {titles}.")
+        if all_:
+            base.print_tables(*tables)
+        elif tables:
+            titles = listing((table.title for table in tables), most=9)
+            base.print_lines(f"--all shows {count(len(tables), 'table')}: {titles}.")
         for address in files.values():
             typer.echo(address)
     return ExitCode.OK

@@ -20,7 +20,7 @@ from trainbench.judging import noise
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
-from trainbench.prices.quote import savings
+from trainbench.prices.quote import savings_pct
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured
@@ -363,7 +363,7 @@ class _Comparer:
         before, after = (MeasuredRuns(results=runs, costs=self._costs_of(runs)) for runs in paired_runs(base, results))
         old, new = before.figure(price), after.figure(price)
         memory_pct = _change_pct(before.figure(PEAK_MEMORY_GB), after.figure(PEAK_MEMORY_GB))
-        return memory_pct, savings(old, new).pct if old and new is not None else None
+        return memory_pct, savings_pct(old, new) if old and new is not None else None
 
     def _step(self, one: Standing, standings: Sequence[Standing]) -> ConfigurationStep | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None

@@ -54,15 +54,14 @@ class Pattern(StrEnum):
 
 MEANINGS = {
     Pattern.SWEET_SPOT: (
-        "The fastest here, with no more memory than most, and no more expensive per sample than fewer {units}: the "
-        "first choice for this work."
+        "The fastest here, with no more memory than most, and no dearer per sample than fewer {units}."
     ),
     Pattern.FASTEST: "The fastest on this number of {units}, and it needs no more memory than most.",
     Pattern.NO_GAIN: "More {units} do not make it faster.",
     Pattern.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
     Pattern.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
     Pattern.OVERHEAD: "Its overhead cancels the gain of more {units} at this work. A larger model may hide it.",
-    Pattern.SLOWER: "Slower than most and saves no memory: choose another for this work.",
+    Pattern.SLOWER: "Slower than most and saves no memory.",
     Pattern.MIDDLE: "Neither the fastest nor the smallest.",
 }
 CPU_SWEET_SPOT = "The fastest here, with no more memory than most, and no less throughput per process than fewer have."

@@ -8,7 +8,7 @@ not depend on their order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +32,11 @@ NAMES = (
     "campaign_id", "run_id", "suite", "nodes", "work", "fingerprint", "gpu_name", "num_gpus", "is_measured",
     "started_at", "price_source",
 )  # fmt: skip
-AMOUNTS = [
-    "samples_per_s", "tokens_per_s", "gpu_hours", "run_usd", "usd_per_gpu_hour", "energy_j", "energy_per_sample_j"
-]  # fmt: skip
+AMOUNTS = ["samples_per_s", "tokens_per_s", "gpu_hours", "run_usd", "usd_per_gpu_hour", "energy_j"]
 RECORDED = (
     "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "preset", "fingerprint",
     "gpu_name", "status", "is_drill", "started_at", "gpu_hours", "run_usd", "micro_batch_size", "seq_length",
-    "usd_per_gpu_hour", "price_source", "energy_j", "energy_per_sample_j",
+    "usd_per_gpu_hour", "price_source", "energy_j",
 )  # fmt: skip
 
 
@@ -87,7 +85,6 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
 
 
 UNCHANGED_PCT = 0.05  # a smaller change rounds to 0.0 %
-COVERAGE = 0.95  # of the interval of a month's median, at least
 
 
 class WorkMonth(Frozen):
@@ -96,13 +93,11 @@ class WorkMonth(Frozen):
     month: str
     num_runs: int
     samples_per_s: float
-    samples_per_s_interval: tuple[float, float] | None  # of the median, at least 95 %; None for fewer than 6 runs
     tokens_per_s: float | None
     usd_per_gpu_hour: float | None
     price_sources: tuple[str, ...]
     usd_per_1000_samples: float | None
     usd_per_1m_tokens: float | None
-    joules_per_sample: float | None
     last_run: str  # "campaign/run", the address of an example's raw result
 
 
@@ -161,11 +156,7 @@ def why(this: WorkMonth | None, last: WorkMonth | None, split: CostChange | None
         return f"not run {'this' if this is None else 'last'} month"
     pct, rate, parts = 100 * (this.samples_per_s / last.samples_per_s - 1), "", []
     if abs(pct) >= UNCHANGED_PCT:
-        within = ""
-        if this.samples_per_s_interval and last.samples_per_s_interval:
-            (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
-            within = ", the months' 95 % intervals overlap" if low <= its_high and its_low <= high else ""
-        rate = f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
+        rate = f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)})"
     if split is None:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
         return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
@@ -188,40 +179,21 @@ def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
     """The medians and costs of a month's `runs` of one work on one kind of GPU."""
     if runs.empty:
         return None
-    known = ["samples_per_s", "tokens_per_s", "usd_per_gpu_hour", "energy_per_sample_j"]
-    rate, tokens, price, joules = (None if value != value else float(value) for value in runs[known].median())
+    known = ["samples_per_s", "tokens_per_s", "usd_per_gpu_hour"]
+    rate, tokens, price = (None if value != value else float(value) for value in runs[known].median())
     assert rate is not None  # the runs are measured
     latest = runs.iloc[-1]
     return WorkMonth(
         month=month,
         num_runs=len(runs),
         samples_per_s=rate,
-        samples_per_s_interval=median_interval(runs.samples_per_s),
         tokens_per_s=tokens,
         usd_per_gpu_hour=price,
         price_sources=tuple(sorted(runs.price_source.dropna().unique())),
         usd_per_1000_samples=where_known(usd_per_1000_samples, price or None, latest.num_gpus, rate),
         usd_per_1m_tokens=where_known(usd_per_1m_tokens, price or None, latest.num_gpus, tokens),
-        joules_per_sample=joules,
         last_run=f"{latest.campaign_id}/{latest.run_id}",
     )
-
-
-def median_interval(values: Iterable[float]) -> tuple[float, float] | None:
-    """The interval from the k-th smallest to the k-th largest value, which holds the true median with at least 95 %
-    probability for any distribution. None for fewer than 6 values: even their full range reaches 93.75 % only.
-
-    The median lies below the k-th smallest of n independent values when fewer than k of them lie below it, and each
-    does with a chance of 1/2: coverage = 1 - 2 P(Binomial(n, 1/2) < k), k the largest that keeps it at 95 % or above
-    (David and Nagaraja, Order Statistics, 2003, section 7.1).
-    """
-    import numpy as np
-    from scipy.special import bdtr  # P(Binomial(n, p) <= k), of (k, n, p)
-
-    ordered = sorted(values)
-    n = len(ordered)
-    k = int(np.count_nonzero(2 * bdtr(np.arange((n + 1) // 2), n, 0.5) <= 1 - COVERAGE))
-    return (ordered[k - 1], ordered[n - k]) if k else None
 
 
 NO_GPU = "CPU, or a GPU that the run never reported"

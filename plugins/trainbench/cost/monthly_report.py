@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +10,9 @@ from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core import markdown
-from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.formats import NA, count, figure, listing, moment, percent, sentence, share, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.tables import Column, Table, integer, make_table, only, text
+from trainbench.core.tables import Column, Table, integer, make_table, text
 from trainbench.core.verdicts import Finding
 from trainbench.cost.monthly_cost import (
     MonthSpend,
@@ -30,19 +28,15 @@ from trainbench.cost.monthly_cost import (
     work_costs,
 )
 from trainbench.figure_catalogue.run_figures import (
-    ENERGY_PER_SAMPLE_J,
     GPU_HOURS,
     RUN_USD,
     SAMPLES_PER_SECOND,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
-    figure_3,
 )
 from trainbench.figure_catalogue.table_figures import (
     CHANGE_PARTS,
-    ELECTRICITY,
-    MEDIAN_INTERVAL,
     MONTH_CHANGE,
     OF_CHEAPEST,
     OTHER_PRICE,
@@ -51,7 +45,7 @@ from trainbench.figure_catalogue.table_figures import (
 from trainbench.history.history import History
 from trainbench.params.cost_params import PriceBasis, SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
-from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd, energy_usd_per_1000_samples
+from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd
 from trainbench.reporting import document
 from trainbench.reporting.document import Lines, Section
 from trainbench.reporting.html import document_html
@@ -61,9 +55,10 @@ from trainbench.settings.environment import read_settings
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
+R = TypeVar("R")
 MAX_MOVERS = 3
 MOVED_PCT = 0.5  # percent of the cost of 1K samples; smaller changes get no sentence
+MAX_ROWS = 100  # of a table
 
 
 class Energy(Frozen):
@@ -91,6 +86,18 @@ class SpendReport(Frozen):
     summary: tuple[str, ...]
 
 
+def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:
+    """The report on `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our table."""
+    month = params.month or f"{now:%Y-%m}"
+    months = months_until(month, params.months)
+    runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
+    table, findings = usable_prices(read_settings().prices)
+    report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
+    tried = {price.label for price in report.prices}
+    old = stale_price_findings((price for price in table if price.offer in tried), now.date())
+    return report.model_copy(update={"findings": (*report.findings, *old)})
+
+
 def make_report(
     runs: DataFrame,
     params: SpendParams,
@@ -105,7 +112,6 @@ def make_report(
     months = months_until(month, params.months)
     of_month = runs[runs.month == month]
     works = work_costs(runs, month, months[-2])
-    prices = other_prices(works, of_month, table, params, made_at.date())
     joules, energy = of_month.energy_j.dropna(), None
     if len(joules):
         total = float(joules.sum())
@@ -125,7 +131,7 @@ def make_report(
         spend=by_month(runs, months),
         nodes=by_node(of_month),
         works=works,
-        prices=prices,
+        prices=other_prices(works, of_month, table, params, made_at.date()),
         energy=energy,
         findings=tuple(findings),
         summary=(),
@@ -165,7 +171,11 @@ def _summary(report: SpendReport) -> Iterator[str]:
         yield f"{len(moved)} of {works} changed in cost per sample since {report.before}."
     for pct, work in moved[:MAX_MOVERS]:
         yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(pct)} – {work.why}."
-    yield from _tried(report)
+    priced = {price.gpu_name for price in report.prices if price.basis is not Basis.GIVEN}
+    gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
+    if unpriced := [gpu for gpu in gpus if gpu not in priced]:
+        of = f" of {report.params.provider}" if report.params.provider else ""
+        yield f"The price table has no {report.params.price_basis} price{of} for {listing(unpriced)}."
     if energy := report.energy:
         missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
         cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
@@ -175,49 +185,16 @@ def _summary(report: SpendReport) -> Iterator[str]:
         )
 
 
-def _tried(report: SpendReport) -> Iterator[str]:
-    """Sentences on the month's cost at the given or owned price and at the table's cheapest, and on GPUs without such a
-    price.
-    """
-    params, priced = report.params, {price.gpu_name for price in report.prices if price.basis is not Basis.GIVEN}
-    gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
-    if unpriced := [gpu for gpu in gpus if gpu not in priced]:
-        of = f" of {params.provider}" if params.provider else ""
-        yield f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}."
-    for gpu, prices in grouped((price.gpu_name, price) for price in report.prices if price.usd is not None).items():
-        own = [price for price in prices if price.basis in (Basis.GIVEN, Basis.OWNED)]
-        table = [price for price in prices if price not in own]
-        for price in [*own, *table[:1]]:
-            cheapest = f" (the cheapest {price.basis} price of the table)" if price in table else ""
-            yield (
-                f"{gpu or 'CPU'} at {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.label}{cheapest}: the month's "
-                f"GPU-hours would have cost {usd(price.usd)}."
-            )
-
-
-R = TypeVar("R")
-MAX_NODES = 50
-NO_INTERVAL = "under 6 runs"  # see cost_trend.median_interval
-MAX_WORKS = 100
-MAX_ON_SCREEN = 8
-SCREEN_COLUMNS = ("work", "GPU", "runs", SAMPLES_PER_SECOND.label, USD_PER_1000_SAMPLES.label)
-MAX_PRICES = 12  # of one kind of GPU
-FILES = "costs.csv and costs.json have all of them."
-
-
 def spend_tables(report: SpendReport) -> tuple[Table, ...]:
     """The tables with rows, in the report's order."""
-    every = (_months, _nodes, _works, _trend, _prices, _table_energy)
-    return tuple(made for make in every if (made := make(report)).rows)
+    return tuple(made for make in (_months, _nodes, _works, _trend, _prices) if (made := make(report)).rows)
 
 
-def screen_table(report: SpendReport) -> Table:
-    """The month's works with the most runs, in few columns: what fits a terminal without scrolling."""
-    works = [work for work in report.works if work.this]
-    most = sorted(works, key=lambda work: -(work.this.num_runs if work.this else 0))[:MAX_ON_SCREEN]
-    whole = _works(report.model_copy(update={"works": tuple(most)}))
-    title = whole.title if len(most) == len(works) else f"{whole.title}: the {len(most)} of {len(works)} with most runs"
-    return replace(only(whole, SCREEN_COLUMNS), title=title, notes=())
+def _table(rows: Sequence[R], columns: Sequence[Column[R]], title: str, *notes: str, **more: Any) -> Table:
+    """At most MAX_ROWS of the rows."""
+    if len(rows) > MAX_ROWS:
+        notes = (*notes, f"The first {MAX_ROWS} of {len(rows):,} rows. costs.json has all of them.")
+    return make_table(rows[:MAX_ROWS], columns, title=title, notes=notes, **more)
 
 
 def _spend_columns(of: Callable[[R], Spend]) -> tuple[Column[R], ...]:
@@ -235,29 +212,20 @@ def _months(report: SpendReport) -> Table:
         if month.total.num_runs:
             lines = (*month.by_dag, *((month.total,) if len(month.by_dag) > 1 else ()))
             rows += [(month.month, line) for line in lines]
-    return make_table(
+    return _table(
         rows,
         (text("month", lambda row: row[0]), text("DAG", lambda row: row[1].what), *_spend_columns(lambda row: row[1])),
-        title="What benchmarking cost",
-        notes=(UNKNOWN,),
+        "What benchmarking cost",
+        "Not known: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod.",
     )
 
 
-UNKNOWN = (
-    "Not known: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod."
-)
-
-
 def _nodes(report: SpendReport) -> Table:
-    shown = report.nodes[:MAX_NODES]
-    notes = ["A gang's cost is shared evenly by its nodes."]
-    if len(report.nodes) > len(shown):
-        notes.append(f"The {len(shown)} most expensive of {len(report.nodes):,} nodes. costs.json has all of them.")
-    return make_table(
-        shown,
+    return _table(
+        report.nodes,
         (text("node", lambda line: line.what), *_spend_columns(lambda line: line)),
-        title=f"Each node in {report.month}",
-        notes=tuple(notes),
+        f"Each node in {report.month}",
+        "A gang's cost is shared evenly by its nodes.",
     )
 
 
@@ -266,89 +234,63 @@ def _work_columns(of: Callable[[Any], WorkCost]) -> tuple[Column[Any], ...]:
 
 
 def _works(report: SpendReport) -> Table:
-    rows = [(work, work.this) for work in report.works[:MAX_WORKS] if work.this]
+    rows = [(work, work.this) for work in report.works if work.this]
     costs = grouped(
-        (work.fingerprint, work.this.usd_per_1000_samples)
-        for work in report.works
-        if work.this and work.this.usd_per_1000_samples
-    )
+        (work.fingerprint, now.usd_per_1000_samples) for work, now in rows if now.usd_per_1000_samples
+    )  # fmt: skip
 
     def of_cheapest_pct(row: tuple[WorkCost, WorkMonth]) -> float | None:
         """Of the same work on several kinds of GPU."""
-        on_each = costs.get(row[0].fingerprint, [])
-        return (
-            100 * row[1].usd_per_1000_samples / min(on_each)
-            if row[1].usd_per_1000_samples and len(on_each) > 1
-            else None
-        )
+        usd_per_1000, on_each = row[1].usd_per_1000_samples, costs.get(row[0].fingerprint, [])
+        return 100 * usd_per_1000 / min(on_each) if usd_per_1000 and len(on_each) > 1 else None
 
-    notes = [
-        "Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for. "
-        "True median within: an interval of at least 95 % confidence, from six runs on."
-    ]
+    notes = ["Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for."]
     if any(len(now.price_sources) > 1 for _, now in rows):
         notes.append("Where several prices were paid in the month, their median over the runs counts.")
-    return make_table(
+    return _table(
         rows,
         (
             *_work_columns(lambda row: row[0]),
             integer("GPUs", lambda row: row[0].num_gpus),
             integer("runs", lambda row: row[1].num_runs),
             SAMPLES_PER_SECOND.column(lambda row: row[1].samples_per_s),
-            MEDIAN_INTERVAL.column(
-                lambda r: " to ".join(map(figure, r[1].samples_per_s_interval or ())) or NO_INTERVAL
-            ),
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
             OF_CHEAPEST.column(of_cheapest_pct),
         ),
+        f"What the work costs in {report.month}",
+        *notes,
         run_id=lambda row: row[1].last_run,
-        title=f"What the work costs in {report.month}",
-        notes=_cut(report, notes),
     )
 
 
 def _trend(report: SpendReport) -> Table:
-    notes = ("The two parts add up to the change: each is weighted with the mean of the other over both months.",)
-    return make_table(
-        [work for work in report.works[:MAX_WORKS] if work.last],
+    return _table(
+        [(work, work.last, work.this, work.change) for work in report.works if work.last],
         (
-            *_work_columns(lambda work: work),
-            MONTH_CHANGE.column(
-                lambda w: w.last.usd_per_1000_samples if w.last else None, f"per 1K in {report.before}"
-            ),
-            MONTH_CHANGE.column(lambda w: w.this.usd_per_1000_samples if w.this else None, f"in {report.month}"),
-            MONTH_CHANGE.column(lambda work: work.change and work.change.pct, "change", write=percent),
-            CHANGE_PARTS.column(lambda work: work.change and work.change.by_price_usd, write=signed_usd),
-            CHANGE_PARTS.column(
-                lambda work: work.change and work.change.by_throughput_usd, "by throughput", write=signed_usd
-            ),
-            text("why", lambda work: work.why),
+            *_work_columns(lambda row: row[0]),
+            MONTH_CHANGE.column(lambda row: row[1].usd_per_1000_samples, f"per 1K in {report.before}"),
+            MONTH_CHANGE.column(lambda row: row[2] and row[2].usd_per_1000_samples, f"in {report.month}"),
+            MONTH_CHANGE.column(lambda row: row[3] and row[3].pct, "change", write=percent),
+            CHANGE_PARTS.column(lambda row: row[3] and row[3].by_price_usd, write=signed_usd),
+            CHANGE_PARTS.column(lambda row: row[3] and row[3].by_throughput_usd, "by throughput", write=signed_usd),
+            text("why", lambda row: row[0].why),
         ),
-        title=f"Against {report.before}, per 1K samples",
-        notes=_cut(report, notes),
+        f"Against {report.before}, per 1K samples",
+        "The two parts add up to the change: each is weighted with the mean of the other over both months.",
     )
 
 
 def _prices(report: SpendReport) -> Table:
-    of_gpus = grouped((price.gpu_name, price) for price in report.prices).values()
-    rows = [
-        price
-        for of_gpu in of_gpus
-        for price in of_gpu
-        if price in of_gpu[:MAX_PRICES] or price.basis is Basis.GIVEN  # the cheapest stand first
-    ]
     notes = [
         "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
     ]
     if report.params.price_basis is PriceBasis.SPOT:
         useful = share(100 * report.params.spot_useful_share, 0)
         notes.append(f"Spot: {useful} of the paid hours count as useful.")
-    if len(rows) < len(report.prices):
-        notes.append(f"The {MAX_PRICES} cheapest of each kind of GPU. {FILES}")
-    return make_table(
-        rows,
+    return _table(
+        report.prices,
         (
             text("GPU", lambda price: price.gpu_name or "CPU"),
             text("price", lambda price: price.label),
@@ -359,37 +301,9 @@ def _prices(report: SpendReport) -> Table:
             OTHER_PRICE.column(lambda price: price.against_paid_pct, write=percent),
             OTHER_PRICE.column(lambda price: price.usd, "the month at this price", write=usd),
         ),
-        title="What if: other prices",
-        notes=tuple(notes),
+        "What if: other prices",
+        *notes,
     )
-
-
-def _table_energy(report: SpendReport) -> Table:
-    tariff, pue = report.params.usd_per_kwh, report.params.pue
-    terms = f"at {usd(tariff)} per kWh, PUE {pue:g}" if tariff else "n/a: give usd_per_kwh"
-    note = f"GPUs only, from their own energy counters. Electricity {terms}."
-    works = [(work, work.this.joules_per_sample) for work in report.works[:MAX_WORKS] if work.this]
-    return make_table(
-        [(work, joules) for work, joules in works if joules is not None],
-        (
-            *_work_columns(lambda row: row[0]),
-            ENERGY_PER_SAMPLE_J.column(lambda row: row[1]),
-            ELECTRICITY.column(lambda row: row[1] * 1000 / JOULES_PER_KWH, write=figure_3),
-            ELECTRICITY.column(
-                lambda row: energy_usd_per_1000_samples(row[1], tariff, pue) if tariff else None,
-                "electricity per 1K samples",
-                write=usd,
-            ),
-        ),
-        title="Energy",
-        notes=_cut(report, (note,)),
-    )
-
-
-def _cut(report: SpendReport, notes: Sequence[str]) -> tuple[str, ...]:
-    if len(report.works) <= MAX_WORKS:
-        return tuple(notes)
-    return (*notes, f"The first {MAX_WORKS} of {count(len(report.works), 'work')}. {FILES}")
 
 
 TITLE = "Cost report"
@@ -405,71 +319,35 @@ FORMULAS = (
     "Electricity: kWh x PUE x tariff.",
 )
 
-# Of costs.csv, with one row for each work and month.
-COLUMNS = (
-    "month", "work", "fingerprint", "gpu", "num_gpus", "num_runs", "samples_per_s", "tokens_per_s", "price",
-    "usd_per_gpu_hour", "usd_per_1000_samples", "usd_per_1m_tokens", "last_run",
-)  # fmt: skip
-
-
-def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
-    """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
-    rows: list[tuple[Cell, ...]] = []
-    links: dict[str, str] = {}
-    for work in report.works:
-        for of in filter(None, (work.last, work.this)):
-            about = (of.month, work.work, work.fingerprint, work.gpu_name, work.num_gpus)
-            rates = (of.num_runs, of.samples_per_s, of.tokens_per_s)
-            costs = (of.usd_per_gpu_hour, of.usd_per_1000_samples, of.usd_per_1m_tokens)
-            rows.append((*about, *rates, "; ".join(of.price_sources), *costs, of.last_run))
-        if work.this and (parts := work.this.last_run.split("/", 1))[0] in campaign_ids:
-            links[work.this.last_run] = RESULT.format(*parts)
-    return {
-        "COST_REPORT.md": as_markdown(report, links),
-        "cost_report.html": as_page(report, links),
-        "costs.csv": lines((COLUMNS, *rows)),
-        "costs.json": report.model_dump_json(indent=1) + "\n",
-    }
-
-
-def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
-    head = [f"# {TITLE}: {report.month}", markdown.bullets(report.summary).rstrip("\n")]
-    foot = f"{markdown.escape(report.report_id)}, made {moment(report.made_at)}. Months are in UTC."
-    return "\n\n".join([*head, *document.markdown(_sections(report), links), foot]) + "\n"
-
-
-def as_page(report: SpendReport, links: Mapping[str, str]) -> str:
-    return document_html(
-        f"{TITLE}: {report.month}",
-        report.summary[0],
-        _sections(report),
-        word=f"{TITLE}: {report.month}",
-        more=report.summary[1:],
-        facts=(report.report_id, f"made {moment(report.made_at)}", "months in UTC"),
-        links=links,
-    )
-
-
-def _sections(report: SpendReport) -> list[Section]:
-    sections = [Section(table.title, [table], f"part-{n}") for n, table in enumerate(spend_tables(report), start=1)]
-    if report.findings:
-        doubts = [f"{sentence(finding.headline)} {sentence(finding.resolution)}" for finding in report.findings]
-        sections.append(Section("Doubts about prices", [Lines(doubts)], "doubts"))
-    return [*sections, Section("How it is computed", [Lines(FORMULAS)], "reading")]
-
-
-def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:
-    """The report on `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our table."""
-    month = params.month or f"{now:%Y-%m}"
-    months = months_until(month, params.months)
-    runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
-    table, findings = usable_prices(read_settings().prices)
-    report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
-    tried = {price.label for price in report.prices}
-    old = stale_price_findings((price for price in table if price.offer in tried), now.date())
-    return report.model_copy(update={"findings": (*report.findings, *old)})
-
 
 def publish(report: SpendReport, store: Store) -> Mapping[str, str]:
     """Write the report's files; file name -> address. An earlier report with this id is replaced."""
     return store.write_cost_report(report.report_id, report_files(report, store.campaign_ids()))
+
+
+def report_files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
+    """File name -> content. `campaign_ids`: campaigns with results in the store; only these are linked."""
+    runs = [work.this.last_run for work in report.works if work.this]
+    links = {run: RESULT.format(*run.split("/", 1)) for run in runs if run.split("/", 1)[0] in campaign_ids}
+    sections = [Section(table.title, [table], f"part-{n}") for n, table in enumerate(spend_tables(report), start=1)]
+    if report.findings:
+        doubts = [f"{sentence(finding.headline)} {sentence(finding.resolution)}" for finding in report.findings]
+        sections.append(Section("Doubts about prices", [Lines(doubts)], "doubts"))
+    sections.append(Section("How it is computed", [Lines(FORMULAS)], "reading"))
+    title, made = f"{TITLE}: {report.month}", f"made {moment(report.made_at)}"
+    head = [f"# {title}", markdown.bullets(report.summary).rstrip("\n")]
+    foot = f"{markdown.escape(report.report_id)}, {made}. Months are in UTC."
+    page = document_html(
+        title,
+        report.summary[0],
+        sections,
+        word=title,
+        more=report.summary[1:],
+        facts=(report.report_id, made, "months in UTC"),
+        links=links,
+    )
+    return {
+        "COST_REPORT.md": "\n\n".join([*head, *document.markdown(sections, links), foot]) + "\n",
+        "cost_report.html": page,
+        "costs.json": report.model_dump_json(indent=1) + "\n",
+    }

@@ -93,7 +93,7 @@ RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.to
     "trainbench.comparison.hardware_survey.relative_speed",
     "test_hardware_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
 SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
-    "100 x (baseline's cost - cost) / the baseline's", "trainbench.prices.quote.savings",
+    "100 x (baseline's cost - cost) / the baseline's", "trainbench.prices.quote.savings_pct",
     "test_run_cost.py::test_savings_against_the_baseline", also=("saving per token", "saving per sample"),
     write=percent)
 PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour; price table",
@@ -116,12 +116,8 @@ BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_
     also=("which together do", "budget"))
 RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
     "hours a month, and months, from which owning a GPU costs less than renting it",
-    "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_hours_by_hand",
+    "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_by_hand",
     also=("pays above h a month", "pays after", "choice"))
-MEDIAN_INTERVAL = Figure("median_interval", "true median within", "1/s",
-    "costs.json: works.this.samples_per_s_interval",
-    "k-th smallest to k-th largest run of the month, k the largest with 1 - 2 P(Binomial(runs, 1/2) < k) >= 95 %",
-    "trainbench.cost.monthly_cost.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
 OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
     "trainbench.cost.monthly_report._works",
@@ -139,9 +135,6 @@ OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.jso
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
     "trainbench.cost.monthly_cost.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
     also=("the month at this price",))
-ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
-    "J per sample x 1000 / 3.6e6; x PUE x tariff", "trainbench.prices.quote.energy_usd_per_1000_samples",
-    "test_energy.py::test_per_thousand_samples", also=("electricity per 1K samples",))
 EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",
     "trainbench.comparison.entries.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",

@@ -22,10 +22,10 @@ DOC = f"""\
 on the first of each month for the month before, and by hand. Starts no pod.
 
 It shows the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
-the change since the month before, split into price and throughput; the cost at other prices; and energy.
+the change since the month before, split into price and throughput; the cost at other prices; and the energy.
 Runs without a known price are counted and named; they do not count as free.
 
-The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, `costs.csv`, `costs.json`.
+The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, `costs.json`.
 `TRAINBENCH_SCHEDULE_COST_REPORT` sets another time than `{MONTHLY}`. With `none`, and with the local launcher, it runs
 by hand only.
 """

@@ -218,17 +218,9 @@ def price_of_time(usd_per_gpu_hour: float | None, hours: float) -> float | None:
     return None if usd_per_gpu_hour is None else usd_per_gpu_hour * hours
 
 
-class Savings(Frozen):
-    """Saving against the baseline in percent; negative: dearer."""
-
-    usd: float
-    pct: float
-
-
-def savings(baseline_usd: float, usd: float) -> Savings:
-    """Baseline - cost, and that over the baseline in percent. Both for the same work, e.g. per 1K samples."""
-    saved = positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")
-    return Savings(usd=saved, pct=saved / baseline_usd * 100)
+def savings_pct(baseline_usd: float, usd: float) -> float:
+    """(baseline - cost) / baseline, in percent; both for the same work, e.g. per 1K samples. Negative: dearer."""
+    return (positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")) / baseline_usd * 100
 
 
 def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
@@ -277,17 +269,9 @@ def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> floa
 # Owned GPUs. All money is for one GPU: a server's price / its GPUs.
 
 
-class Choice(StrEnum):
-    RENT = "rent"
-    BUY = "buy"
-
-
 class RentOrBuy(Frozen):
     """`break_even_*` are None where buying never pays; `why` says it with the figures."""
 
-    choice: Choice
-    rented_usd_per_month: float
-    owned_usd_per_month: float
     break_even_hours_per_month: float | None
     break_even_months: float | None
     why: str
@@ -304,73 +288,35 @@ def owned_usd_per_gpu_hour(
     while it idles are to be divided by the utilisation first. Raises QuantityError.
     """
     worked_hours = positive(life_hours, "life_hours") * used_share(utilisation, "utilisation")
-    return _lost_value_usd(capex_usd, residual_share) / worked_hours + not_negative(opex_usd_per_gpu_hour, "opex")
-
-
-def break_even_hours_per_month(
-    rent_usd_per_gpu_hour: float, capex_usd: float, life_months: float,
-    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
-) -> float | None:  # fmt: skip
-    """Hours of use per month above which owning is cheaper: capex x (1 - residual) / (life months x (rent - opex)).
-
-    None: an hour of an owned GPU costs as much as a rented one even without the purchase, or a month has not that many
-    hours. Raises QuantityError.
-    """
-    a_month_usd = _lost_value_usd(capex_usd, residual_share) / positive(life_months, "life_months")
-    saved = _saved_per_hour(rent_usd_per_gpu_hour, opex_usd_per_gpu_hour)
-    return a_month_usd / saved if saved > 0 and a_month_usd / saved <= HOURS_PER_MONTH else None
-
-
-def break_even_months(
-    rent_usd_per_gpu_hour: float, capex_usd: float, hours_per_month: float,
-    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
-) -> float | None:  # fmt: skip
-    """Months of that use until the rent saved has paid the purchase: capex x (1 - residual) / (hours x (rent - opex)).
-
-    None: never. It says nothing about the GPU's life: `rent_or_buy` does. Raises QuantityError.
-    """
-    lost_usd = _lost_value_usd(capex_usd, residual_share)
-    saved = _saved_per_hour(rent_usd_per_gpu_hour, opex_usd_per_gpu_hour)
-    return lost_usd / (_hours(hours_per_month) * saved) if saved > 0 else None
+    lost_usd = positive(capex_usd, "purchase price") * (1 - lost_share(residual_share, "residual_share"))
+    return lost_usd / worked_hours + not_negative(opex_usd_per_gpu_hour, "opex")
 
 
 def rent_or_buy(
     rent_usd_per_gpu_hour: float, capex_usd: float, hours_per_month: float, life_months: float,
-    residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
+    opex_usd_per_gpu_hour: float = 0.0,
 ) -> RentOrBuy:  # fmt: skip
-    """Whether renting or buying costs less over the GPU's life at that use. A tie counts as renting."""
-    rented = positive(rent_usd_per_gpu_hour, "rent per GPU-hour") * _hours(hours_per_month)
-    written_off = _lost_value_usd(capex_usd, residual_share) / positive(life_months, "life_months")
-    owned = written_off + not_negative(opex_usd_per_gpu_hour, "opex") * hours_per_month
-    costs = (residual_share, opex_usd_per_gpu_hour)
-    hours = break_even_hours_per_month(rent_usd_per_gpu_hour, capex_usd, life_months, *costs)
-    choice = Choice.BUY if owned < rented else Choice.RENT
-    pays = "Buying does not pay at any use." if hours is None else f"Buying pays above {figure(hours, 3)} h a month."
-    return RentOrBuy(
-        choice=choice,
-        rented_usd_per_month=rented,
-        owned_usd_per_month=owned,
-        break_even_hours_per_month=hours,
-        break_even_months=break_even_months(rent_usd_per_gpu_hour, capex_usd, hours_per_month, *costs),
-        why=(
-            f"{figure(hours_per_month, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: "
-            f"{choice}. {pays}"
-        ),
-    )
+    """Whether renting or buying costs less over the GPU's life, after which it is worth 0. A tie counts as renting.
 
-
-def _lost_value_usd(capex_usd: float, residual_share: float) -> float:
-    return positive(capex_usd, "purchase price") * (1 - lost_share(residual_share, "residual_share"))
-
-
-def _saved_per_hour(rent_usd_per_gpu_hour: float, opex_usd_per_gpu_hour: float) -> float:
-    return positive(rent_usd_per_gpu_hour, "rent per GPU-hour") - not_negative(opex_usd_per_gpu_hour, "opex")
-
-
-def _hours(hours_per_month: float) -> float:
+    Break-even: capex / life months / (rent - opex) hours of use a month, None where a month has not that many; and
+    capex / (hours x (rent - opex)) months of that use, which says nothing about the GPU's life.
+    """
     if not 0 < hours_per_month <= HOURS_PER_MONTH:
         raise QuantityError(f"hours_per_month is {hours_per_month:g}: a month has {HOURS_PER_MONTH:g} h at most")
-    return hours_per_month
+    rented = positive(rent_usd_per_gpu_hour, "rent per GPU-hour") * hours_per_month
+    written_off = positive(capex_usd, "purchase price") / positive(life_months, "life_months")
+    owned = written_off + not_negative(opex_usd_per_gpu_hour, "opex") * hours_per_month
+    saved = rent_usd_per_gpu_hour - opex_usd_per_gpu_hour
+    hours = written_off / saved if saved > 0 and written_off / saved <= HOURS_PER_MONTH else None
+    pays = "Buying does not pay at any use." if hours is None else f"Buying pays above {figure(hours, 3)} h a month."
+    return RentOrBuy(
+        break_even_hours_per_month=hours,
+        break_even_months=capex_usd / (hours_per_month * saved) if saved > 0 else None,
+        why=(
+            f"{figure(hours_per_month, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: "
+            f"{'buy' if owned < rented else 'rent'}. {pays}"
+        ),
+    )
 
 
 # Electricity: of the GPUs only, because the host's power is not measured.
@@ -380,8 +326,3 @@ def energy_usd(joules: float, usd_per_kwh: float, pue: float = 1.0) -> float:
     """kWh x PUE x tariff. `pue`: the building's energy over the machines', 1 or more. Raises QuantityError."""
     kwh = not_negative(joules, "energy in joules") / JOULES_PER_KWH
     return kwh * at_least(pue, 1.0, "PUE") * positive(usd_per_kwh, "USD per kWh")
-
-
-def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pue: float = 1.0) -> float:
-    """Energy cost from `telemetry.energy_per_sample_j`, which holds all GPUs of the run. Raises QuantityError."""
-    return energy_usd(joules_per_sample * 1000, usd_per_kwh, pue)

@@ -129,6 +129,8 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
     """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
     chosen = worth_choosing(of_work, SAMPLES)
     fastest, cheapest = chosen[0], chosen[-1]
+    if all(len(point.entry.results) == 1 for point in of_work):
+        yield f"{too_few(all_are=True).capitalize()}; single runs measured this."
     yield f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."
     if len(chosen) == 1:
         yield "It is also the fastest: no measured size beats it in time or in cost."
@@ -191,13 +193,15 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommendation:
     """The choice for one work by cost and by time; often both are one. `compares_sizes`: fewer GPUs were measured on
-    the same machine, so the number of GPUs is part of the choice.
+    the same machine, so the number of GPUs is part of the choice. `is_ranked`: from repeated runs; else it only says
+    what single runs measured, and nothing is recommended.
     """
 
     work: str
     cheapest: ScalingPoint
     fastest: ScalingPoint
     peers: Sequence[ScalingPoint]  # all that were compared
+    is_ranked: bool
     compares_sizes: bool
     ran_elsewhere: bool  # fewer GPUs did this work on other machines
 
@@ -218,6 +222,9 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
         if ran_elsewhere:  # machines differ in speed: only the largest size is compared
             largest = max(point.gpus for point in peers)
             peers = [point for point in peers if point.gpus == largest]
+        repeated = [point for point in peers if len(point.entry.results) > 1]
+        is_ranked = len(repeated) > 1
+        peers = repeated if is_ranked else peers
         if len(peers) > 1:
             cheapest, fastest = _cheapest_and_fastest(peers)
             sizes = {point.gpus for point in peers}
@@ -227,6 +234,7 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
                     cheapest=cheapest,
                     fastest=fastest,
                     peers=peers,
+                    is_ranked=is_ranked,
                     compares_sizes=len(sizes) > 1,
                     ran_elsewhere=ran_elsewhere,
                 )
@@ -251,10 +259,15 @@ def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, 
 
 
 def headline(campaign: Campaign) -> str | None:
-    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice."""
+    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice. Single runs do
+    not show what differs by chance, so they choose nothing.
+    """
     chosen = recommendations(campaign)
     if not chosen:
         return None
+    if not any(choice.is_ranked for choice in chosen):
+        all_are = all(len(point.entry.results) == 1 for choice in chosen for point in choice.peers)
+        return f"{too_few(all_are=all_are).capitalize()}, so nothing is recommended: plan 2 rounds or more."
     if len(chosen) == 1:
         (choice,) = chosen
         fastest = choice.fastest.entry.name
@@ -264,13 +277,16 @@ def headline(campaign: Campaign) -> str | None:
             f"Choose {choice.cheapest.entry.name} for the least cost ({_cost(choice.cheapest)}) or {fastest} for the "
             f"least time ({_cost(choice.fastest)})."
         )
-    named = list(zip(_short_names([choice.work for choice in chosen]), chosen, strict=True))
+    every = list(zip(_short_names([choice.work for choice in chosen]), chosen, strict=True))
+    named = [(name, choice) for name, choice in every if choice.is_ranked]
     sentences = []
     if one := [(choice.fastest, name) for name, choice in named if choice.is_one]:
         sentences.append(f"Choose {_by_choice(one)}.")
     if cheap := [(choice.cheapest, name) for name, choice in named if not choice.is_one]:
         fast = [(choice.fastest, name) for name, choice in named if not choice.is_one]
         sentences.append(f"For the least cost choose {_by_choice(cheap)}; for the least time {_by_choice(fast)}.")
+    if len(named) < len(every):
+        sentences.append(f"Too few runs to rank {listing(name for name, choice in every if not choice.is_ranked)}.")
     return " ".join(sentences)
 
 
@@ -297,6 +313,8 @@ def lines(campaign: Campaign) -> tuple[str, ...]:
 
 def _details(choice: Recommendation) -> Iterator[str]:
     first = choice.fastest.entry
+    if not choice.is_ranked:
+        yield f"{too_few(all_are=all(len(point.entry.results) == 1 for point in choice.peers)).capitalize()}."
     if choice.is_one:
         has_cost = choice.compares_sizes and choice.fastest.has_cost
         best = "the fastest, and nothing measured costs less" if has_cost else "the fastest"
@@ -315,8 +333,6 @@ def _details(choice: Recommendation) -> Iterator[str]:
     elif slower:
         after = max(slower, key=lambda entry: entry.tokens_per_s)
         yield f"Next is {after.strategy}, {percent(-apart_pct(first, after))} tokens/s."
-    if len(beside) > 1 and all(len(entry.results) == 1 for entry in beside):
-        yield f"{too_few(all_are=True).capitalize()}."
     if choice.ran_elsewhere:
         yield f"Fewer {plural(first.rank_noun)} ran on other machines, so whether they are enough is unknown."
 

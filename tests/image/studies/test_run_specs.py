@@ -10,11 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-import gang_specs
 import run_specs
-from bench_image.contract.links import LinkSweep
 from bench_image.contract.options import Recipe, Strategy
-from bench_image.contract.parse import parse_result, parse_spec
+from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Status
 from tests.builders.image_processes import environment, make_spec
 from tests.builders.warm_processes import WarmProcess
@@ -56,9 +54,11 @@ def test_a_run_on_one_node_gets_the_machine_as_it_is() -> None:
 def test_a_sweep_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    specs = [tmp_path / f"{number}.json" for number in range(3)]
+    spec = make_spec(recipe=Recipe.FULL).model_dump_json()
+    specs = [tmp_path / name for name in ("0.json", "1.json", "2/result.json")]
     for path in specs:
-        path.write_text(make_spec(recipe=Recipe.FULL).model_dump_json())
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'{{"spec": {spec}}}' if path.stem == "result" else spec)
     made = tmp_path / "campaign" / "0"
     made.mkdir(parents=True)
     (made / "result.json").write_text("{}")
@@ -72,14 +72,26 @@ def test_a_sweep_goes_on_where_it_stopped(
     assert "3 of 3 runs are left, from 0 on" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", command)
     assert run_specs.main() == 0
-    assert begun == [str(path) for path in specs[1:]]
+    assert begun == [str(tmp_path / "campaign" / name / "spec.json") for name in "12"]
 
 
-def test_the_sweep_of_links_is_ready_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["gang_specs.py", str(tmp_path), "--gpus", "4"])
-    gang_specs.main()
-    every_link, network = (parse_spec(path.read_bytes()) for path in sorted(tmp_path.iterdir()))
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("{", "Expecting property name"),
+        ('{"a": 1}', "the run spec"),
+    ],
+)
+def test_a_file_that_cannot_be_run_stops_the_sweep_before_the_first_run(
+    text: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.json"
+    if text:
+        bad.write_text(text)
+    monkeypatch.setattr(sys, "argv", ["run_specs.py", str(tmp_path), str(bad)])
 
-    assert (every_link.placement.world_size, network.placement.world_size) == (4, 4)
-    assert every_link.link_sweep == LinkSweep(top_bytes=2**30)
-    assert network.link_sweep == LinkSweep(top_bytes=2**30, inner_link=False)
+    with pytest.raises(SystemExit):
+        run_specs.main()
+    assert f"argument FILE.json: {bad}" in (error := capsys.readouterr().err)
+    assert words in error

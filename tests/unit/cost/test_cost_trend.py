@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import random
 from typing import Any
 
 import pytest
 
 from tests.builders.paid_runs import OCTOBER, paid_run
-from trainbench.cost.monthly_cost import WorkCost, median_interval, run_table, work_costs
+from trainbench.cost.monthly_cost import WorkCost, run_table, work_costs
 
 
 def costs(*runs: Any) -> tuple[WorkCost, ...]:
@@ -58,60 +56,6 @@ def test_where_there_is_no_trend_it_says_why(runs: Any, why: str) -> None:
     assert (work.change, work.why) == (None, why)
 
 
-@pytest.mark.parametrize(
-    ("n", "k"),
-    [
-        (1, None),
-        (5, None),  # even the smallest and the largest of five hold it in 1 - 2 / 32 = 93.75 % only
-        (6, 1),  # 1 - 2 / 64 = 96.9 %
-        (8, 1),  # 1 - 2 / 256 = 99.2 %; from the second on 1 - 2 x 9 / 256 = 93.0 %
-        (9, 2),  # 1 - 2 x 10 / 512 = 96.1 %
-        (10, 2),  # 1 - 2 x 11 / 1024 = 97.9 %
-        (20, 6),  # 1 - 2 x 21,700 / 2^20 = 95.9 %
-    ],
-)
-def test_the_interval_of_a_median_by_hand(n: int, k: int | None) -> None:
-    """Values 1 to n: from the k-th smallest to the k-th largest, which is n + 1 - k."""
-    values = [float(number) for number in range(n, 0, -1)]
-    assert median_interval(values) == (None if k is None else (k, n + 1 - k))
-
-
-@pytest.mark.parametrize("n", [6, 7, 10, 25])
-def test_the_interval_of_a_median_covers_what_it_says(n: int) -> None:
-    """Of skewed values: 2,000 samples of n, whose true median ln 2 lies in the interval in 95 % or more (less 1 %)."""
-    chance = random.Random(n)
-    held = 0
-    for _ in range(2_000):
-        actual = median_interval([chance.expovariate(1.0) for _ in range(n)])
-        assert actual is not None
-        held += actual[0] <= math.log(2) <= actual[1]
-    assert held / 2_000 >= 0.94
-
-
-def test_a_change_says_so_where_the_intervals_of_the_months_overlap() -> None:
-    """Six runs from 1.40 to 1.50 against six from 1.42 to 1.52; then against six from 1.51 to 1.61."""
-    rates = [1.40, 1.42, 1.44, 1.46, 1.48, 1.50]
-    before = [paid_run(rate, started_at=OCTOBER) for rate in rates]
-    (work,) = costs(*before, *(paid_run(rate + 0.02) for rate in rates))
-
-    assert work.last is not None
-    assert work.last.samples_per_s_interval == (1.40, 1.50)
-    assert ", the months' 95 % intervals overlap)" in work.why
-    (touching,) = costs(*before, *(paid_run(rate + 0.10) for rate in rates))
-    assert "overlap" in touching.why  # 1.50 is in both
-    (sure,) = costs(*before, *(paid_run(rate + 0.11) for rate in rates))
-    assert "overlap" not in sure.why
-
-
-def test_five_runs_have_no_interval() -> None:
-    (work,) = costs(*[paid_run(1.46, started_at=OCTOBER)] * 5, *[paid_run(1.48)] * 6)
-
-    assert work.last is not None
-    assert work.this is not None
-    assert (work.last.samples_per_s_interval, work.this.samples_per_s_interval) == (None, (1.48, 1.48))
-    assert "overlap" not in work.why
-
-
 def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
     lines = costs(
         paid_run(), paid_run(9.6, 10.0, gpu_name="NVIDIA H100 80GB HBM3"), paid_run(99.0, is_measured=False),
@@ -122,16 +66,15 @@ def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
 
 
 def test_a_month_is_its_median_not_its_mean() -> None:
-    """Rates 1.0, 1.0 and 4.0, mean 2.0; prices 0.6, 0.6 and 3.0, mean 1.4; tokens 512 each sample; J 67, 67 and 97."""
+    """Rates 1.0, 1.0 and 4.0, mean 2.0; prices 0.6, 0.6 and 3.0, mean 1.4; tokens 512 each sample."""
     runs = [
-        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
-        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
-        paid_run(4.0, 3.0, tokens_per_s=2048.0, energy_per_sample_j=97.0),
+        paid_run(1.0, 0.6, tokens_per_s=512.0),
+        paid_run(1.0, 0.6, tokens_per_s=512.0),
+        paid_run(4.0, 3.0, tokens_per_s=2048.0),
     ]
     (work,) = costs(*runs)
     assert work.this is not None
     assert (work.this.samples_per_s, work.this.tokens_per_s, work.this.usd_per_gpu_hour) == (1.0, 512.0, 0.6)
-    assert work.this.joules_per_sample == 67.0
 
 
 def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:

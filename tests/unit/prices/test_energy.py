@@ -5,18 +5,13 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.number_checks import QuantityError
-from trainbench.prices.quote import energy_usd, energy_usd_per_1000_samples
+from trainbench.prices.quote import energy_usd
 from trainbench.prices.run_cost import measured_joules
 
 
 def test_by_hand() -> None:
     """7.2 MJ = 2 kWh; with a PUE of 1.5 the building takes 3 kWh; at $0.20: $0.60."""
     assert energy_usd(7.2e6, 0.20, pue=1.5) == pytest.approx(0.60)
-
-
-def test_per_thousand_samples() -> None:
-    """90 J per sample: 90 kJ = 0.025 kWh; x 1.2 x $0.15 = $0.0045."""
-    assert energy_usd_per_1000_samples(90, 0.15, pue=1.2) == pytest.approx(0.0045)
 
 
 def test_the_joules_of_a_run_are_those_of_all_its_gpus() -> None:
@@ -51,4 +46,3 @@ def test_what_is_refused(joules: float, usd_per_kwh: float, pue: float, message:
 def test_the_pue_is_one_by_default() -> None:
     """1 kWh at $0.20; 3.6 kJ a sample."""
     assert energy_usd(3.6e6, 0.20) == energy_usd(3.6e6, 0.20, pue=1.0) == pytest.approx(0.20)
-    assert energy_usd_per_1000_samples(3600, 0.20) == pytest.approx(0.20)

@@ -4,9 +4,6 @@ import pytest
 
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.quote import (
-    Choice,
-    break_even_hours_per_month,
-    break_even_months,
     owned_usd_per_gpu_hour,
     price_of_time,
     rent_or_buy,
@@ -21,39 +18,34 @@ def test_an_hour_of_ones_own_by_hand() -> None:
     assert owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.5, RESIDUAL, OPEX) == pytest.approx(0.50)
 
 
-def test_break_even_hours_by_hand() -> None:
-    """Rented at $2.10: $2.00 saved per hour; 6000 / 40 months = $150 a month; 150 / 2 = 75 h."""
-    assert break_even_hours_per_month(2.10, CAPEX_USD, 40, RESIDUAL, OPEX) == pytest.approx(75)
+def test_much_use_is_bought() -> None:
+    """200 h a month: rented $420; owned 6000 / 40 + 20 = $170."""
+    assert rent_or_buy(2.10, 6000, 200, 40, OPEX).why == (
+        "200 h of use a month cost $420.00 rented and $170.00 owned: buy. Buying pays above 75.0 h a month."
+    )
 
 
-def test_break_even_months_by_hand() -> None:
-    """200 h a month save $400; 6000 / 400 = 15 months."""
-    assert break_even_months(2.10, CAPEX_USD, 200, RESIDUAL, OPEX) == pytest.approx(15)
+def test_break_even_by_hand() -> None:
+    """Rented at $2.10: $2.00 saved per hour; 6000 / 40 months = $150 a month; 150 / 2 = 75 h. 200 h a month save $400;
+    6000 / 400 = 15 months.
+    """
+    choice = rent_or_buy(2.10, 6000, 200, 40, OPEX)
+    assert (choice.break_even_hours_per_month, choice.break_even_months) == (pytest.approx(75), pytest.approx(15))
 
 
 @pytest.mark.parametrize("rent", [0.10, 0.05])
 def test_renting_for_less_than_the_running_costs_never_ends(rent: float) -> None:
-    assert break_even_hours_per_month(rent, CAPEX_USD, 40, RESIDUAL, OPEX) is None
-    assert break_even_months(rent, CAPEX_USD, 200, RESIDUAL, OPEX) is None
+    choice = rent_or_buy(rent, 6000, 200, 40, OPEX)
+    assert (choice.break_even_hours_per_month, choice.break_even_months) == (None, None)
 
 
 def test_a_month_has_only_so_many_hours() -> None:
     """$0.30 rented: 150 / 0.20 = 750 h, more than the 730 of a month."""
-    assert break_even_hours_per_month(0.30, CAPEX_USD, 40, RESIDUAL, OPEX) is None
+    assert rent_or_buy(0.30, 6000, 200, 40, OPEX).break_even_hours_per_month is None
 
 
-class TestRentOrBuy:
-    def test_much_use_is_bought(self) -> None:
-        """200 h: rented $420; owned 150 + 20 = $170."""
-        choice = rent_or_buy(2.10, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
-        assert (choice.choice, choice.break_even_months) == (Choice.BUY, pytest.approx(15))
-        assert (choice.rented_usd_per_month, choice.owned_usd_per_month) == (pytest.approx(420), pytest.approx(170))
-        assert choice.why == (
-            "200 h of use a month cost $420.00 rented and $170.00 owned: buy. Buying pays above 75.0 h a month."
-        )
-
-    def test_the_tie_is_rented(self) -> None:
-        assert rent_or_buy(2.0, 6000.0, 75, 40).choice is Choice.RENT
+def test_the_tie_is_rented() -> None:
+    assert "$150.00 rented and $150.00 owned: rent." in rent_or_buy(2.0, 6000.0, 75, 40).why
 
 
 @pytest.mark.parametrize(
@@ -66,7 +58,6 @@ class TestRentOrBuy:
         ({"hours_per_month": 0.0}, "hours_per_month is 0"),
         ({"hours_per_month": float("nan")}, "hours_per_month is nan"),
         ({"rent_usd_per_gpu_hour": float("inf")}, "rent per GPU-hour is inf"),
-        ({"residual_share": 1.0}, "residual_share is 1: it must be a share from 0 to below 1"),
         ({"opex_usd_per_gpu_hour": -0.1}, "opex is -0.1"),
     ],
 )
@@ -76,13 +67,11 @@ def test_what_is_refused(changes: dict[str, float], message: str) -> None:
         rent_or_buy(**(usual | changes))
 
 
-def test_a_gpu_has_no_residual_value_by_default() -> None:
-    """$8,000 over 8,000 h of work are $1.00 an hour; at $1.00 an hour of rent, 200 h a month, they are 40 months, and
-    over 40 months 200 h a month.
-    """
-    assert break_even_months(1.00, CAPEX_USD, 200) == pytest.approx(40)
-    assert break_even_hours_per_month(1.00, CAPEX_USD, 40) == pytest.approx(200)
+def test_a_gpu_is_never_worth_all_of_its_price() -> None:
+    """$8,000 over 8,000 h of work are $1.00 an hour."""
     assert owned_usd_per_gpu_hour(CAPEX_USD, 8_000, 1.0) == pytest.approx(1.00)
+    with pytest.raises(QuantityError, match="residual_share is 1: it must be a share from 0 to below 1"):
+        owned_usd_per_gpu_hour(CAPEX_USD, 8_000, 1.0, residual_share=1.0)
 
 
 def test_a_gpu_by_the_day_week_and_month_by_hand() -> None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 from committed import committed
-from tests.unit.published.measured import STRATEGIES, document, folders, run
+from tests.unit.published.measured import document
 from tests.unit.published.tries import probes_by_size
-
-
-def all_results() -> Iterator[str]:
-    """The list of all results."""
-    yield from machines()
-    of_four_gpus = [run(folder) for folder in folders(f"{STRATEGIES}/*")]
-    run_s = statistics.fmean(r.startup.total_s for r in of_four_gpus if r.spec.placement.world_size == 4)
-    yield f"took {run_s:.0f} s on average, so the first 32 runs take about {32 * run_s / 60:.0f} minutes."
 
 
 def machines() -> Iterator[str]:

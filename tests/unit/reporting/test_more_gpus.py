@@ -73,13 +73,14 @@ def test_the_study_as_text() -> None:
     ]
     assert [row.texts[4] for row in table.rows] == ["100 % (base)", "95.9 %", "94.2 %"]
     assert table.rows[1].texts[-1] == "54 min 38 s sooner, +4.3 % cost"
-    assert table.notes[:2] == (
+    assert table.notes[:3] == (
+        "One run each: too few to rank; single runs measured this.",
         "By cost: single on 1 GPU, $1.14 for 10,000 samples in 1 h 54 min.",
         "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 59 min 31 s instead of 1 h 54 min (single on 1 GPU) for "
         "$0.0489 more (+4.3 %): $0.0537 for each hour saved.",
     )
-    assert "from 59 min 31 s on ddp on 2 GPUs of 2 nodes ($1.19); from 1 h 54 min on single" in table.notes[3]
-    assert "Nothing measured is faster than 30 min 18 s." in table.notes[3]
+    assert "from 59 min 31 s on ddp on 2 GPUs of 2 nodes ($1.19); from 1 h 54 min on single" in table.notes[4]
+    assert "Nothing measured is faster than 30 min 18 s." in table.notes[4]
 
 
 def test_a_size_that_is_beaten_in_time_and_cost_is_not_advised() -> None:
@@ -87,7 +88,7 @@ def test_a_size_that_is_beaten_in_time_and_cost_is_not_advised() -> None:
     one, two, four = made(10.0, 1), made(9.0, 2), made(44.0, 4)
 
     assert worth_choosing([one, two, four], 10_000) == (four,)
-    assert list(advice([one, two, four]))[1].startswith("It is also the fastest")
+    assert list(advice([one, two, four]))[2].startswith("It is also the fastest")
     assert worth_choosing([one, two], 10_000) == (one,)
 
 
@@ -119,7 +120,7 @@ def test_without_prices_cost_is_stated_in_gpu_hours() -> None:
     (table,) = tables(campaigns.make_campaign(runs, usd_per_gpu_hour=None))
 
     assert [row.texts[-3:-1] for row in table.rows] == [("1.90 GPU-hours", "n/a"), ("1.98 GPU-hours", "n/a")]
-    assert "for +4.3 % GPU-hours." in table.notes[1]
+    assert "for +4.3 % GPU-hours." in table.notes[2]
     assert table.notes[-1].startswith("No price is known")
     assert "$" not in " ".join(table.notes)
 

@@ -18,8 +18,14 @@ def run(samples_per_s: float, strategy: str = "single", gpus: int = 1, node: str
     return make_result(node, samples_per_s, strategy=strategy, gpus_per_node=gpus, **work)
 
 
-def study(*runs: RunResult) -> Campaign:
-    return campaigns.make_campaign(runs, campaign_kind=CampaignKind.STRATEGIES)
+def study(*runs: RunResult, rounds: int = 2) -> Campaign:
+    """A study in which each run was repeated with equal figures."""
+    repeated = [
+        run.model_copy(update={"spec": run.spec.changed(identity={"round": round_, "run_id": f"{place}-{round_}"})})
+        for round_ in range(1, rounds + 1)
+        for place, run in enumerate(runs)
+    ]
+    return campaigns.make_campaign(repeated, campaign_kind=CampaignKind.STRATEGIES)
 
 
 def test_where_time_costs_money_both_choices_are_named() -> None:
@@ -42,8 +48,32 @@ def test_more_gpus_that_cost_no_more_are_the_one_choice() -> None:
     assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
     assert recommendations.lines(campaign) == (
         "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest, and nothing measured costs less. Next "
-        "is fsdp, −25.0 % tokens/s. One run each: too few to rank.",
+        "is fsdp, −25.0 % tokens/s.",
     )
+
+
+def test_single_runs_recommend_nothing() -> None:
+    """Nobody knows what they differ by from run to run. Of several works only the repeated ones are ranked."""
+    single = [run(10.0), run(20.0, "ddp", 2)]
+    campaign = study(*single, rounds=1)
+    assert recommendations.headline(campaign) == (
+        "One run each: too few to rank, so nothing is recommended: plan 2 rounds or more."
+    )
+    assert recommendations.lines(campaign) == (
+        "One run each: too few to rank. ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest, and "
+        "nothing measured costs less.",
+    )
+    other = [run(rate, name, 2, seq_length=1024) for rate, name in ((30.0, "ddp"), (20.0, "fsdp"))]
+    both = (*study(*other).results, *study(*single, rounds=1).results)
+    headline = recommendations.headline(campaigns.make_campaign(both, campaign_kind=CampaignKind.STRATEGIES)) or ""
+    assert headline.startswith("Choose ddp on 2 GPUs for batch 8 x 1024 tokens ($0.0109 per 1M tokens). Too few runs")
+    assert headline.endswith("to rank batch 8 x 512 tokens.")
+
+
+def test_a_strategy_with_one_run_is_not_ranked_beside_repeated_ones() -> None:
+    repeated = study(run(20.0, "ddp", 2), run(15.0, "fsdp", 2)).results
+    campaign = campaigns.make_campaign((*repeated, run(30.0, "zero2", 2)), campaign_kind=CampaignKind.STRATEGIES)
+    assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
 
 
 def test_a_gang_as_fast_as_one_gpu_is_not_recommended() -> None:
@@ -56,7 +86,7 @@ def test_of_two_sizes_on_different_machines_only_the_larger_is_compared() -> Non
     assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
     assert recommendations.lines(campaign) == (
         "ddp on 2 GPUs, 10,240 tokens/s at $0.0326 per 1M tokens, the fastest on 2 GPUs. Next is fsdp, −20.0 % "
-        "tokens/s. One run each: too few to rank. Fewer GPUs ran on other machines, so whether they are enough is "
+        "tokens/s. Fewer GPUs ran on other machines, so whether they are enough is "
         "unknown.",
     )
     assert recommendations.headline(study(run(10.0, node="node-2"), run(20.0, "ddp", 2))) is None
@@ -116,8 +146,7 @@ def test_on_a_cpu_the_fastest_is_chosen_and_nothing_has_a_cost() -> None:
     campaign = trial(on_cpu(10.0), on_cpu(18.0, "ddp", 2), on_cpu(14.0, "fsdp", 2))
     assert recommendations.headline(campaign) == "Choose ddp on 2 processes: 1,152 tokens/s of CPU time."
     assert recommendations.lines(campaign) == (
-        "ddp on 2 processes, 1,152 tokens/s of CPU time, the fastest. Next is fsdp, −22.2 % tokens/s. One run "
-        "each: too few to rank.",
+        "ddp on 2 processes, 1,152 tokens/s of CPU time, the fastest. Next is fsdp, −22.2 % tokens/s.",
     )
 
 

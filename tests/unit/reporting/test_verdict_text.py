@@ -127,8 +127,7 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
     runs = campaigns.strategy_results(("full",))
     campaign = campaigns.make_campaign(runs, campaigns.each_alone(runs))
     assert verdict_text.verdict(campaign) == (
-        "Choose zero2 on 2 GPUs for the least cost ($0.0303 per 1M tokens) or zero2 on 4 GPUs for the least time "
-        "($0.0368 per 1M tokens). 9 of 9 runs gave a figure."
+        "One run each: too few to rank, so nothing is recommended: plan 2 rounds or more. 9 of 9 runs gave a figure."
     )
     assert verdict_text.recommended(campaign) == recommendations.lines(campaign)
     assert verdict_text.shown_groups(campaign) == ()
@@ -157,12 +156,15 @@ def test_the_name_of_a_group_says_what_was_chosen() -> None:
 
 def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     gang = {"gpus_per_node": 2, "recipe": "full", "optimizer": "adamw_torch"}
-    ddp = make_result(samples_per_s=20.0, strategy="ddp", **gang)
-    fsdp = make_result(samples_per_s=22.0, strategy="fsdp", **gang)
-    study = campaigns.make_campaign([ddp, fsdp], campaign_kind=CampaignKind.STRATEGIES)
+    ddp, *others = (
+        make_result(samples_per_s=rate, strategy=strategy, round=round_, **gang)
+        for strategy, rate in (("ddp", 20.0), ("fsdp", 22.0))
+        for round_ in (1, 2)
+    )
+    study = campaigns.make_campaign([ddp, *others], campaign_kind=CampaignKind.STRATEGIES)
     broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
 
-    assert verdict_text.verdict(study) == "Choose fsdp on 2 GPUs: $0.0296 per 1M tokens. 2 of 2 runs gave a figure."
+    assert verdict_text.verdict(study) == "Choose fsdp on 2 GPUs: $0.0296 per 1M tokens. 4 of 4 runs gave a figure."
     assert verdict_text.tone(study) is Tone.GOOD
     with_broken = campaigns.make_campaign([ddp, broken], campaign_kind=CampaignKind.STRATEGIES)
     assert (

@@ -338,17 +338,20 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
 
 
 def answer(rows: Sequence[StrategyRow]) -> str | None:
-    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured here."""
+    """A sentence on the fastest and the cheapest rows of one work, among those that ran more than once; None for fewer
+    than two measured here.
+    """
     ours = (row for row in rows if not row.is_imported)
-    rated = [(rate, row) for row in ours if (rate := row.figure(figures.TOKENS_PER_SECOND))]
-    if len(rated) < 2:
+    measured = [(rate, row) for row in ours if (rate := row.figure(figures.TOKENS_PER_SECOND))]
+    if len(measured) < 2:
         return None
+    rated = [(rate, row) for rate, row in measured if row.noise_pct is not None]
+    if len(rated) < 2:
+        return f"{too_few(all_are=not rated).capitalize()}, so nothing is recommended."
     _, fastest = max(rated, key=lambda pair: pair[0])
     level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
     names = listing(f"{row.strategy} on {_size(row)}" for row in level)
     doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
-    if all(row.noise_pct is None for _, row in rated):
-        doubt = f" {too_few(all_are=True).capitalize()}."
     priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
     if len(priced) < len(rated):
         return f"Fastest: {_choice(fastest)}.{doubt}"

@@ -69,8 +69,9 @@ def test_a_single_run_says_why_it_has_no_place() -> None:
     assert places(one, other, imported) == ["one run each: too few to rank"] * 2 + [""]
     assert places(one, two) == ["one run: too few to rank", "1"]
     assert places(two, imported) == ["alone", ""]
-    assert answer([one, other]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s. One run each: too few to rank."
-    assert answer([one, two]) == "Fastest: ddp on 2 GPUs, 100.0 tokens/s."
+    assert answer([one, other]) == "One run each: too few to rank, so nothing is recommended."
+    assert answer([one, two]) == "One run: too few to rank, so nothing is recommended."
+    assert answer([one, two, row("fsdp", 2, 70.0)]) == "Fastest: zero2 on 2 GPUs, 80.00 tokens/s."
 
 
 def test_one_measured_row_compares_nothing() -> None:
