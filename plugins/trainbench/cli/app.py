@@ -278,7 +278,7 @@ def report(
         files = pipeline.report(campaign, base.open_store(output) if output else store, is_measured=False)
     base.print_broken(broken)
     if not base.print_json({"campaign_id": campaign.campaign_id, "files": files}):
-        base.print_lines(verdict_text.verdict(campaign), *verdict_text.recommended(campaign), stderr=True)
+        base.print_lines(verdict_text.verdict(campaign), stderr=True)
         typer.echo("\n".join(files.values()))
     return ExitCode.RED if broken else ExitCode.OK
 

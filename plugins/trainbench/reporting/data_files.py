@@ -4,7 +4,7 @@ report.json holds:
 
     format, format_version     "trainbench-report", 1
     campaign_id, suite, title, campaign_kind, started_at, finished_at
-    verdict                    sentence, tone (good | warn | bad), drill, recommended
+    verdict                    sentence, tone (good | warn | bad), drill
     nodes                      one for each: state, why, reason, next_step, comparisons of the verdict that decides it
     groups, findings           as in verdict.json, whose models document them; numbers as computed, percent as percent
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from typing import Any
 
 from bench_image.contract.fingerprint import fingerprint
@@ -48,18 +48,14 @@ FLAT_ROW = (
     "strategy", "world_size", "rank", "seq_len", "tier", "steps", "per_device_batch", "grad_accum", "tokens_per_sec",
     "mean_step_time_sec", "mean_loss", "peak_vram_gb", "h2d_gbps_per_gpu", "scaling_efficiency_pct",
 )  # fmt: skip
-ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None) -> Iterator[str]:
-    """The CSV text in pieces. `rows`: those of `metric_rows` where the caller has them; they are read twice."""
+def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> str:
+    """`rows`: those of `metric_rows` where the caller has them."""
     rows = list(metric_rows(campaign)) if rows is None else rows
     header = tuple(dict.fromkeys(name for row in chain([FLAT_ROW], rows) for name in row))
-    yield lines([header])
-    remaining = iter(rows)
-    while some := list(islice(remaining, ROWS_AT_ONCE)):
-        yield lines([row.get(name) for name in header] for row in some)
+    return lines([header, *([row.get(name) for name in header] for row in rows)])
 
 
 def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[dict[str, Cell]]:
@@ -178,12 +174,12 @@ FORMAT, FORMAT_VERSION = "trainbench-report", 1
 
 def report_json(
     campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None, sections: Sequence[Section] | None = None
-) -> Iterator[str]:
-    """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
+) -> str:
+    """`rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
     about = {"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
-    before = {
+    document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **campaign.model_dump(mode="json", include=about),
@@ -191,13 +187,10 @@ def report_json(
             "sentence": verdict_text.verdict(campaign),
             "tone": verdict_text.tone(campaign),
             "drill": verdict_text.drill_sentence(campaign),
-            "recommended": verdict_text.recommended(campaign),
         },
         "nodes": [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)],
         **campaign.model_dump(mode="json", include={"groups", "findings"}),
-        "runs": [],
-    }
-    after = {
+        "runs": [{**row, "result": _link(row.get("run_id"))} for row in rows],
         "comparisons": [
             {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
             for section in sections
@@ -205,11 +198,7 @@ def report_json(
         "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
         "parameters": campaign.params,
     }
-    written = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=str)
-    yield written(before).removesuffix("]}")
-    for place, row in enumerate(rows):
-        yield (", " if place else "") + written({**row, "result": _link(row.get("run_id"))})
-    yield "], " + written(after).removeprefix("{") + "\n"
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
 def _link(run_id: object) -> str | None:

@@ -37,9 +37,6 @@ TITLES = {
     run_figures.PROBES: "Probes of the GPU before the loop",
     run_figures.TELEMETRY: "Telemetry",
 }
-# The phases of a run that do not overlap: compiling is a part of warming up.
-OTHER = "other"  # seconds outside of all phases
-PHASES = frozenset(each.name for each in run_figures.STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
 def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
@@ -219,15 +216,3 @@ def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
         "pod template": context.pod_template,
     }
     return [(name, value) for name, value in known.items() if value]
-
-
-def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:
-    """The run's seconds by phase, in order; the rest is "other", without those in which other pods had their turn."""
-    known = [
-        (each.label, seconds)
-        for each in run_figures.STARTUP_FIGURES
-        if each.name in PHASES and (seconds := each.value(result))
-    ]
-    own_s = (result.startup.total_s or 0.0) - (result.startup.turns_s or 0.0)
-    rest = own_s - sum(seconds for _, seconds in known)
-    return [*known, (OTHER, rest)] if rest > 0 else known

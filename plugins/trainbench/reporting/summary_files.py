@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from tempfile import TemporaryFile
+from collections.abc import Callable, Mapping
 
 from trainbench.core.verdicts import by_level
 from trainbench.history import summaries as history_rows
@@ -12,11 +10,11 @@ from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
 from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report
 from trainbench.reporting.pictures import png
-from trainbench.results.artefacts import Content, Store
+from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 
-Files = dict[str, Content]
+Files = dict[str, str | bytes]
 
 
 def write_summary(campaign: Campaign, store: Store, *, is_measured: bool = True) -> Mapping[str, str]:
@@ -59,23 +57,15 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     rows = parts.attempt("computing the figures of the runs", name, computed) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.
-    documents: Mapping[str, Callable[[], Iterable[str]]] = {
+    documents: Mapping[str, Callable[[], str]] = {
         "metrics.csv": lambda: data_files.metrics_csv(campaign, rows),
-        "COST_REPORT.md": lambda: [cost_report.cost_report(campaign)],
-        "report.html": lambda: [html.report_html(campaign, pictures, sections)],
+        "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
+        "report.html": lambda: html.report_html(campaign, pictures, sections),
         "report.json": lambda: data_files.report_json(campaign, rows, sections),
-        "BENCHMARK_REPORT.md": lambda: [report.benchmark_report(campaign, [*sorted(files), *raw], sections)],
+        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], sections),
     }
-    files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items() if each in plots.NAMES}
+    files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items()}
     for path, write in documents.items():
-        content = parts.attempt(f"writing {path}", name, lambda write=write: _kept(write()))  # type: ignore[misc]
-        files |= {} if content is None else {path: content}
+        if (content := parts.attempt(f"writing {path}", name, write)) is not None:
+            files[path] = content
     return files
-
-
-def _kept(pieces: Iterable[str]) -> Iterator[bytes]:
-    """The whole text, to be read once; until then a temporary file."""
-    file = TemporaryFile()  # noqa: SIM115 - closed when it has been read and is dropped
-    file.writelines(piece.encode() for piece in pieces)
-    file.seek(0)
-    return iter(partial(file.read, 1_000_000), b"")

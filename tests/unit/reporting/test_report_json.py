@@ -16,7 +16,7 @@ from trainbench.results.campaign import Campaign
 
 
 def document(campaign: Campaign) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads("".join(report_json(campaign)))
+    data: dict[str, Any] = json.loads(report_json(campaign))
     return data
 
 
@@ -36,7 +36,7 @@ def test_verdicts_findings_and_runs_of_a_slow_node() -> None:
 
 def test_runs_are_the_rows_of_the_csv_as_numbers() -> None:
     campaign = campaigns.slow_node()
-    rows = list(csv.DictReader(io.StringIO("".join(metrics_csv(campaign)))))
+    rows = list(csv.DictReader(io.StringIO(metrics_csv(campaign))))
     runs = document(campaign)["runs"]
     assert [run["run_id"] for run in runs[:9]] == [row["run_id"] for row in rows[:9]]
     assert runs[0]["samples_per_second"] == float(rows[0]["samples_per_second"])

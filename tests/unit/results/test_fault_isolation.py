@@ -213,21 +213,6 @@ def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judge
     assert "Traceback" in caplog.text
 
 
-def test_where_judging_fails_for_all_of_them_together_nobody_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = judge.by_group
-
-    def broken(results: Any, *rest: Any, **named: Any) -> Any:
-        if sum(bool(result.performance.samples_per_second) for result in results) > 1:
-            raise KeyError("pair")
-        return real(results, *rest, **named)
-
-    monkeypatch.setattr(judge, "by_group", broken)
-    campaign = night(documents())
-
-    assert {node.why for node in campaign.nodes} == {Why.FAILED}
-    assert {node.node for node in campaign.nodes} == set(NODES)
-
-
 def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("a defect of ours")
