@@ -221,15 +221,15 @@ def run(
     kept = planned.Kept(campaign_id, len(made.specs))
     try:
         from trainbench import pipeline
-        from trainbench.cli.run import begun, run_campaign
+        from trainbench.cli.run import run_campaign, store_plan
 
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = base.open_history(store_url)
-        with begun(made, store):
-            campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
-            files = pipeline.report(campaign, store)
-            history.record(campaign)
+        store_plan(made, store)
+        campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
+        files = pipeline.report(campaign, store)
+        history.record(campaign)
     except (KeyboardInterrupt, SystemExit) as stop:
         base.print_error(kept.sentence)
         raise typer.Exit(128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)) from None
@@ -287,20 +287,17 @@ def _judged_again(
     source: str, store: Store, changes: Mapping[str, Any], for_report: bool = False
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
     from trainbench.cli.stored_plan import open_stored
-    from trainbench.results.store_files import StoreError
 
     with base.progress("files read") as on_progress:
         stored = open_stored(source, store, changes, on_progress)
     if for_report and stored.campaign:
         return stored.campaign, stored.broken
-    if for_report and stored.is_running:
-        raise StoreError(f"{stored.unfinished}: its report is written at its end; `check` judges it before")
     if stored.is_of_dag:
         base.print_error(
             f"{source} has no verdict: its DAG run is at work or ended early; here a run without result failed"
         )
-    elif stored.is_running is not False:
-        base.print_error(f"{stored.unfinished}: the verdict is of these alone")
+    elif stored.num_absent:
+        base.print_error(f"{stored.unfinished}, and this verdict is of these alone")
 
     from trainbench import pipeline
     from trainbench.history.history import open_history

@@ -25,7 +25,7 @@ from trainbench.core.tables import (
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.figure import reason
 from trainbench.params.campaign_params import applies_to
-from trainbench.planning.skipped import WithoutResult
+from trainbench.planning.skipped import SKIPPED
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
@@ -106,7 +106,7 @@ def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
 
 def skipped(campaign: Campaign) -> Table:
     """The table of planned runs without a result, titled by why they have none."""
-    states = listing(dict.fromkeys(skip.state for skip in campaign.skipped)) or WithoutResult.SKIPPED
+    states = listing(dict.fromkeys(skip.state for skip in campaign.skipped)) or SKIPPED
     rows = [(skip.what, skip.reason) for skip in campaign.skipped]
     return make_table(rows, text_columns(states, "why"), title=states.capitalize())
 
