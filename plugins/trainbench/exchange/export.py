@@ -10,12 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.model_shapes import EncoderDecoderShape
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
@@ -24,14 +23,13 @@ from trainbench.core.formats import NA, figure, listing, moment
 from trainbench.core.markdown import bullets, escape, table
 from trainbench.core.tables import make_table, text_columns
 from trainbench.core.user_error import UserError
-from trainbench.exchange.result_files import ForeignFileError, parse_file
+from trainbench.exchange.result_files import MAX_FILE_BYTES, ForeignFileError, find_result_files, parse_file
 from trainbench.figure_catalogue.run_figures import PERFORMANCE, PROBES, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
-from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name
-from trainbench.results.store_files import StoreError, is_file, is_folder, read_bounded, read_results
+from trainbench.results.store_files import StoreError, read_bounded
 
 CAMPAIGN, HOST = "published", "left-out"
 LEFT_OUT = "left out when the result was exported"
@@ -211,15 +209,21 @@ def markdown(result: RunResult, json_name: str, *, with_names: bool) -> str:
 
 def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     """The one result of `source`, or that of `run_id`. Raises StoreError and ExportError."""
-    results = _results(source, store)
+    results, broken = [], []
+    for file in find_result_files([source], store):
+        try:
+            if isinstance(found := parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root)), RunResult):
+                results.append(found)
+        except (ForeignFileError, ContractError, StoreError) as error:
+            broken.append(str(error))
+    if not results:
+        raise ExportError(f"'{source}' holds no readable result of trainbench{': ' if broken else ''}{listing(broken)}")
     wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
     if len(wanted) == 1:
         return wanted[0]
     known = listing((result.spec.identity.run_id for result in results), most=MAX_NAMED)
     if not wanted:
         raise ExportError(f"'{source}' has no run '{run_id}': choose from {known}")
-    if run_id:
-        raise ExportError(f"'{source}' has {len(wanted)} results of run '{run_id}': name one result.json file")
     raise ExportError(f"'{source}' has {len(wanted)} results: choose one by --run, of {known}")
 
 
@@ -258,21 +262,3 @@ def bench_file_content(result: RunResult) -> dict[str, Any]:
     )
     not_known = {"epochs.mean_loss": NOT_IN_A_RESULT, "epochs.loader_wait_s": NOT_IN_A_RESULT}
     return bench_document(result, beyond, f"runs/{spec.identity.run_id}/result.json") | {"not_known": not_known}
-
-
-def _results(source: str, store: Store) -> tuple[RunResult, ...]:
-    from upath import UPath
-
-    path = UPath(Path(source).absolute())
-    if is_file(source):
-        try:
-            return (parse_payload(read_bounded(path, MAX_RESULT_BYTES)),)
-        except ContractError as error:
-            raise StoreError(f"{source}: {error}") from None
-    if is_folder(source):
-        stored = read_results(path)
-    elif source in store.campaign_ids():
-        stored = store.read_results(source)
-    else:
-        raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
-    return stored.readable(source)

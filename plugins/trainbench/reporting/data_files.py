@@ -32,8 +32,6 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.reporting import cost_report, verdict_text
@@ -147,25 +145,17 @@ OF_OUR_LOOP = (  # what no command of the user's own is asked for, though its sp
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """The row of a planned run that did not run: the campaign's parameters, except those that the run names itself."""
-    names = ["model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length"]
-    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes the others
-        names = ["model", "device"]
-    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
-    if skipped.model and skipped.recipe:  # a survey's parameters name several
-        params |= {"model": skipped.model, "recipe": skipped.recipe.value}
-    batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
+    """The row of a planned run that did not run, with what its plan says of it."""
     return {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
         "world_size": skipped.gpus_per_node,
-        "seq_len": tokens if isinstance(tokens, int) else None,
-        "per_device_batch": batch if isinstance(batch, int) else None,
         "campaign_id": campaign.campaign_id,
         "group_id": skipped.group_id,
         "node": node,
         "status": skipped.state,
         "error": skipped.reason,
-        **{name: str(value) for name, value in params.items() if value is not None},
+        "model": skipped.model,
+        "recipe": skipped.recipe.value if skipped.recipe else None,
     }
 
 

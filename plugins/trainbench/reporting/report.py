@@ -81,7 +81,7 @@ def report_sections(
     yield Section("Cost", [lines, *costs, gaps], "cost", is_evidence=True)
 
     setup = _filled(run_tables.software(campaign), run_tables.chosen(campaign))
-    settings = map(Closed, (*run_tables.work(campaign), run_tables.parameters(campaign)))
+    settings = map(Closed, _filled(run_tables.work(campaign), run_tables.parameters(campaign)))
     yield Section("Configuration", [*setup, *settings], "configuration", is_evidence=True)
     terms = Terms("Figures and states", (*glossary.FIGURES, *glossary.STATES), glossary.MORE)
     yield Section("How to read this", [terms], "reading", "How to read")

@@ -111,43 +111,25 @@ def skipped(campaign: Campaign) -> Table:
     return make_table(rows, text_columns(states, "why"), title=states.capitalize())
 
 
-def work(campaign: Campaign) -> tuple[Table, ...]:
-    """The table of every setting that changes a measurement: of several groups, the shared ones first, then the
-    differences of each group.
-    """
+def work(campaign: Campaign) -> Table:
+    """The table of every setting that changes a measurement, with every value of it."""
     specs = {result.spec.identity.group_id: result.spec for result in campaign.results}
-    settings = {
-        group_id: {
-            name: value
-            for part in (spec.work, spec.placement, spec.measurement)
-            for name, value in part.model_dump(mode="json").items()
-            if (name, value) != ("own_job", None)
-        }
-        for group_id, spec in specs.items()
-    }
-    if len(settings) < 2:
-        return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
-    first = next(iter(settings.values()))
-    differing = tuple(name for name in first if any(values[name] != first[name] for values in settings.values()))
-    return (
-        _settings({name: value for name, value in first.items() if name not in differing}, "What all groups share"),
-        make_table(
-            [(group_id, *(_setting(values[name]) for name in differing)) for group_id, values in settings.items()],
-            text_columns("group", *differing),
-            title="What differs between the groups",
-        ),
+    values = grouped(
+        (name, _setting(value))
+        for spec in specs.values()
+        for part in (spec.work, spec.placement, spec.measurement)
+        for name, value in part.model_dump(mode="json").items()
+        if (name, value) != ("own_job", None)
     )
+    rows = [(name, "; ".join(dict.fromkeys(of))) for name, of in values.items()]
+    return make_table(rows, text_columns("setting", "value"), title="Settings of the work")
 
 
 def parameters(campaign: Campaign) -> Table:
     """The table of given parameters, without those of other kinds of campaign."""
     params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
-    return _settings(params, "Parameters of the campaign", "parameter")
-
-
-def _settings(values: Mapping[str, object], title: str, names: str = "setting") -> Table:
-    rows = [(name, _setting(value)) for name, value in values.items()]
-    return make_table(rows, text_columns(names, "value"), title=title)
+    rows = [(name, _setting(value)) for name, value in params.items()]
+    return make_table(rows, text_columns("parameter", "value"), title="Parameters of the campaign")
 
 
 def _setting(value: object) -> str:
