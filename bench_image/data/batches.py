@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import zlib
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.spec import RunSpec
 from bench_image.data.shard_layout import Layout
 from bench_image.data.shard_reader import Place, ShardBatches
-from bench_image.data.shards import Prepared, prepare
+from bench_image.data.shards import prepare
 
 POOL_STEPS = 8  # optimizer steps until the data repeats
 
@@ -43,20 +42,12 @@ def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batch
     length = tokens_per_sample(spec.work.shape, spec.work.seq_length)
     layout = Layout.of(spec.work.data, length=length, vocab_size=vocab_size, seed=spec.work.seed)
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    prepared = _prepared(layout, local_rank, spec.placement.gpus_per_node)
+    written = _prepare_once(layout, local_rank=local_rank, num_local_ranks=spec.placement.gpus_per_node)
     place = Place(first=rank, stride=spec.placement.world_size)
-    return ShardBatches(prepared, spec, place, pinned=pinned, drops=local_rank == 0)
+    return ShardBatches(layout, spec, place, written=written, pinned=pinned, drops=local_rank == 0)
 
 
-@functools.cache
-def _prepared(layout: Layout, local_rank: int, num_local_ranks: int) -> Prepared:
-    """Prepares the data once per process: trials of batch sizes must not read the checksums of many GB again."""
-
-    def log(progress: str) -> None:
-        if local_rank == 0:
-            sys.stderr.write(f"data {progress}\n")
-
-    return prepare(layout, local_rank=local_rank, num_local_ranks=num_local_ranks, log=log)
+_prepare_once = functools.cache(prepare)  # trials of batch sizes must not read the checksums of many GB again
 
 
 class TokenPool:

@@ -15,7 +15,6 @@ import torch
 from bench_image.contract.spec import RunSpec
 from bench_image.data import page_cache
 from bench_image.data.shard_layout import DataError, Layout
-from bench_image.data.shards import Prepared
 
 AHEAD = 5  # batches that are read ahead of the one in use
 END_S = 5.0
@@ -37,8 +36,10 @@ class ShardBatches:
     memory map, where a read error is a SIGBUS that kills the process without a message.
     """
 
-    def __init__(self, prepared: Prepared, spec: RunSpec, place: Place, *, pinned: bool, drops: bool) -> None:
-        self._layout = prepared.layout
+    def __init__(
+        self, layout: Layout, spec: RunSpec, place: Place, *, written: bool, pinned: bool, drops: bool
+    ) -> None:
+        self._layout = layout
         self._batch_size, self._accumulation = spec.work.samples_per_micro_step, spec.work.gradient_accumulation_steps
         self._place = place
         if spec.samples_per_step > self._layout.num_samples:
@@ -49,7 +50,7 @@ class ShardBatches:
         self._pinned = pinned
         # A new thread begins on GPU 0, and would pin memory through it.
         self._begin = functools.partial(torch.cuda.set_device, torch.cuda.current_device()) if pinned else None
-        self.source = self._describe(prepared)
+        self.source = _describe(layout, written=written)
         self._files = _OpenShard(self._layout, drops=drops)
         self._thread: ThreadPoolExecutor | None = None
         self._next = 0  # the batch that `_ahead` begins with
@@ -96,17 +97,17 @@ class ShardBatches:
         np.copyto(batch.numpy(), tokens)
         return batch
 
-    def _describe(self, prepared: Prepared) -> str:
-        layout = prepared.layout
-        origin = "written in this run" if prepared.written else "already on disk, checksums verified"
-        size = f"{layout.num_bytes / 1e9:.3g} GB" if layout.num_bytes >= 1e9 else f"{layout.num_bytes / 1e6:.3g} MB"
-        data = f"disk: {layout.num_shards} shard{'s' * (layout.num_shards > 1)}, {size}, {origin}"
-        resident = page_cache.resident_pct(layout.path(index) for index in range(layout.num_shards))
-        if resident is None:
-            return f"{data}; reads may come from the page cache, which this system does not report"
-        if resident > 1:
-            return f"{data}; {resident:.0f} % in the page cache at the start, although it was dropped"
-        return f"{data}; page cache dropped before the run, and after each read"
+
+def _describe(layout: Layout, *, written: bool) -> str:
+    origin = "written in this run" if written else "already on disk, checksums verified"
+    size = f"{layout.num_bytes / 1e9:.3g} GB" if layout.num_bytes >= 1e9 else f"{layout.num_bytes / 1e6:.3g} MB"
+    data = f"disk: {layout.num_shards} shard{'s' * (layout.num_shards > 1)}, {size}, {origin}"
+    resident = page_cache.resident_pct(layout.path(index) for index in range(layout.num_shards))
+    if resident is None:
+        return f"{data}; reads may come from the page cache, which this system does not report"
+    if resident > 1:
+        return f"{data}; {resident:.0f} % in the page cache at the start, although it was dropped"
+    return f"{data}; page cache dropped before the run, and after each read"
 
 
 class _OpenShard:

@@ -3,7 +3,8 @@
 Each writes to the store by which the ranks met: the steps begun, the collectives launched as PyTorch's flight recorder
 counts them (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html), and where the rank is. A rank
 that has not come further for a while reads what all wrote. Who no longer writes does not answer; of those that do, who
-came least far hangs. Where all came equally far no rank is at fault, and PyTorch's time limit ends the gang.
+came least far hangs. Where all came equally far no rank is at fault, and PyTorch's time limit ends the gang; within a
+CUDA graph, whose communication PyTorch does not see, that of the run.
 """
 
 from __future__ import annotations

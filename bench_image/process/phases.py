@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from functools import partial
 
@@ -39,7 +40,7 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
     """Runs all phases. Returns the error of an invalid loss, with which the run is complete all the same."""
     journal.enter(Phase.BUILD)
     group = join_group(spec)
-    watch = RankWatch(group, rank_names(spec), partial(_end_with, journal)) if group.world_size > 1 else None
+    watch = _watch(spec, journal, group) if group.world_size > 1 else None
     spec, report = spec.of_one_rank, journal.report
     gpus = torch_gpus(torch, spec.placement.gpus_per_node) if spec.work.device.value == "cuda" else ()
     if gpus:
@@ -76,6 +77,22 @@ def rank_names(spec: RunSpec) -> list[str]:
     return [f"rank {rank} ({nodes[rank // each]})" for rank in range(spec.placement.world_size)]
 
 
+def _watch(spec: RunSpec, journal: Journal, group: ProcessGroup) -> RankWatch | None:
+    """The watch for a rank that hangs; None, on all ranks, where one of them cannot have it: the run needs it not."""
+    watch, journal.unwatched = None, "another rank has no watch"
+    try:
+        watch = RankWatch(group, rank_names(spec), partial(_end_with, journal))
+    except Exception as error:
+        journal.unwatched = f"{type(error).__name__}: {error}"[:1000]
+    if group.max_over_ranks([watch is None])[0]:
+        sys.stderr.write(f"rank {group.rank}: a rank that hangs would not be named: {journal.unwatched}\n")
+        if watch:
+            watch.close()
+        return None
+    journal.unwatched = ""
+    return watch
+
+
 def _end_with(journal: Journal, hang: Hang) -> None:
     """Ends this process, whose main thread waits for ever; torchrun ends the others of its pod."""
     error = RunError(kind=HANG, message=hang.message[:4000], phase=journal.report.phase, rank=hang.rank)
@@ -109,12 +126,13 @@ def _prepare_step(spec: RunSpec, journal: Journal, built: BuiltModel, group: Pro
     journal.enter(Phase.AUTOTUNE)
     spec, why, checkpointed = autotune(spec, built, group)
     step = TrainStep(spec, built, group)
+    unwatched = {"a rank that hangs": f"would not be named: {journal.unwatched}"} if journal.unwatched else {}
     journal.report.chosen = Chosen(
         micro_batch_size=spec.work.samples_per_micro_step,
         gradient_checkpointing=spec.work.gradient_checkpointing is True,
         checkpointed_layers=checkpointed,
         why=why,
-        execution=describe_execution(step) | {"data": step.batches.source},
+        execution=describe_execution(step) | {"data": step.batches.source} | unwatched,
     )
     return spec, step
 

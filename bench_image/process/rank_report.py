@@ -116,6 +116,7 @@ class Journal:
         }  # fmt: skip
         self.report = RankReport(**dict.fromkeys(RankReport.model_fields) | known)
         self.timings: list[Timing] = []
+        self.unwatched = ""  # why no rank would be named that hangs
         self.cuda_graph_peak_bytes = 0  # while the step was captured; torch does not count it when replayed
         self._entered_at = self.started
 

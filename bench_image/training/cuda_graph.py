@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -47,30 +45,6 @@ class CudaGraphStep:
     def close(self) -> None:
         """Frees the graph: NCCL cannot close a communicator that one still uses."""
         self._graph.reset()
-
-
-class HangGuard:
-    """Ends this process, with its stack on stderr, when it makes no progress for `limit_s` seconds.
-
-    torch's watchdog sees no communication that a CUDA graph replays, so nothing else ends a rank that waits for a dead
-    peer on another host. Python's timer thread needs no interpreter lock, which the waiting thread may hold.
-    """
-
-    REARM_S = 1.0  # arming costs a thread: at most once per second
-
-    def __init__(self, limit_s: float) -> None:
-        self.limit_s = limit_s
-        self._armed_at = float("-inf")
-
-    def progress(self) -> None:
-        """Starts the time anew."""
-        now = time.monotonic()
-        if now - self._armed_at >= self.REARM_S:
-            faulthandler.dump_traceback_later(self.limit_s, exit=True)
-            self._armed_at = now
-
-    def close(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
 
 
 @contextlib.contextmanager

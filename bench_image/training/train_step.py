@@ -16,7 +16,7 @@ from bench_image.contract.work import Device
 from bench_image.data.batches import batches
 from bench_image.model.build import BuiltModel
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.cuda_graph import CudaGraphStep, HangGuard, on_stream
+from bench_image.training.cuda_graph import CudaGraphStep, on_stream
 from bench_image.training.stopwatch import clock_seconds, synchronize
 
 
@@ -40,8 +40,6 @@ class TrainStep:
         self.batches = batches(spec, group.rank, spec.work.shape.vocab_size, pinned=group.device.type == "cuda")
         self.steps_done = 0
         self.cuda_graph: CudaGraphStep | None = None
-        self._hang_guard: HangGuard | None = None
-        self._began = 0.0  # the last step, by the host's clock
         self.loader_wait_s = 0.0  # since the first step; the caller takes differences
 
     @property
@@ -55,7 +53,6 @@ class TrainStep:
         if uses_cuda_graph(self.spec) and self.steps_done >= steps_before_capture(self.spec):
             loss = self._replay_graph()
         else:
-            self._began = time.monotonic()
             with on_stream(self._stream):
                 num_batches = self.spec.work.gradient_accumulation_steps
                 loss = self._launch_step(self._batch(index) for index in range(num_batches))
@@ -71,23 +68,15 @@ class TrainStep:
         self.batches.close()
         if self.cuda_graph:
             self.cuda_graph.close()
-        if self._hang_guard:
-            self._hang_guard.close()
 
     def _replay_graph(self) -> torch.Tensor:
         """The step as one CUDA graph, which the first call captures."""
         step_batches = [self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps)]
         if self.cuda_graph is None:
             synchronize(self.group.device)
-            if self.group.world_size > 1:
-                # The longest that this rank waits for its GPU is a window, or a few steps that take longer than one.
-                step_s = time.monotonic() - self._began
-                self._hang_guard = HangGuard(self.group.timeout_s + self.spec.measurement.max_window_s + 3 * step_s)
             self.optimizer_step.forget_launched_steps()
             optimizer, device = self.optimizer_step.optimizer, self.group.device
             self.cuda_graph = CudaGraphStep(self._launch_step, step_batches, optimizer, device, self._stream)
-        if self._hang_guard:
-            self._hang_guard.progress()
         return self.cuda_graph(step_batches)
 
     def _launch_step(self, step_batches: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -25,10 +26,8 @@ from bench_image.data import page_cache, shards
 from bench_image.data.batches import TokenPool, batches
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shard_reader import AHEAD, Place, ShardBatches
-from bench_image.data.shards import Prepared, WriteLock, complete, prepare
+from bench_image.data.shards import complete, prepare
 from tests.builders.image_processes import environment, finish, make_spec, start
-
-ALL_THAT_IS_SAID: list[str] = []
 
 
 def layout_in(folder: Path, *, samples: int = 10, shards: int | None = 3, **changes: int) -> Layout:
@@ -36,8 +35,8 @@ def layout_in(folder: Path, *, samples: int = 10, shards: int | None = 3, **chan
     return Layout.of(data, **{"length": 8, "vocab_size": 100, "seed": 0} | changes)
 
 
-def made(layout: Layout, **changes: int) -> Prepared:
-    return prepare(layout, **{"local_rank": 0, "num_local_ranks": 1} | changes, log=ALL_THAT_IS_SAID.append)
+def written(layout: Layout, local_rank: int = 0, num_local_ranks: int = 1) -> bool:
+    return prepare(layout, local_rank=local_rank, num_local_ranks=num_local_ranks)
 
 
 def tokens_of(layout: Layout) -> np.ndarray:
@@ -47,8 +46,8 @@ def tokens_of(layout: Layout) -> np.ndarray:
 
 
 def batches_of(layout: Layout, **changes: object) -> ShardBatches:
-    spec = make_spec(recipe=Recipe.FULL, **changes)
-    return ShardBatches(made(layout), spec, Place(0, spec.placement.world_size), pinned=False, drops=True)
+    spec, is_new = make_spec(recipe=Recipe.FULL, **changes), written(layout)
+    return ShardBatches(layout, spec, Place(0, spec.placement.world_size), written=is_new, pinned=False, drops=True)
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ def test_other_parameters_are_another_folder(tmp_path: Path) -> None:
 
 def test_what_is_written_is_described_and_drawn_from_the_vocabulary(tmp_path: Path) -> None:
     layout = layout_in(tmp_path, samples=100, vocab_size=7)
-    assert made(layout).written
+    assert written(layout)
 
     manifest = json.loads((layout.folder / "manifest.json").read_text())
     expected = {"format": "trainbench-tokens", "version": 1, "dtype": "uint16", "sample_length": 8, "vocab_size": 7,
@@ -118,7 +117,7 @@ def test_a_shard_is_that_of_its_seed_and_number_however_large_the_blocks(
 ) -> None:
     first, again, other = (layout_in(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
     for layout in (first, again, other):
-        made(layout)
+        written(layout)
 
     assert np.array_equal(tokens_of(first), tokens_of(again))
     assert not np.array_equal(tokens_of(first), tokens_of(other))
@@ -133,21 +132,21 @@ def times_of(layout: Layout) -> list[int]:
 
 def test_data_that_is_there_is_used_again(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
-    made(layout)
+    written(layout)
     before = times_of(layout)
 
-    assert not made(layout).written
+    assert not written(layout)
     assert times_of(layout) == before
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: os.truncate(path, 5)])
 def test_only_what_is_missing_or_has_another_size_is_made_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     layout = layout_in(tmp_path)
-    made(layout)
+    written(layout)
     before, tokens = times_of(layout), tokens_of(layout)
     damage(layout.path(1))
 
-    assert made(layout).written
+    assert written(layout)
     assert np.array_equal(tokens_of(layout), tokens)
     assert [old == new for old, new in zip(before, times_of(layout), strict=True)] == [True, False, True]
 
@@ -162,26 +161,26 @@ def flip_a_bit(path: Path) -> None:
 def test_a_corrupt_shard_is_named(tmp_path: Path, also_missing: bool) -> None:
     """Also where another one has to be made anyway. Deleted, it is made again."""
     layout = layout_in(tmp_path)
-    made(layout)
+    written(layout)
     flip_a_bit(layout.path(2))
     if also_missing:
         layout.path(0).unlink()
 
     with pytest.raises(DataError, match=r"shard_0002\.bin is corrupt: .*delete this file"):
-        made(layout)
+        written(layout)
     layout.path(2).unlink()
-    made(layout)
-    assert not made(layout).written
+    written(layout)
+    assert not written(layout)
 
 
 def test_the_ranks_of_a_host_check_all_shards_between_them(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
-    made(layout)
+    written(layout)
     flip_a_bit(layout.path(1))
 
-    made(layout, local_rank=0, num_local_ranks=2)
+    written(layout, local_rank=0, num_local_ranks=2)
     with pytest.raises(DataError, match=r"shard_0001\.bin"):
-        made(layout, local_rank=1, num_local_ranks=2)
+        written(layout, local_rank=1, num_local_ranks=2)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +189,12 @@ def test_the_ranks_of_a_host_check_all_shards_between_them(tmp_path: Path) -> No
 )
 def test_a_manifest_of_something_else_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     layout = layout_in(tmp_path)
-    made(layout)
+    written(layout)
     path = layout.folder / "manifest.json"
     path.write_text(text or path.read_text().replace('"seed": 0', '"seed": 5'))
 
     with pytest.raises(DataError, match=message):
-        made(layout)
+        written(layout)
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -206,8 +205,8 @@ def test_too_little_space_is_seen_before_anything_is_written(tmp_path: Path, mon
     layout = layout_in(tmp_path)
 
     with pytest.raises(DataError, match=r"no space left .* takes 0\.00 GB, 0\.00 GB are free .*fewer samples"):
-        made(layout)
-    assert list(layout.folder.iterdir()) == []
+        written(layout)
+    assert not list(layout.folder.glob("*shard*"))
 
 
 def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,29 +218,29 @@ def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("bench_image.data.shards.os.fsync", full)
     layout = layout_in(tmp_path)
     with pytest.raises(DataError, match="no space left"):
-        made(layout)
-    assert list(layout.folder.iterdir()) == []
+        written(layout)
+    assert not list(layout.folder.glob("*shard*"))
 
     monkeypatch.undo()
-    assert made(layout).written
+    assert written(layout)
 
 
 def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"the data in .*file.* cannot be written"):
-        made(layout_in(tmp_path / "file"))
+        written(layout_in(tmp_path / "file"))
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
 def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Injected: tests may run as root, whom no permission stops."""
 
-    def refuse(_lock: WriteLock) -> bool:
+    def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(WriteLock, "take", refuse)
+    monkeypatch.setattr(shards.fcntl, "flock", refuse)
     with pytest.raises(DataError, match=r"cannot be written or read: .*another folder"):
-        made(layout_in(tmp_path))
+        written(layout_in(tmp_path))
 
 
 # --- several writers --------------------------------------------------------------------------------------------------
@@ -254,9 +253,8 @@ from bench_image.data.shard_layout import Layout
 from bench_image.data.shards import prepare
 data = DiskData(folder=sys.argv[1], num_samples=200_000, num_shards=8)
 layout = Layout.of(data, length=64, vocab_size=100, seed=0)
-for written in (True, False):
-    prepared = prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2, log=print)
-assert not prepared.written
+prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2)
+assert not prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2)
 """
 
 
@@ -276,42 +274,46 @@ def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_lock_whose_owner_is_gone_does_not_hold_anyone_up(tmp_path: Path) -> None:
-    layout = layout_in(tmp_path)
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_rank_waits_for_the_one_that_writes_and_writes_itself_if_that_ends(tmp_path: Path, writes: bool) -> None:
+    layout, other = layout_in(tmp_path / "data"), layout_in(tmp_path / "other")
+    written(other)
     layout.folder.mkdir(parents=True)
-    code = "import sys; from pathlib import Path; from bench_image.data.shards import WriteLock as L; "
-    code += "assert L(Path(sys.argv[1])).take()"
-    subprocess.run([sys.executable, "-c", code, layout.folder / shards.LOCK], env=environment(), check=True)
-
-    assert made(layout).written
-
-
-def test_a_silent_owner_elsewhere_is_replaced_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = layout_in(tmp_path)
-    layout.folder.mkdir(parents=True)
-    (layout.folder / shards.LOCK).write_text("another-host 1 0")
-    monkeypatch.setattr("bench_image.data.shards.STALE_S", 0.5)
-
-    assert made(layout).written
-
-
-def test_a_rank_waits_for_the_one_that_writes(tmp_path: Path) -> None:
-    layout = layout_in(tmp_path)
-    done: list[Prepared] = []
-    waiting = threading.Thread(target=lambda: done.append(made(layout, local_rank=1, num_local_ranks=2)))
-    waiting.start()
-    waiting.join(0.5)
-    assert waiting.is_alive()
-    made(layout)
+    done: list[bool] = []
+    waiting = threading.Thread(target=lambda: done.append(written(layout, local_rank=1, num_local_ranks=2)))
+    with (layout.folder / shards.MANIFEST).open("a") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+        if writes:
+            for path in other.folder.glob("shard_*"):
+                shutil.copy(path, layout.folder)
+            before = times_of(layout)
+            writer.write((other.folder / shards.MANIFEST).read_text())
     waiting.join(1200)
 
-    assert [prepared.written for prepared in done] == [True]
+    assert done == [True]
+    assert np.array_equal(tokens_of(layout), tokens_of(other))
+    assert not writes or times_of(layout) == before
 
 
-def test_a_rank_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "STALE_S", 0.2)
-    with pytest.raises(DataError, match=r"waited .* which showed no progress"):
-        made(layout_in(tmp_path), local_rank=1, num_local_ranks=2)
+def test_a_manifest_that_is_half_written_is_read_again_when_it_is_whole(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path)
+    written(layout)
+    path, done = layout.folder / shards.MANIFEST, list[bool]()
+    text = path.read_text()
+    waiting = threading.Thread(target=lambda: done.append(written(layout)))
+    with path.open("w") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        writer.write(text[:50])
+        writer.flush()
+        waiting.start()
+        waiting.join(0.5)
+        writer.write(text[50:])
+    waiting.join(1200)
+
+    assert done == [True]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -428,7 +430,7 @@ def test_a_data_set_smaller_than_a_step_is_refused(data: Layout) -> None:
 def test_written_shards_leave_the_page_cache(tmp_path: Path) -> None:
     """Where the file system has a disk behind it; read once, they are back in memory."""
     layout = layout_in(tmp_path, samples=20_000, length=64)
-    prepared = made(layout)
+    written(layout)
     paths = [layout.path(index) for index in range(3)]
     cold = page_cache.resident_pct(paths)
     if cold == 100:
@@ -437,7 +439,7 @@ def test_written_shards_leave_the_page_cache(tmp_path: Path) -> None:
 
     assert cold == 0
     assert page_cache.resident_pct(paths) == 100
-    reader = ShardBatches(prepared, make_spec(recipe=Recipe.FULL), Place(0, 1), pinned=False, drops=True)
+    reader = ShardBatches(layout, make_spec(), Place(0, 1), written=False, pinned=False, drops=True)
     assert "100 % in the page cache at the start" in reader.source
     page_cache.drop(paths[0])
     assert page_cache.resident_pct(paths) == pytest.approx(100 * 2 / 3, abs=0.2)
@@ -487,7 +489,7 @@ def test_two_ranks_train_from_disk(tmp_path: Path) -> None:
 def test_a_corrupt_shard_ends_the_run_with_its_name(tmp_path: Path) -> None:
     spec = make_spec(recipe=Recipe.FULL, data=DiskData(folder=str(tmp_path / "data"), num_samples=50, num_shards=3))
     layout = layout_in(tmp_path / "data", samples=50, length=32, vocab_size=1024)
-    made(layout)
+    written(layout)
     assert complete(layout)
     flip_a_bit(layout.path(1))
     result = finish(start(spec, tmp_path / "out"), tmp_path / "out")

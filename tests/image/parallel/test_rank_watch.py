@@ -83,3 +83,23 @@ def test_a_rank_that_hangs_ends_the_gang_with_its_stack(tmp_path: Path) -> None:
     assert "in step 2" in result.error.message
     assert "waits_for_data" in result.error.message
     assert "rank 0 (node-1) waited at gloo:all_reduce" in result.error.message
+
+
+UNWATCHED = """
+import os
+from bench_image.parallel import rank_watch
+honest = rank_watch.TCPStore
+def store(*arguments, **settings):
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("the store is full")
+    return honest(*arguments, **settings)
+rank_watch.TCPStore = store
+"""
+
+
+def test_a_watch_that_fails_fails_no_run(tmp_path: Path) -> None:
+    result = run_ranks(make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP), tmp_path, UNWATCHED)
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.chosen
+    assert result.chosen.execution["a rank that hangs"] == "would not be named: another rank has no watch"
