@@ -33,32 +33,31 @@ from trainbench.settings.channels import Channel
 from trainbench.settings.environment import DAGS, PREFIX, SECTION, SENSITIVE, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-WRITTEN_BY = "This page is written by `python scripts/reference_docs.py`; a test compares it with the code."
+WRITTEN_BY = "<!-- written by scripts/reference_docs.py -->"
 SETTINGS = f"""\
 # Settings
 
-Settings of an installation. Give the same ones to Airflow's scheduler, triggerer, DAG processor, workers and API
-server. `trainbench` on the command line reads them too. Each has three places, of which the first counts:
+Settings of an installation. Give the same ones to all components of Airflow; `trainbench` on the command line reads
+them too. Each may stand in three places:
 
-1. the environment variable of the table, such as `TRAINBENCH_STORE`;
-2. Airflow's own variable, `AIRFLOW__TRAINBENCH__STORE`; the two must not differ;
-3. the option `store` of the section `[trainbench]` in `airflow.cfg`. `airflow config list --section trainbench` lists
-   all, where trainbench is installed by pip.
+1. in the environment variable of the table, such as `TRAINBENCH_STORE`;
+2. in Airflow's own variable, `AIRFLOW__TRAINBENCH__STORE`, which must not differ from the first;
+3. as the option `store` of the section `[trainbench]` in `airflow.cfg`: it counts last. After an installation by pip
+   `airflow config list --section trainbench` lists all.
 
-An empty value counts as none. A wrong value, a misspelt variable and an option that is no setting are refused with a
-sentence that says where it stands and what is allowed. `history_url` and `notify` are sensitive: Airflow hides them,
-and takes `history_url_cmd` and `history_url_secret` for them.
+An empty value counts as none. Airflow hides `history_url` and `notify`, and also takes `history_url_cmd` and
+`history_url_secret`.
 {WRITTEN_BY}
 
 """
 PARAMETERS = f"""\
 # Parameters
 
-What a run can be told: by the fields of the trigger form, by `--set NAME=VALUE` of `trainbench plan`, `run` and
-`check`, and by the `conf` of Airflow's [API and command line](airflow-api.md). A name or value that is not allowed is
-refused, with the allowed ones. Defaults are those of the GPU night; another suite's default stands behind its letter: N
-`node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`, I `interconnect`. A parameter
-without a letter in the last column belongs to all five. `trainbench run --device cpu` takes smaller values of its own.
+What a run can be told: in the trigger form, by `--set NAME=VALUE` of `trainbench plan`, `run` and `check`, and by the
+`conf` of Airflow's [API and command line](airflow-api.md). The first default is that of the nightly check, another
+suite's stands behind its letter: N `node_consistency`, S `strategy_scaling`, C `config_diagnosis`, H `hardware_survey`,
+I `interconnect`. The last column names the suites that have the parameter; empty: all five. `trainbench run --device
+cpu` has smaller defaults: `trainbench params --cpu`.
 {WRITTEN_BY}
 """
 MODELS_PAGE = f"""\
@@ -67,10 +66,9 @@ MODELS_PAGE = f"""\
 The parameter `model` takes one of three:
 
 - a name of the table below;
-- the path of a `config.json`, or of its folder, with a slash in it: on the command line as this machine sees it, in
-  Airflow as its workers do. The pod gets the content, not the path;
-- an id of the hub with a revision that does not move, `organisation/name@commit`, where the hub can be reached.
-  `HF_ENDPOINT` and `HF_TOKEN` count. Only the `config.json` is read.
+- the path of a `config.json`, or of its folder, with a slash in it. The command line, or a worker of Airflow, reads it;
+- a hub id with its commit, `organisation/name@commit`. Only the `config.json` is read; `HF_ENDPOINT` and `HF_TOKEN`
+  count.
 
 <!-- not run: needs a GPU -->
 ```console
@@ -78,29 +76,33 @@ $ trainbench run --device cuda --model qwen3-8b
 $ trainbench run --device cuda --model ./my-model/config.json
 ```
 
-A configuration that is the same work as a name gets that name, so its runs are compared with those of the name. Weights
-are random unless the parameter `weights` says otherwise. Of a model that sees or hears as well, the language model is
-trained. What changes no work is left out: tokens, dtypes, dropout, the numbers of rotary positions. Code that a model
-brings along (`auto_map`) is never run.
+A configuration that is the same work as a name counts as that name. Weights are random unless the parameter `weights`
+says otherwise. Of a model that sees or hears as well, the language model is trained. Code that a model brings along
+(`auto_map`) is never run.
 
-Any decoder trains that the image's transformers builds by `AutoModelForCausalLM`. What is known of it depends on its
-`model_type`:
+Any decoder trains that the image's transformers builds by `AutoModelForCausalLM`, by its `model_type`:
 
-- {", ".join(f"`{kind}`" for kind in KINDS)}: parameters, FLOPs and memory by formula; tests compare them with
-  transformers and torch. `tuned` leaves out the CUDA graph of a mixture of experts, of a softmax with a sink, and of a
-  sliding window shorter than the sequence. LoRA adapts of a mixture of experts its attention.
-- Any other: parameters are counted in the pod, FLOPs and MFU are null, memory is guessed as that of a plain decoder.
-  LoRA and QLoRA are refused. `tuned` leaves out compiled layers, head and loss as one, and the CUDA graph.
+- {", ".join(f"`{kind}`" for kind in KINDS)}: parameters, FLOPs and memory by
+  formula. `tuned` makes no CUDA graph of a mixture of experts, of a softmax with a sink, or of a sliding window shorter
+  than the sequence. LoRA adapts the attention of a mixture of experts.
+- Any other: parameters are counted in the pod, FLOPs and MFU are unknown, memory is guessed. LoRA and QLoRA are
+  refused, and `tuned` does less.
 
-A run's `execution` says what it left out. {WRITTEN_BY}
+A run's `execution` says what `tuned` left out. `bench_image/contract/models.json` has the configurations of today's
+models with their sources.
+{WRITTEN_BY}
 
 """
+NAMES = r"tiny, mistral-7b, .*?mistral-7b-instruct-v0\.3"  # of all models, as a form lists them
+LEFT_OUT = ("--json", "--help", "--store", "--kubeconfig", "--context")  # of the table of commands
 IN_FORM = ("default", "section", "form_name")  # of a field, for the trigger form
 COMMANDS = f"""\
 # Commands
 
-`trainbench COMMAND --help` explains each option. Every command takes `--json` and `--help`, which the table leaves out.
-[command-line.md](command-line.md) shows them in use. {WRITTEN_BY}
+`trainbench COMMAND --help` explains each option. The table leaves out `--help` and `--json`, which every command takes,
+`--store` (another store), `--kubeconfig` and `--context` (another cluster).
+[command-line.md](command-line.md) shows them in use.
+{WRITTEN_BY}
 
 """
 
@@ -177,7 +179,13 @@ def _parameter(name: str, forms: Mapping[Any, Any], letters: Mapping[Any, str]) 
     own = {letters[kind]: forms[kind][name]["default"] for kind in kinds[1:]}
     changed = (f"{letter} {value_text(value)}" for letter, value in own.items() if value != field["default"])
     yield ", ".join(filter(None, (value_text(field["default"]), *changed)))
-    yield " ".join(filter(None, (field["description_md"], _allowed(field))))
+    meaning = " ".join(filter(None, (field["description_md"], _allowed(field))))
+    for names, link in (
+        (rf"\*{NAMES}\*", "Any of [models.md](models.md)."),
+        (NAMES, "those in [models.md](models.md)"),
+    ):
+        meaning = re.sub(names, link, meaning)
+    yield meaning
     yield "" if len(kinds) == len(letters) else "".join(letters[kind] for kind in kinds)
 
 
@@ -188,21 +196,19 @@ def _allowed(field: Mapping[str, Any]) -> str:
 
 
 def models_page() -> str:
-    head = ("model", "kind", "parameters", "of them multiplied for a token", "positions", "published", "configuration")
+    head = ("model", "kind", "parameters", "of them multiplied for a token", "positions", "published")
     return MODELS_PAGE + table(head, (_model(name, shape) for name, shape in MODELS.items()))
 
 
 def _model(name: str, shape: ModelShape) -> Iterator[str]:
     """At a sequence length of 0 attention takes no FLOPs, and what is left is 6 for each multiplied parameter."""
     flops = flops_per_token(shape, Recipe.FULL, 0, None, False)
-    published = SOURCES.get(name, {})
     yield f"`{name}`"
     yield kind_of(shape)
     yield f"{num_parameters(shape):,}"
     yield f"{flops.model / 6:,.0f}" if flops else ""
     yield f"{shape.max_positions:,}"
-    yield published.get("published", "")
-    yield published.get("source", "`bench_image/contract/model_shapes.py`")
+    yield SOURCES.get(name, {}).get("published", "")
 
 
 def commands_page() -> str:
@@ -218,7 +224,7 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, str, 
         arguments = [part for part in command.params if part.param_type_name == "argument"]
         names = [part.name.upper() if part.required else f"[{part.name.upper()}]" for part in arguments]
         options = [max(part.opts, key=len) for part in command.params if part.param_type_name == "option"]
-        kept = (f"`{option}`" for option in options if option not in ("--json", "--help"))
+        kept = (f"`{option}`" for option in options if option not in LEFT_OUT)
         yield (
             f"`{' '.join((*words, *names))}`",
             " ".join(command.help.split()).partition(". ")[0].replace("|", "\\|"),

@@ -117,7 +117,7 @@ class Measurement(Part):
         30.0,
         "Measurement",
         "Longest window (s)",
-        "A window also ends after this time, with at least two steps; this limits the length of a run.",
+        "A window also ends after this time, with at least two steps.",
         ge=0.1,
         le=86_400,
     )

@@ -166,9 +166,8 @@ class WorkSettings(Frozen):
         Preset.AS_USERS_RUN,
         "Work",
         "Preset",
-        "`tuned`: fused, compiled, no needless fp32 copies: the GPU sets the pace, so runs differ little. "
-        "`as_users_run`: the published guide's configuration: library defaults with gradient checkpointing and paged "
-        "8-bit AdamW, unless the fields below set them.",
+        "`tuned`: fused and compiled; the GPU sets the pace, so runs differ little. `as_users_run`: library defaults "
+        "with gradient checkpointing and paged 8-bit AdamW, unless the fields below set them.",
     )
     micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = setting(
         8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: the fastest size that fits."
@@ -181,8 +180,7 @@ class WorkSettings(Frozen):
         Precision.BF16,
         "Work",
         "Precision",
-        "Precision of weights and activations. tf32: fp32 with products of fewer bits. fp16 is not possible with "
-        "`zero2` and `zero3`. fp8: bf16 with 8-bit "
+        "tf32: fp32 with products of fewer bits. fp16 is not possible with `zero2` and `zero3`. fp8: bf16 with 8-bit "
         "products, for full fine-tuning and LoRA of Llama and Mistral models with `tuned`, on one GPU or by `ddp`; "
         "full fine-tuning also by `fsdp`.",
     )

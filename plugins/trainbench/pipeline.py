@@ -20,21 +20,22 @@ from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, by_level
 from trainbench.history.history import History
-from trainbench.judging import machines
-from trainbench.judging.checks.drills import undetected_drill_findings
-from trainbench.judging.checks.identity import identity_findings
-from trainbench.judging.checks.missing_nodes import missing_node_findings
-from trainbench.judging.checks.no_figures import no_figure_findings
-from trainbench.judging.checks.same_work import unequal_work_findings
-from trainbench.judging.checks.wall_clocks import clock_findings
-from trainbench.judging.diagnosis import diagnose
+from trainbench.judging import diagnose, machines
+from trainbench.judging.checks import (
+    clock_findings,
+    missing_node_findings,
+    no_figure_findings,
+    undetected_drill_findings,
+)
 from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
 from trainbench.judging.interconnect import link_findings
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
+from trainbench.judging.machines import identity_findings
 from trainbench.judging.past import NO_HISTORY, NoHistory, records_of
 from trainbench.judging.probe_bands import odd_probe_findings
+from trainbench.judging.same_work import unequal_work_findings
 from trainbench.judging.slow_rank import slow_rank_findings
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan, confirm_specs

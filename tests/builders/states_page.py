@@ -43,15 +43,9 @@ def with_table(page: str) -> str:
 
 def _row(why: Why, effects: Effects) -> str:
     trait = TRAITS[why]
-    says = f"2 of 4 nodes {trait.several}" if why is Why.CHANGED else f"1 of 4 nodes {trait.one}"
-    exit_code = "-" if not effects.in_run else "4" if why is Why.CHANGED else str(effects.exit_code)
     cells = (
         f"**{word(NodeState('', trait.state, why))}**",
         escape(trait.meaning),
-        f'"{says}"' if effects.in_run else "-",
-        exit_code,
-        effects.alert.value if effects.alert and effects.in_run else "-",
-        str(effects.nights or "-"),
         trait.next_step,
     )
     return f"| {' | '.join(cells)} |\n"

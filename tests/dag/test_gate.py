@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.kube.after_fault import after_fault
-from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+from tests.unit.judging.test_checks import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
 from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Finding, Level
 

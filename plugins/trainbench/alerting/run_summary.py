@@ -15,7 +15,7 @@ from trainbench.alerting.run_note import HEAD
 from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import OF_MARKS, Finding, Level, State, Why, by_level
-from trainbench.judging.checks.missing_nodes import ATTENDANCE
+from trainbench.judging.checks import ATTENDANCE
 from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign

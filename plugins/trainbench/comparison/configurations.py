@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import MeasuredRuns, changed_fields, value_text
 from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
-from trainbench.core.formats import figure, percent
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
@@ -233,8 +232,6 @@ class GpuKindComparison:
     standings: tuple[Standing, ...]
     steps: tuple[ConfigurationStep, ...]
     num_rounds: int
-    drift: tuple[str, ...]  # how the baseline moved from round to round, a sentence for each node
-    over_nodes: tuple[str, ...]  # the smallest and largest speed-up of each configuration, where several nodes ran it
 
     @property
     def baseline(self) -> Standing:
@@ -288,8 +285,6 @@ class _Comparer:
             standings=standings,
             steps=tuple(step for one in standings if (step := self._step(one, standings))),
             num_rounds=len({r.spec.identity.round for r in self._base}),
-            drift=tuple(_drift(self._base)),
-            over_nodes=tuple(self._over_nodes(standings)),
         )
 
     def _runs_of(self, name: str) -> Sequence[RunResult]:
@@ -377,25 +372,6 @@ class _Comparer:
     def _speed_up(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> SpeedUp | None:
         rate = speed_up(base, results, [runs for runs in self._good.values() if runs not in (base, results)])
         return rate._replace(log_half_width=None) if rate and results == base else rate  # nothing differs from itself
-
-    def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
-        base = grouped((r.spec.identity.node, r) for r in self._base)
-        for one in standings if len(base) > 1 else ():
-            own = grouped((r.spec.identity.node, r) for r in one.results)
-            ratios = [rate.ratio for node, runs in base.items() if (rate := speed_up(runs, own.get(node, ())))]
-            if one.name != BASELINE and len(ratios) > 1:
-                yield f"{one.name} {figure(min(ratios), 3)}x to {figure(max(ratios), 3)}x"
-
-
-def _drift(base: Sequence[RunResult]) -> Iterable[str]:
-    """The baseline's samples/s by round: a drift of the machine, which all configurations share."""
-    for node, runs in grouped((r.spec.identity.node, r) for r in base).items():
-        runs.sort(key=lambda r: r.spec.identity.round)
-        rates = [r.performance.samples_per_second or 0.0 for r in runs]
-        if len(rates) > 1:
-            seen = ", ".join(map(figure, rates))
-            moved = percent(_change_pct(rates[0], rates[-1]))
-            yield f"Baseline on {node}, round by round: {seen} samples/s; first to last {moved}."
 
 
 def _tokens_per_sample(results: Sequence[RunResult]) -> float:

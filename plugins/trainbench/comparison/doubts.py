@@ -66,15 +66,6 @@ def _on_gpu(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
             "the step time is not stable, so its mean is not reliable",
             "look for other work on the node, slow data or clocks that move; then repeat the run",
         )
-    if memory.alloc_retries:
-        yield _doubt(
-            result,
-            "allocator_retries",
-            f"{memory.alloc_retries} retries",
-            "0",
-            "the CUDA allocator ran out of memory and started over, which costs time in some steps",
-            "use a smaller micro-batch, or free the GPU's memory of other processes",
-        )
     sizes = [g.memory_total_bytes for g in result.context.gpus if g.memory_total_bytes] if result.context else []
     used = memory.peak_reserved_bytes or memory.peak_allocated_bytes
     if sizes and used and 100 * used / min(sizes) > MAX_MEMORY_SHARE_PCT:
@@ -168,15 +159,6 @@ def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
                 f"{count(efficiency.base_world_size, 'GPU')}",
                 f"'{result.spec.placement.strategy}' {gain}",
                 "look at the exposed communication and at the links between the GPUs; try another strategy",
-            )
-        if efficiency and efficiency.elsewhere:
-            yield _doubt(
-                result,
-                "scaling_base_elsewhere",
-                f"{efficiency.base} on {efficiency.elsewhere}",
-                f"the base on {result.spec.identity.node}" + (" or its peers" if result.spec.identity.peers else ""),
-                "the scaling efficiency compares different machines",
-                "measure the smallest size on the machines of the larger one",
             )
 
 

@@ -28,12 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
-from trainbench.core.formats import count, degrees, share
+from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
-from trainbench.core.states import METRIC_NAMES
-from trainbench.core.verdicts import Metric, Tolerances, gpu_title
+from trainbench.core.verdicts import Tolerances, gpu_title
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, run_figure
+from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
@@ -68,7 +67,7 @@ class NodeNoise(Frozen):
 
 
 class Floor(Frozen):
-    """The noise of one work on one kind of GPU. `largest`: the largest deviation of a run from the median of all."""
+    """The noise of one work on one kind of GPU."""
 
     group_id: str
     gpu_name: str | None
@@ -77,7 +76,6 @@ class Floor(Frozen):
     between_own: Spread | None  # with it, because a node's own past had other rounds
     within: Spread | None
     nodes_sd_pct: float | None  # of all GPUs where each measured by itself; None: fewer than three nodes
-    largest: dict[Metric, float]  # percent; degrees C for temperature
 
     @property
     def num_nodes(self) -> int:
@@ -142,7 +140,6 @@ def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> 
         between_own=_spread(noise.between_runs(own, rounds_are_shared=False)),
         within=_spread(noise.within_runs(rates)),
         nodes_sd_pct=_nodes_sd_pct(rates, between) if len({unit.node for unit in units}) > 2 else None,
-        largest={metric: off for metric in Metric if (off := _largest(units, metric)) is not None},
     )
 
 
@@ -183,15 +180,6 @@ def _nodes_sd_pct(rates: Sequence[Sequence[Run]], between: Noise | None) -> floa
     return 100 * math.sqrt(max(statistics.variance(means) - of_mean, 0.0))
 
 
-def _largest(members: Sequence[NodeRuns], metric: Metric) -> float | None:
-    values = [value for member in members for run in member.valid if (value := run_figure(run, metric)) is not None]
-    if len(values) < 2:
-        return None
-    middle = statistics.median(values)
-    off = max(abs(value - middle) for value in values)
-    return off if metric is Metric.TEMPERATURE_C else 100 * off / middle if middle else None
-
-
 def _spread(estimate: Noise | None) -> Spread | None:
     if estimate is None:
         return None
@@ -207,8 +195,6 @@ def _spread(estimate: Noise | None) -> Spread | None:
 
 
 USUAL_NODES = 4  # where one node alone was measured
-TIGHT = 0.5  # a limit of which equal runs use up more than this share
-ROOMY = 3.0  # times what chance reaches: a lower limit would do
 STEP_PCT = 0.5  # limits are proposed in steps of this
 
 
@@ -233,78 +219,25 @@ def num_nodes(floor: Floor) -> int:
     return floor.num_nodes if floor.num_nodes > 2 else USUAL_NODES
 
 
-def noise_advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
-    """One sentence for each limit, and one on what would help."""
-    usual = Tolerances()
-    given = {
-        Metric.SAMPLES_PER_SECOND: (params.get("samples_per_second_tolerance_pct"), usual.samples_per_second_pct),
-        Metric.MEMORY_GB: (params.get("memory_tolerance_pct"), usual.memory_pct),
-        Metric.TEMPERATURE_C: (params.get("temperature_tolerance_c"), usual.temperature_c),
-    }
-    limits = {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in given.items()}
-    return tuple(
-        sentence
-        for sentence in (
-            _throughput(floor, limits[Metric.SAMPLES_PER_SECOND]),
-            _past(floor),
-            *(_advice_spread(floor, metric, limits[metric]) for metric in (Metric.MEMORY_GB, Metric.TEMPERATURE_C)),
-            *_sources(floor),
-        )
-        if sentence
-    )
-
-
-def _throughput(floor: Floor, limit: float) -> str:
-    nodes = num_nodes(floor)
+def noise_advice(floor: Floor, params: Mapping[str, object]) -> Iterator[str]:
+    """On the limit for samples/s: whether chance alone reaches it, and what would help."""
+    given, nodes = params.get("samples_per_second_tolerance_pct"), num_nodes(floor)
+    limit = float(given) if isinstance(given, int | float) else Tolerances().samples_per_second_pct
     chance = floor.detectable_pct(1, nodes - 1)
     if chance is None:
-        return "The limit for samples/s cannot be judged: no node ran twice."
+        yield "The limit for samples/s cannot be judged: no node ran twice."
+        return
     name = f"The limit of ±{share(limit)} for samples/s"
     reached = f"with one round on {count(nodes, 'node')} chance alone reaches {share(chance, 2)}"
-    # The limit exceeds chance: it is sensible, and perhaps wider than necessary.
     if chance <= limit:
-        is_roomy = floor.nodes_sd_pct is not None and ROOMY * chance < limit
-        less = f"; ±{share(_up(chance))} would do as well" if is_roomy else ""
-        return f"{name} is sensible: {reached}{less}."
-    # Chance exceeds the limit: the fewest rounds whose median brings it below, else a wider limit.
-    reach = {rounds: floor.detectable_pct(rounds, nodes - 1) or chance for rounds in ROUNDS}
-    enough = next((rounds for rounds, pct in reach.items() if pct <= limit), None)
-    most = reach[ROUNDS[-1]]
-    way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds are not enough ({share(most, 2)}):"
-    return f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most))}."
-
-
-def _past(floor: Floor) -> str | None:
-    limit, chance = Tolerances().past_pct, floor.detectable_pct(1, None)
-    if chance is None:
-        return None
-    reach = f"chance alone reaches {share(chance, 2)} with one round; changes between days add to it"
-    if chance <= limit:
-        return f"The limit of {share(limit)} against the own past is sensible: {reach}."
-    return (
-        f"The limit of {share(limit)} against the own past is below the noise: {reach}; a node counts as slow beyond "
-        "both only."
-    )
-
-
-def _advice_spread(floor: Floor, metric: Metric, limit: float) -> str | None:
-    seen = floor.largest.get(metric)
-    if seen is None:
-        return None
-    write = degrees if metric is Metric.TEMPERATURE_C else share
-    name = f"The limit of ±{write(limit)} for {METRIC_NAMES[metric]}"
-    runs = f"the run furthest from the median is {write(seen)} away"
-    if seen > limit:
-        return f"{name} is too tight: {runs}, without a known fault."
-    return f"{name} is {'tight' if seen > TIGHT * limit else 'sensible'}: {runs}."
-
-
-def _sources(floor: Floor) -> Iterator[str]:
-    if floor.between and floor.within:
-        if floor.between.sd_pct > 2 * floor.within.sd_pct:
-            yield "Pods differ more than the windows of one pod: more rounds help, more windows do not."
-        elif floor.between.sd_pct <= floor.within.sd_pct:
-            yield "Pods differ no more than the windows of one pod: one round is nearly as precise as several."
+        yield f"{name} is sensible: {reached}."
+    else:  # the fewest rounds whose median brings chance below the limit, else a wider limit
+        reach = {rounds: floor.detectable_pct(rounds, nodes - 1) or chance for rounds in ROUNDS}
+        enough = next((rounds for rounds, pct in reach.items() if pct <= limit), None)
+        most = reach[ROUNDS[-1]]
+        way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds are not enough ({share(most, 2)}):"
+        wider = STEP_PCT * math.ceil((chance if enough else most) / STEP_PCT)
+        yield f"{name} is too tight: {reached}; {way} raise it to ±{share(wider)}."
     if floor.nodes_sd_pct is None:
         yield "The difference between good nodes is unknown: it needs three nodes. The figures hold for equal nodes."
     elif floor.between and floor.nodes_sd_pct > floor.between.sd_pct:
@@ -313,7 +246,3 @@ def _sources(floor: Floor) -> Iterator[str]:
             f"The {units} differ by {share(floor.nodes_sd_pct, 2)} (standard deviation) beyond the noise of their "
             "runs. More rounds do not make the comparison with peers more sensitive; the own past is free of it."
         )
-
-
-def _up(pct: float) -> float:
-    return STEP_PCT * math.ceil(pct / STEP_PCT)

@@ -195,7 +195,7 @@ def fleet_summary(nodes: Iterable[NodeState], most: int = MAX_NAMED) -> FleetSum
     return FleetSummary(f"{'; '.join(parts)}.", counts)
 
 
-def told(node: NodeState) -> Why:
+def told(node: NodeState | Verdict) -> Why:
     """A drilled node was slowed on purpose, however it was found."""
     return Why.DRILL if node.state is State.DRILL else node.why
 

@@ -138,7 +138,6 @@ class Verdict(Frozen):
     confirmation: Confirmation = Confirmation.NOT_NEEDED
     is_drill: bool = False
     remarks: tuple[str, ...] = ()  # phrases beside the reason, such as why a figure is missing
-    gpu: str | None = None  # of several GPUs the one that explains the deviation, where known
 
     def value(self, metric: Metric) -> float | None:
         figure: float | None = getattr(self, metric.value)

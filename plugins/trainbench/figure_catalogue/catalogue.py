@@ -18,11 +18,13 @@ HEAD = """\
 
 Each column and label of the reports that holds a figure: its unit and its formula. The first cell of a report's row
 links to the raw result; of a row that stands for several runs, to the one with the median samples/s.
-[internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test.
+[internals/figures.md](internals/figures.md) has the column of metrics.csv, the field, the function and the test, and
+the [figures of money](internals/figures.md#figures-of-money).
 
-This page is written from `plugins/trainbench/figure_catalogue/` by
-`pytest --golden tests/unit/figure_catalogue/test_catalogue.py`.
+<!-- written from plugins/trainbench/figure_catalogue by pytest --golden -->
 
+"""
+TABLE = """\
 | figure | unit | formula |
 |---|---|---|
 """
@@ -41,16 +43,24 @@ fail where a column, a function or a test does not exist.
 
 def document() -> str:
     """docs/figures.md. Neighbours of one formula share a row."""
-    return HEAD + "".join(
-        f"| {_labels(alike)} | {escape(alike[0].unit)} | {escape(alike[0].formula)} |\n" for alike in _rows()
-    )
+    return HEAD + _formulas(of_money=False)
 
 
 def origins() -> str:
-    """docs/internals/figures.md, with the same rows."""
-    return ORIGINS_HEAD + "".join(
+    """docs/internals/figures.md: all of them, and the formulas of money, which cost.md beside it explains."""
+    rows = (
         f"| {_labels(alike)} | {_columns(alike)} | {_fields(alike)} | `{alike[0].source}` | `{alike[0].test}` |\n"
         for alike in _rows()
+    )
+    return "".join([ORIGINS_HEAD, *rows, "\n## Figures of money\n", _formulas(of_money=True)])
+
+
+def _formulas(*, of_money: bool) -> str:
+    """A price, a cost, or what follows from them."""
+    return TABLE + "".join(
+        f"| {_labels(alike)} | {escape(alike[0].unit)} | {escape(alike[0].formula)} |\n"
+        for alike in _rows()
+        if alike[0].source.startswith(("trainbench.cost.", "trainbench.prices.")) is of_money
     )
 
 

@@ -141,7 +141,7 @@ RATE_FIGURES = (H2D_GB_PER_S, *(
 ))
 SHARE_FIGURES = tuple(
     Figure(share_field(rate.name), f"{rate.label.rpartition(' ')[0]} share", "%", f"probes.{share_field(rate.name)}",
-        f"100 x {rate.label} / that of the GPU's data sheet",
+        "100 x the rate / that of the GPU's data sheet",
         "bench_image.telemetry.probes.shares_pct", "test_probes.py::test_shares_of_the_data_sheet_by_hand",
         write=share, section=PROBES)
     for rate in RATE_FIGURES

@@ -69,11 +69,10 @@ PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
     "trainbench.reporting.comparison_sections._strategies",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus", also=("of the fastest",))
-PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second, memory.peak_during_training",
+PATTERN = Figure("pattern", "pattern", "text", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
     "trainbench.comparison.strategy_standings.traits_of",
     "test_strategy_standings.py::test_the_four_published_patterns",
-    also=("against the median", "and its median", "what it means"),
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
     "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.recommendations.points_of_work",

@@ -35,7 +35,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.history.summaries import WorkSummary, absent_nodes
 from trainbench.history.tables import SETTING, acknowledgements, campaigns, node_verdicts, notices, works
-from trainbench.judging.checks.missing_nodes import GONE_DAYS
+from trainbench.judging.checks import GONE_DAYS
 from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 

@@ -22,7 +22,7 @@ from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED, run_values
 from trainbench.history.tables import SETTING, campaigns, node_verdicts, works
-from trainbench.judging.checks.wall_clocks import on_our_clock
+from trainbench.judging.checks import on_our_clock
 from trainbench.judging.node_findings import finding_of
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind

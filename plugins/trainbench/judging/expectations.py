@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from trainbench.core.formats import count
@@ -75,14 +75,20 @@ def by_peers(
     the same node too. None: no peer at all.
     """
 
-    by_node = [_OthersMedian(some) for some in ({k: v for k, v in values.items() if k not in no_example}, values)]
+    among = ({key: value for key, value in values.items() if key not in no_example}, values)
+    nodes = [grouped((key.node, value) for key, value in some.items()) for some in among]
+    of_nodes = [{node: statistics.median(own) for node, own in of.items()} for of in nodes]
+
+    @cache  # the GPUs of a node have the same peers
+    def beside(node: str, place: int) -> tuple[int, float | None]:
+        others = [value for other, value in of_nodes[place].items() if other != node]
+        return len(others), statistics.median(others) if len(others) > 1 else None
 
     def expected(key: Key) -> Expected | None:
-        for others in by_node:
-            peers, noun = others.num_beside(key), "peer"
-            value = others.median_beside(key) if peers > 1 else None
+        for place, some in enumerate(among):
+            (peers, value), noun = beside(key.node, place), "peer"
             if peers < 2:  # each GPU counts, those of the same node too
-                single = [value for other, value in others.values.items() if other != key]
+                single = [value for other, value in some.items() if other != key]
                 peers, noun = len(single), "other GPU" if len(single) > peers else "peer"
                 value = statistics.median(single) if peers > 1 else None
             if value is not None:
@@ -95,29 +101,6 @@ def by_peers(
         return Expected(values[only], f"its only peer {name}", median_variance(runs_of_one))
 
     return expected
-
-
-class _OthersMedian:
-    """The median of all nodes but one, without sorting them anew for each; a node counts by the median of its units."""
-
-    def __init__(self, values: Mapping[Key, float]) -> None:
-        self.values = values
-        of_nodes = grouped((key.node, value) for key, value in values.items())
-        self._medians = {node: statistics.median(of_node) for node, of_node in of_nodes.items()}
-        self._ordered = sorted(self._medians.values())
-
-    def num_beside(self, key: Key) -> int:
-        return len(self._medians) - (key.node in self._medians)
-
-    def median_beside(self, key: Key) -> float:
-        own = self._medians.get(key.node)
-        left_out = len(self._ordered) if own is None else bisect_left(self._ordered, own)
-
-        def at(place: int) -> float:
-            return self._ordered[place if place < left_out else place + 1]
-
-        number = self.num_beside(key)
-        return at(number // 2) if number % 2 else (at(number // 2 - 1) + at(number // 2)) / 2
 
 
 def compare_rate(

@@ -1,23 +1,14 @@
-"""The GPUs of a node: one result of independent ranks -> one single-GPU result for each, and the GPU that explains why
-its node is off.
-
-The ranks of one job wait for each other, so their step times hardly differ: what each computes in a step shows which
-is slow, or its SM clock.
-"""
+"""The GPUs of a node: one result of independent ranks -> one single-GPU result for each."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Phase, RankSummary, RunError, RunResult, Status
 from bench_image.contract.result_sections import Performance
-from trainbench.core.formats import figure
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import gpu_title
 from trainbench.judging.node_runs import GpuPlace, NodeRuns
 
 
@@ -95,47 +86,3 @@ def _of_rank(result: RunResult, uuid: str | None, rank: RankSummary | None) -> R
             ),
         }
     )
-
-
-MIN_GAP_PCT = 2.0  # healthy boards of one host differ as much
-
-
-class OddGpu(NamedTuple):
-    gpu: str  # "GPU 3 (GPU-5f3c...)", as nvidia-smi -L names it
-    text: str  # one phrase with its figure and that of the others
-
-
-def odd_gpu(runs: Sequence[RunResult]) -> OddGpu | None:
-    """The GPU that makes its job slow: whose steps take longest, else whose clock is lowest. None for a single GPU, and
-    where none differs enough.
-    """
-    for word, read, sign, scale, unit in (
-        ("slowest", _own_steps, 1, 1000, "ms of own time per step"),
-        ("lowest clock", _clocks, -1, 1, "MHz"),
-    ):
-        seen = grouped(pair for run in runs for pair in read(run))
-        values = {gpu: statistics.median(of_gpu) for gpu, of_gpu in seen.items()}
-        if len(values) < 2:
-            continue
-        odd = max(values, key=lambda gpu: sign * values[gpu])
-        others = statistics.median(value for gpu, value in values.items() if gpu != odd)
-        if others and 100 * abs(values[odd] - others) / others >= MIN_GAP_PCT:
-            name, beside = gpu_title(*odd), "the other" if len(values) == 2 else "the others"
-            own, usual = figure(scale * values[odd]), figure(scale * others)
-            return OddGpu(name, f"{word} {name}: {own} {unit}, {beside} {usual} {unit}")
-    return None
-
-
-_Figures = Iterator[tuple[tuple[int, str | None], float]]  # (index, UUID) of each GPU that has the figure -> the figure
-
-
-def _own_steps(run: RunResult) -> _Figures:
-    # the GPU's index on its node may differ from the rank
-    places = {gpu.uuid: gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid}
-    for rank in run.ranks:
-        if rank.gpu_uuid in places and rank.own_steps_s:
-            yield (places[rank.gpu_uuid], rank.gpu_uuid), statistics.median(rank.own_steps_s)
-
-
-def _clocks(run: RunResult) -> _Figures:
-    return (((g.index, g.uuid), mhz) for g in run.telemetry.gpus if (mhz := g.sm_clock_mean_mhz) is not None)

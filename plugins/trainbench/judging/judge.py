@@ -34,8 +34,7 @@ from trainbench.core.verdicts import (
     Why,
     gpu_title,
 )
-from trainbench.judging import gpu_runs
-from trainbench.judging.checks import same_work
+from trainbench.judging import gpu_runs, same_work
 from trainbench.judging.expectations import (
     Expected,
     Measured,
@@ -509,13 +508,9 @@ class _Group:
         )
         decision = decide(self._facts(member, units, worst, comparisons, planned_comparisons))
         reason, named = decision.reason, [gpu for gpu in gpus if gpu.why is decision.why]
-        odd = gpu_runs.odd_gpu(member.valid) if peers and peers.is_off and not gpus and not of.gpu else None
-        if odd:
-            reason += f"; {odd.text}"
         if named and decision.why is not Why.WELL:
             reason = f"{_named(named, gpus)}: {reason}"
         noise = planned.own_noise.get(worst.key, planned.pool.noise)
-        title = gpu_title(worst.gpu.index, worst.gpu.uuid) if worst.gpu and not of.gpu else None
         return {
             **decision._asdict(),
             "reason": reason,
@@ -527,7 +522,6 @@ class _Group:
             "noise_pct": 100 * noise.sd if noise else None,
             "is_drill": of.is_drill,
             "remarks": tuple(self._remarks(of, comparisons, fastest, decision.why)),
-            "gpu": odd.gpu if odd else title,
         }
 
     def _facts(

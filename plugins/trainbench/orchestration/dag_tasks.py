@@ -325,14 +325,14 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
 
 
 def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
-    """Start and end of the campaign, see `wall_clocks.campaign_times`."""
-    from trainbench.judging.checks import wall_clocks
+    """Start and end of the campaign, see `checks.campaign_times`."""
+    from trainbench.judging import checks
 
     context = get_current_context()
     run = context["dag_run"]
     ti = context["ti"]
     planned_at = datetime.fromisoformat(ti.xcom_pull(task_ids=near(ti, PLAN), key=PLANNED_AT))
-    return wall_clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
+    return checks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
 def _published(judged: Judged) -> dict[str, str]:

@@ -181,7 +181,7 @@ class ComparisonParams(FormParams):
         1,
         "Survey",
         "Nodes per kind of GPU",
-        "The first nodes of each kind run. Nodes that you name all run, however many they are.",
+        "The first nodes of each kind run; of nodes that you name, all.",
         ge=1,
         le=1000,
     )
@@ -200,7 +200,7 @@ class ComparisonParams(FormParams):
         (500.0, 2000.0, 5000.0, 15000.0),
         "Report",
         "Budgets (USD)",
-        "For each budget the report shows what it buys, from measured rates and prices.",
+        "The report shows what each buys.",
         min_length=1,
         max_length=10,
     )
@@ -208,8 +208,8 @@ class ComparisonParams(FormParams):
         {},
         "Report",
         "Purchase prices (USD)",
-        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Without '
-        "one the report takes the list price of the bare card, which exists for RTX cards only.",
+        'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Empty: '
+        "the list price of the bare card, for RTX cards only.",
     )
     used_hours_per_month: float = setting(
         365.0,
@@ -273,8 +273,7 @@ class LinkParams(ComparisonParams):
         8.0,
         "Links",
         "Slower than other groups (%)",
-        "A group whose bus bandwidth, latency or training is worse by more than this, and more than groups "
-        "scatter, is slow.",
+        "A group whose bandwidth, latency or training is worse by more, and more than groups scatter, is slow.",
         gt=0,
         lt=100,
     )
@@ -282,8 +281,7 @@ class LinkParams(ComparisonParams):
         None,
         "Links",
         "Promised bus bandwidth (GB/s)",
-        "What an all-reduce between nodes should reach by the links' data sheets, or what your fleet reached. "
-        "Empty: groups are compared with each other only.",
+        "What an all-reduce between nodes should reach. Empty: groups are compared with each other only.",
         gt=0,
         le=1e6,
     )
@@ -305,25 +303,24 @@ class BenchmarkParams(LinkParams):
         None,
         "Nodes",
         "Node labels",
-        "Of a cluster's nodes only those with these labels, such as `nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3` or "
-        "`pool=gpu,tier!=dev`. It counts where no nodes are named.",
+        "Only nodes with these labels, such as `pool=gpu,tier!=dev`. It counts where no nodes are named.",
         max_length=1000,
     )
     strategies: tuple[Strategy, ...] = setting(
         (Strategy.SINGLE,),
         "Nodes",
         "Strategies",
-        "One pod per node **and** strategy. `independent`: every GPU by itself, all GPUs of a node at the same "
-        "time. `single`: one GPU of the node. The others use all GPUs together: `ddp` copies the model "
-        "to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards gradients "
-        "and optimizer states, `zero3` the weights too. Beside `independent`, `ddp` is left out on nodes with one GPU.",
+        "One pod per node **and** strategy. `independent`: all GPUs at once, each by itself. `single`: one GPU. The "
+        "others use all GPUs together: `ddp` copies the model to each, `fsdp` (FSDP2) shards weights, gradients and "
+        "optimizer states, `zero2` (DeepSpeed) gradients and optimizer states, `zero3` the weights too. Beside "
+        "`independent`, `ddp` is left out on nodes with one GPU.",
         min_length=1,
     )
     gpus_per_node: int | None = setting(
         None,
         "Nodes",
         "GPUs per node",
-        "The most GPUs that a run takes, for every strategy except `single`. Empty: all allocatable GPUs of the node.",
+        "The most GPUs of a node that a run takes; `single` takes one. Empty: all allocatable ones.",
         ge=1,
         le=64,
     )
@@ -331,8 +328,8 @@ class BenchmarkParams(LinkParams):
         WORLD_SIZES,
         "Nodes",
         "Numbers of GPUs",
-        "Every strategy except `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one "
-        "node come from further nodes of the same kind; a run of a survey stays on one node.",
+        "`single` runs at 1, the other strategies at each above 1. GPUs beyond those of one node come from further "
+        "nodes of the same kind; a run of a survey stays on one node.",
         min_length=1,
     )
 
@@ -341,8 +338,8 @@ class BenchmarkParams(LinkParams):
         None,
         "Work",
         "Sequence length, several GPUs",
-        "For strategies whose GPUs work together. Empty: the same. With long samples the GPUs set the pace; with short "
-        "ones the host does, and its noise hides a slow GPU.",
+        "For strategies whose GPUs work together; with short samples the host's noise hides a slow GPU. Empty: "
+        "the same.",
     )
     force: bool = setting(
         False,
@@ -355,8 +352,7 @@ class BenchmarkParams(LinkParams):
         False,
         "Measurement",
         "Quick",
-        "A sanity check of five steps. Nodes are judged by the limits alone: before you act on a slow node, repeat the "
-        "run without `quick`.",
+        "Five steps show that everything works. Before you act on a slow node, repeat the run without `quick`.",
     )
     measurement: Measurement = Measurement()
     noise_floor: bool = setting(
@@ -364,14 +360,14 @@ class BenchmarkParams(LinkParams):
         "Measurement",
         "Noise floor only",
         f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report shows "
-        "how much equal runs differ here, and which deviation this fleet can detect.",
+        "which deviation this fleet can detect.",
     )
     rounds: int = setting(
         1,
         "Measurement",
         "Rounds",
-        f"Passes over all nodes, minutes apart; two or more measure the noise between runs. {NOISE_FLOOR_ROUNDS} at "
-        "least for the noise floor.",
+        f"Passes over all nodes. Two or more measure the noise between runs; a noise floor takes {NOISE_FLOOR_ROUNDS} "
+        "or more.",
         ge=1,
         le=20,
         validate_default=True,
@@ -393,7 +389,7 @@ class BenchmarkParams(LinkParams):
         "Limits",
         "Samples/s beside its own past (%)",
         f"A node that is slower than it was by more is slow too. Empty: {LIMITS.past_pct:g} on GPUs, the limit beside "
-        "peers in trials on a CPU, whose nights differ as much as its peers do.",
+        "peers in trials on a CPU.",
         gt=0,
         le=100,
         validate_default=True,
@@ -418,22 +414,20 @@ class BenchmarkParams(LinkParams):
         (),
         "Limits",
         "Also red",
-        "More memory or heat than the limit asks a person to look. What is chosen here turns the node red as well.",
+        "What turns a node red beyond its limit. What is not chosen asks a person to look.",
     )
     levels: LevelSource = setting(
         LevelSource.SHIPPED,
         "Limits",
         "Known levels",
-        "What a GPU of this kind makes of this work, for nodes without peers or past, and for a fleet that is slow as "
-        "a whole. `shipped`: those of this release. `own`: those that `trainbench levels` keeps, then the shipped "
-        "ones. `none`: no levels.",
+        "What a GPU of this kind makes of this work. `shipped`: the levels of this release. `own`: those that "
+        "`trainbench levels` keeps, then the shipped ones. `none`: no levels.",
     )
     min_gpu_use_pct: float = setting(
         MIN_GPU_USE_PCT,
         "Limits",
         "GPU use (at least, %)",
-        "A GPU that is busy for less of the measured time is reported for information: it waited for its host or its "
-        "peers. 0: never reported.",
+        "A GPU that is busy for less of the time is reported: it waited for its host or its peers. 0: never reported.",
         ge=0,
         le=100,
     )

@@ -123,7 +123,7 @@ class PodSettings(Frozen):
     compile_cache: VolumeSource | None = Field(
         None,
         description="JSON: a volume that keeps compiled kernels from pod to pod, "
-        '`{"persistentVolumeClaim": {"claimName": "kernels"}}`; else each pod compiles anew '
+        '`{"persistentVolumeClaim": {"claimName": "kernels"}}` '
         "([deploy.md](deploy.md#keep-compiled-kernels))",
     )
     gpu_resources: tuple[str, ...] = Field(
@@ -136,14 +136,12 @@ class PodSettings(Frozen):
     )
     pod_template: Path | None = Field(
         None,
-        description="YAML file with a Pod that is merged into every pod: tolerations, RuntimeClass, environment, "
-        "networks, queues ([pod-template.md](pod-template.md))",
+        description="YAML file with a Pod that is merged into every pod ([pod-template.md](pod-template.md))",
     )
 
     log_profiles: Path | None = Field(
         None,
-        description="TOML file with log profiles of your own, by which the speed of your own jobs is read "
-        "([own-job.md](own-job.md)); they come beside the shipped ones",
+        description="TOML file with log profiles of your own, beside the shipped ones ([own-job.md](own-job.md))",
     )
 
     @field_validator("volumes")

@@ -213,13 +213,15 @@ def _strategies(
     def usd(run: RunResult) -> float | None:
         return usd_per_1m_tokens.get(run.spec.identity.run_id)
 
-    rows = []
+    rows, kinds = [], dict[strategy_standings.Pattern, None]()
     every = compared.all_entries(group)
     texts = {entry.name: each for entry, each in zip(every, scaling_texts(every, scaling), strict=True)}
     for size in compared.world_sizes(group):
         peers = compared.entries(group, size)
         scaled = [scaling(entry) for entry in peers]
-        patterns = [traits.pattern for traits in strategy_standings.traits_of(peers, scaled)] or [""] * len(peers)
+        traits = strategy_standings.traits_of(peers, scaled)
+        kinds |= dict.fromkeys(each.kind for each in traits)
+        patterns = [each.pattern for each in traits] or [""] * len(peers)
         places = compared.places([len(entry.results) for entry in peers])
         for entry, place, pattern in zip(peers, places, patterns, strict=True):
             rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=texts[entry.name], pattern=pattern))
@@ -260,9 +262,17 @@ def _strategies(
             )
             for run in failed
         ],
-        notes=tuple(_notes(named, scaling, group)),
+        notes=(*_notes(named, scaling, group), *_meanings(kinds, group)),
         title=name,
     )
+
+
+def _meanings(kinds: Iterable[strategy_standings.Pattern], group: WorkGroup) -> Iterator[str]:
+    """One note on what the patterns of the table mean."""
+    units = {"unit": group.rank_noun, "units": plural(group.rank_noun)}
+    if told := [f"{kind.capitalize()}: {strategy_standings.MEANINGS[kind].format(**units)}" for kind in kinds]:
+        high = f"High and low: more than {strategy_standings.CLOSE_PCT:g} % from the median of a size's strategies."
+        yield " ".join((high, *told))
 
 
 def _notes(
@@ -307,7 +317,6 @@ _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = 
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),
     ("budgets", "Budgets", "What a budget buys, and whether to rent or to buy", survey_tables.money),
     ("strategies", "Strategies", "Strategies, on equal work", strategies),
-    ("patterns", "Patterns", "What kind of choice each strategy is", strategy_standings.tables),
     ("more-gpus", "More GPUs", "When more GPUs pay", recommendations.tables),
     ("presets", "Presets", "Presets, on the same training job", presets),
     ("noise", "Noise", "How much equal runs differ here", noise_tables),

@@ -99,7 +99,6 @@ def _verdicts(kind: GpuKindComparison) -> Table:
             "Only equal sample lengths are judged. A difference counts beyond the noise (99 % interval of the rounds' "
             f"ratios) and from {WORTH_PCT:g} % on; noise above {TELLING_PCT:g} % allows no verdict. The effect on the "
             "model's quality is not measured.",
-            *kind.drift,
             noise,
         ),
     )
@@ -153,8 +152,6 @@ def _figures(kind: GpuKindComparison) -> Table:
             "work, so samples/s of different lengths are not ranked; tokens/s stand beside them. Attention over a "
             "longer sample costs more per token."
         )
-    if kind.over_nodes:
-        notes.append(f"Speed-up by node: {'; '.join(kind.over_nodes)}.")
 
     def runs(one: Standing) -> str:
         done, planned = len(one.results), len(one.results) + len(one.failed)

@@ -88,7 +88,6 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         **{metric["metric"]: metric["value"] for metric in metrics},
         "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
-        "gpu": next((metric["gpu"] for metric in metrics if metric.get("gpu")), None),
     }
 
 

@@ -222,8 +222,8 @@ class Settings(PodSettings, BaseSettings):
     )
     local_python: str = Field(
         CHECKOUT_PYTHON if IS_CHECKOUT else OWN_PYTHON,
-        description="the local launcher's Python, which has the training stack; else that of `.venv-image`; after an "
-        "installation by pip the one that runs trainbench, if it has PyTorch",
+        description="the local launcher's Python, which has PyTorch; else that of `.venv-image`; after an installation "
+        "by pip the one that runs trainbench",
     )
     local_pythonpath: str = Field(
         str(ROOT) if IS_CHECKOUT else "",
@@ -255,7 +255,7 @@ class Settings(PodSettings, BaseSettings):
         900,
         ge=1,
         le=WEEK_S,
-        description="seconds from a pod's placement on its node to its start, in which the image is pulled",
+        description="seconds in which a pod on its node must start, with the pull of its image",
     )
     quarantine: tuple[NodeName, ...] = Field(
         (),
@@ -267,13 +267,13 @@ class Settings(PodSettings, BaseSettings):
     )
     topology_label: LabelKey | None = Field(
         None,
-        description="label of the nodes that names their NVLink domain, rack or leaf switch: `interconnect` tests the "
-        "nodes of one value together; else about the square root of all nodes",
+        description="label of the nodes that names their NVLink domain, rack or leaf switch, for "
+        "[interconnect](interconnect.md)",
     )
     dag_prefix: str = Field(
         "",
-        description="prefix of all DAG ids, such as `trainbench_`, for an Airflow that has other DAGs with these ids; "
-        "set it before the first run, because the history identifies campaigns by their DAG's id",
+        description="prefix of all DAG ids, such as `trainbench_`; set it before the first run, because the history "
+        "knows campaigns by their DAG's id ([own-airflow.md](own-airflow.md#dag-ids))",
     )
     campaigns: Path | None = Field(
         None,
@@ -282,8 +282,8 @@ class Settings(PodSettings, BaseSettings):
     )
     schedule: dict[str, str] = Field(
         {},
-        description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own "
-        "schedule, with the local launcher none",
+        description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own, "
+        "with the local launcher none",
     )
     prices: tuple[Path, ...] = Field(
         (), description="files with your own price tables, with commas; they override the shipped table"

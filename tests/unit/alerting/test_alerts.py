@@ -8,7 +8,7 @@ from tests.builders.nights import night
 from tests.builders.verdicts import make_finding
 from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Level, Why
-from trainbench.judging.checks.missing_nodes import absent_node_findings
+from trainbench.judging.checks import absent_node_findings
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import AbsentNode
 

@@ -27,17 +27,6 @@ def test_a_failed_run_is_not_doubted_twice() -> None:
     assert doubts_of_run(make_failed()) == ()
 
 
-def test_step_time_varies_by_more_than_10_pct_on_a_gpu() -> None:
-    doubt = doubts_of_run(make_result(step_cv_pct=11.0))[0]  # 11 * sqrt(30 / 29)
-    assert (doubt.category, doubt.level) == ("unstable_step_time", Level.WARNING)
-    assert (doubt.measured, doubt.expected) == ("CV 11.2 %", "at most 10 %")
-    assert "unstable_step_time" not in categories(make_result(step_cv_pct=9.0))
-
-
-def test_allocator_retries() -> None:
-    assert categories(make_result(alloc_retries=2)) == ["allocator_retries"]
-
-
 @pytest.mark.parametrize(
     ("use_pct", "expected"), [(80.0, []), (79.9, ["low_gpu_use"]), (None, ["incomplete_telemetry"])]
 )
@@ -89,23 +78,7 @@ def test_little_gain_from_more_gpus_is_a_doubt() -> None:
     assert doubt.expected == "at least 60 % of the throughput per GPU at 1 GPU"
     assert doubt.summary.endswith("'fsdp' gains little from more GPUs")
     assert doubts_between_runs([one, fair]) == ()
-
-
-def test_two_gpus_slower_than_one_do_not_pass() -> None:
-    """9.9 samples/s on two GPUs are 49.5 % per GPU, and less than the 10 of one."""
-    (doubt,) = doubts_between_runs(
-        [make_result("node-1", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)]
-    )
-
-    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "49.5 % on 2 GPUs")
-    assert doubt.summary.endswith("'ddp' on 2 GPUs is no faster than single on 1 GPU")
-
-
-def test_a_poor_scaling_against_another_machine_is_a_doubt_of_the_base_only() -> None:
-    (doubt,) = doubts_between_runs(
-        [make_result("node-7", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)]
-    )
-    assert doubt.category == "scaling_base_elsewhere"
+    assert doubts_between_runs([make_result("node-7", 10.0), poor]) == ()  # another machine is no base of a doubt
 
 
 STATED: dict[str, Any] = {
@@ -123,9 +96,10 @@ STATED: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("tokens_per_s", "changes", "doubted"),
     [
-        (8_369.0, {}, False),
-        (5_900.0, {}, True),
-        (12_000.0, {}, True),
+        (5_999.0, {}, True),
+        (6_000.0, {}, False),
+        (11_000.0, {}, False),
+        (11_001.0, {}, True),
         (12_000.0, {"gpus_per_node": 4}, False),
         (8_900.0, {"gpus_per_node": 4}, True),
         (19_000.0, {"gpus_per_node": 4}, True),
@@ -142,18 +116,8 @@ def test_the_published_range_is_for_its_own_work_and_gpu_only(
     work = STATED | changes
     run = make_result("node-1", tokens_per_s / work["seq_length"], **work)
 
-    assert ("throughput_out_of_range" in categories(run)) == doubted
-
-
-def test_a_base_on_another_machine_is_a_doubt() -> None:
-    """Measured on node-7, used for node-1; a gang that holds node-7 too is compared with itself."""
-    base = make_result("node-7", 10.0)
-    gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 1}
-    (doubt,) = doubts_between_runs([base, make_result("node-1", 19.0, peers=("node-2",), **gang)])
-
-    assert (doubt.category, doubt.measured) == ("scaling_base_elsewhere", "single on 1 GPU on node-7")
-    assert doubt.expected == "the base on node-1 or its peers"
-    assert doubts_between_runs([base, make_result("node-1", 19.0, peers=("node-7",), **gang)]) == ()
+    exact = with_performance(run, tokens_per_second=tokens_per_s)
+    assert ("throughput_out_of_range" in categories(exact)) == doubted
 
 
 def test_sharding_that_needs_more_memory_is_information() -> None:
@@ -202,7 +166,7 @@ def test_memory_that_is_equal_within_2_pct_is_in_order(less_gb: float, is_doubte
 @pytest.mark.parametrize(
     ("gpus", "samples_per_s", "is_no_faster"), [(2, 9.95, True), (2, 10.0, True), (2, 10.05, False), (4, 10.0, True)]
 )
-def test_no_faster_is_printed_up_to_the_speed_of_the_base(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
+def test_two_gpus_slower_than_one_do_not_pass(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
     (doubt,) = doubts_between_runs(
         [make_result("node-1", 10.0), make_result("node-1", samples_per_s, strategy="ddp", gpus_per_node=gpus)]
     )
@@ -221,19 +185,13 @@ def test_a_run_without_steps_or_a_drill_is_not_compared_with_its_equals() -> Non
     assert doubts_between_runs([make_result("node-1", 10.0), silent]) == ()
 
 
-@pytest.mark.parametrize(("tokens_per_s", "is_doubted"), [(6_000.0, False), (11_000.0, False), (11_008.0, True)])
-def test_the_ends_of_the_published_range_belong_to_it(tokens_per_s: float, is_doubted: bool) -> None:
-    run = make_result("node-1", tokens_per_s / STATED["seq_length"], **STATED)
-    exact = with_performance(run, tokens_per_second=tokens_per_s)
-    assert ("throughput_out_of_range" in categories(exact)) is is_doubted
-
-
 @pytest.mark.parametrize(("cv_pct", "is_doubted"), [(10.0, False), (10.1, True)])
 def test_a_step_time_may_vary_by_exactly_10_pct(cv_pct: float, is_doubted: bool) -> None:
     result = make_result()
     assert result.performance.step_time is not None
     steps = result.performance.step_time.model_copy(update={"cv_pct": cv_pct})
-    assert categories(with_performance(result, step_time=steps)) == ["unstable_step_time"] * is_doubted
+    doubts = doubts_of_run(with_performance(result, step_time=steps))
+    assert [(doubt.category, doubt.measured) for doubt in doubts] == [("unstable_step_time", "CV 10.1 %")] * is_doubted
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Level
-from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
-from trainbench.judging.xids import SOURCE, XIDS, xid
+from trainbench.judging.gpu_events import SOURCE, XIDS, broken_gpu_findings, gpu_event_findings, xid
 
 
 def said(node: str = "node-1", **events: Any) -> RunResult:

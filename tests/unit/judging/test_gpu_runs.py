@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
 from tests.builders.judged_fleets import by_name, judge_fleet
 from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, State, Why
-from trainbench.judging.gpu_runs import by_gpu, odd_gpu
+from trainbench.judging.gpu_runs import by_gpu
 from trainbench.judging.node_runs import GpuPlace, judged_rate
 from trainbench.judging.past import records_of
 
@@ -91,7 +90,6 @@ class TestVerdict:
         assert whys(bad) == [Why.WELL, Why.WELL, Why.SLOW, Why.WELL]
         assert bad.reason.startswith("GPU 2 (GPU-node-2-2): samples/s −10.0 %")
         assert (bad.samples_per_second, bad.deviation(Metric.SAMPLES_PER_SECOND)) == (9.0, pytest.approx(-10.0))
-        assert bad.gpu == "GPU 2 (GPU-node-2-2)"
         assert [(gpu.index, gpu.uuid) for gpu in bad.gpus] == [(i, f"GPU-node-2-{i}") for i in range(4)]
 
     def test_a_lone_node_is_judged_by_itself(self) -> None:
@@ -165,68 +163,3 @@ def test_a_node_s_rate_is_that_of_its_slowest_gpu_and_not_the_sum_also_in_its_pa
     assert judged_rate(result) == record.samples_per_second == 9.0
     assert result.performance.samples_per_second == pytest.approx(39.01)
     assert judged_rate(make_result("node-1", 9.5)) == 9.5
-
-
-def ddp(node: str = "node-1", rate: float = 40.0, gpus: int = 4, **fields: Any) -> RunResult:
-    return make_result(node, rate, strategy="ddp", gpus_per_node=gpus, **fields)
-
-
-def with_gpus(result: RunResult, **values: Sequence[float | None]) -> RunResult:
-    """`values`: a field of the GPUs' telemetry -> its value on each GPU."""
-    gpus = tuple(
-        gpu.model_copy(update={name: figures[i] for name, figures in values.items()})
-        for i, gpu in enumerate(result.telemetry.gpus)
-    )
-    return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})})
-
-
-def with_ranks(result: RunResult, name: str, values: Sequence[object]) -> RunResult:
-    ranks = tuple(rank.model_copy(update={name: value}) for rank, value in zip(result.ranks, values, strict=True))
-    return result.model_copy(update={"ranks": ranks})
-
-
-def test_the_lowest_clock_is_named_with_index_uuid_and_figures() -> None:
-    actual = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1920, 1905, 1410, 1915))])
-    assert actual
-    assert actual.gpu == "GPU 2 (GPU-node-1-2)"
-    assert actual.text == "lowest clock GPU 2 (GPU-node-1-2): 1,410 MHz, the others 1,915 MHz"
-
-
-def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
-    clocks = with_gpus(ddp(), sm_clock_mean_mhz=(1800, 1920, 1920, 1920))
-    actual = odd_gpu([with_ranks(clocks, "own_steps_s", ((1,), (1,), (1,), (2,)))])
-    assert actual
-    assert (
-        actual.text
-        == "slowest GPU 3 (GPU-node-1-3): 2,000 ms of own time per step, the others 1,000 ms of own time per step"
-    )
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        make_result(),  # one GPU
-        ddp(),  # all alike
-        with_gpus(ddp(), sm_clock_mean_mhz=(1920, 1905, 1890, 1915)),  # within 2 %
-        with_gpus(ddp(), sm_clock_mean_mhz=(None, None, None, 1410)),  # nothing to compare it with
-        ddp().model_copy(update={"context": None, "ranks": ()}),
-    ],
-)
-def test_where_none_stands_out_none_is_named(result: RunResult) -> None:
-    assert odd_gpu([result]) is None
-
-
-@pytest.mark.parametrize(("mhz", "gpu"), [(975, "GPU 3 (GPU-node-1-3)"), (980, "GPU 3 (GPU-node-1-3)"), (981, None)])
-def test_a_gpu_is_named_from_two_percent_on(mhz: float, gpu: str | None) -> None:
-    """975 of 1,000 MHz is 2.5 % less, 980 exactly 2 %, 981 is 1.9 %."""
-    actual = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1000, 1000, 1000, mhz))])
-    assert (actual.gpu if actual else None) == gpu
-
-
-def test_over_several_runs_the_median_counts() -> None:
-    """GPU 0 was very low once (its mean is 1,480), GPU 1 in two of three runs (mean 1,643)."""
-    clocks = ((600, 1920, 1920, 1920), (1920, 1500, 1920, 1920), (1920, 1510, 1920, 1920))
-    runs = [with_gpus(ddp(round=r), sm_clock_mean_mhz=mhz) for r, mhz in enumerate(clocks, 1)]
-    actual = odd_gpu(runs)
-    assert actual
-    assert actual.gpu.startswith("GPU 1 ")

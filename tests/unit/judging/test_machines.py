@@ -1,4 +1,4 @@
-"""A node with other GPUs than it had: another machine, or one that was swapped."""
+"""A run twice, a GPU under two names, several machines under one; other machines and GPUs than before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,100 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
+from committed import committed
+from tests.builders import make_failed, make_result
 from trainbench.core.verdicts import Level
-from trainbench.judging.machines import find, replaced_gpu_findings
+from trainbench.judging.machines import find, identity_findings, replaced_gpu_findings
+from trainbench.judging.node_runs import by_group, latest_results
 from trainbench.judging.past import NodeRecord
 from trainbench.planning.nodes import GpuNode
 from trainbench.results.setups import Setup
+
+
+def later(result: RunResult) -> RunResult:
+    return result.model_copy(update={"finished_at": result.finished_at + timedelta(minutes=5)})
+
+
+def test_a_run_with_two_results_counts_once_and_is_reported() -> None:
+    """node-1 at 9.5 and, later, at 8.0: the later one is judged, in whichever order they come."""
+    fleet = [make_result(f"node-{i}", 9.5) for i in (1, 2, 3, 4)]
+    results = [*fleet, later(make_result("node-1", 8.0))]
+    for order in (results, results[::-1]):
+        ((first, *_),) = by_group(order, []).values()
+        assert [run.performance.samples_per_second for run in first.runs] == [8.0]
+    (finding,) = identity_findings(results)
+    assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.identity.run_id)
+    assert finding.summary == "has 2 results; the one that finished last is judged"
+
+
+def test_of_two_that_finished_at_once_their_order_does_not_decide() -> None:
+    pair = [make_result(samples_per_s=9.5), make_result(samples_per_s=8.0)]
+    assert latest_results(pair) == latest_results(pair[::-1])
+
+
+def test_a_failed_run_that_came_back_well_later_is_well() -> None:
+    good = later(make_result("node-1"))
+    assert latest_results([make_failed("node-1"), good]) == [good]
+
+
+def test_rounds_and_re_runs_are_no_duplicates() -> None:
+    results = [make_result("node-1", round=r) for r in (1, 2, 3)]
+    assert latest_results(results) == results
+    assert identity_findings(results) == ()
+
+
+def test_a_node_that_was_renamed_meanwhile_is_one_machine_under_two_names() -> None:
+    moved = make_result("node-10").model_copy(update={"context": make_result("node-2").context})
+    (finding,) = identity_findings([make_result("node-1"), make_result("node-2"), moved])
+    assert (finding.category, finding.subject) == ("same_gpu", "node-10")
+    assert finding.measured == "GPU-node-2-0 on node-2 and node-10"
+    assert finding.summary == "has the same GPU as node-2: one machine under 2 names, compared with itself"
+
+
+def on(node: str, *uuids: str, round_: int = 1) -> RunResult:
+    """A run of `node` on these GPUs."""
+    work = {"strategy": "independent", "gpus_per_node": len(uuids)} if len(uuids) > 1 else {}
+    result = make_result(node, round=round_, **work)
+    assert result.context
+    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu, uuid in zip(result.context.gpus, uuids, strict=True))
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(result.ranks, uuids, strict=True))
+    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+
+
+def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
+    """[J6]: 37 runs named h200-4 come from five disjoint sets of GPUs, and nobody said so."""
+    texts = committed("campaigns/h200-strategies-2026-11-21/runs/*/result.json").values()
+    results = [parse_result(text.encode()) for text in texts]
+    (finding,) = identity_findings(results)
+
+    assert len(results) == 37
+    assert (finding.category, finding.subject) == ("several_machines", "h200-4")
+    assert finding.summary.startswith("ran on 5 sets of GPUs that have none in common: several machines under one name")
+
+
+def test_runs_that_share_a_gpu_are_of_one_machine_in_whatever_order_they_come() -> None:
+    runs = [on("node-1", "a", "b"), on("node-1", "c", "d", round_=2), on("node-1", "b", "c", round_=3)]
+
+    assert [identity_findings(order) for order in (runs, runs[::-1])] == [(), ()]
+
+
+def test_two_sets_without_a_common_gpu_are_two_machines() -> None:
+    (finding,) = identity_findings([on("node-1", "a", "b"), on("node-1", "c", "d", round_=2)])
+
+    assert finding.measured == "a + b and c + d"
+
+
+def test_other_gpus_of_a_node_that_has_so_many_are_no_other_machine() -> None:
+    """A pod of one GPU gets another one each time."""
+    runs = [on("node-1", uuid, round_=number) for number, uuid in enumerate(("a", "b", "c"), start=1)]
+
+    assert identity_findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
+    assert identity_findings(runs, [GpuNode(name="node-1", num_gpus=2, num_gpus_lost=1)]) == ()  # exactly as many
+    assert [f.subject for f in identity_findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
+    assert [f.subject for f in identity_findings(runs, [GpuNode(name="node-1")])] == ["node-1"]
+
 
 NOW = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from tests.builders.judged_fleets import judge_fleet
 from trainbench.core.verdicts import GroupVerdict, State, Why
-from trainbench.judging.diagnosis.diagnose import diagnose
+from trainbench.judging.diagnose import diagnose
 
 SEEDS = range(30)
 GPUS = ("NVIDIA H200", "NVIDIA A100")

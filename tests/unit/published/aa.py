@@ -49,7 +49,7 @@ def cold_and_warm_s(pattern: str) -> tuple[float, list[float]]:
 
 
 def nightly_check() -> Iterator[str]:
-    """The figures of the night in docs/dags.md."""
+    """The figures of the night in docs/internals/speed.md."""
     independent = spread(*rates_by_gpu("nights/night-independent-*"))
     cold_s, warm_s = cold_and_warm_s("nights/night-independent-*")
     yield (

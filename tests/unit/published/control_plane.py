@@ -14,15 +14,15 @@ from bench_image.contract.model_shapes import EncoderDecoderShape
 from committed import committed
 from tests.builders.commands import trainbench
 from tests.unit.published import probes
-from tests.unit.published.aa import nightly_check, noise_per_gpu
+from tests.unit.published.aa import noise_per_gpu
 from tests.unit.published.figures import on_one_line
 from tests.unit.published.measured import THIRD, document, row
 from tests.unit.published.small import encoder_decoder as of_presets
 from tests.unit.published.speed import ahead_of_the_trainer_pct
 from trainbench.core.verdicts import Tolerances
 from trainbench.cost.plan_estimate import ASSUMED_MFU_PCT, START_S
-from trainbench.judging.checks.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 from trainbench.judging.levels import MIN_BAND_PCT
+from trainbench.judging.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
@@ -74,7 +74,6 @@ def dags() -> Iterator[str]:
     yield f"| temperature | {heat} | {heat} |"
     yield f"whose first loss is {FIRST_LOSS_PCT:g} % off, or whose mean loss is {MEAN_LOSS_PCT:g} % off"
     yield f"so the band is {MIN_BAND_PCT:g} % or three standard deviations"
-    yield from nightly_check()
 
 
 SIZES = ((512, 8, 6, 6, 2048), (768, 12, 12, 12, 3072), (2048, 32, 24, 24, 8192))  # as on the page
@@ -98,16 +97,11 @@ def encoder_decoder() -> Iterator[str]:
     yield f"is {small:.1f} M parameters, 768 / 12 / 12 / 12 / 3072 is {middle:.1f} M, 2048 /"
     yield f"/ 8192 is {large:,.0f} M"
     yield from of_presets()
-
-
-def encoder_decoder_beside_its_document() -> Iterator[str]:
-    small, middle, _ = millions_of_parameters()
     yield f"| {small:.1f} M and {middle:.1f} M |"
     yield f"vocabulary 8000: {num_parameters(EncoderDecoderShape(family='encoder-decoder')):,}"
 
 
 def tutorial() -> Iterator[str]:
-    yield f"the two environments take {environments_gb():.1f} GB of disk"
     yield f"its own past judges it, to {LIMITS.past_pct:g} %"
 
 
@@ -118,11 +112,6 @@ def faq() -> Iterator[str]:
     assert found
     yield f"{found[1]} ({found[2]} side by side), {found[3]} for these two nodes"
     yield f"{RATE_PCT} against the other nodes and {LIMITS.past_pct:g} % against the node's own past"
-
-
-def glossary() -> Iterator[str]:
-    yield f"{RATE_PCT} against peers and {LIMITS.past_pct:g} % against the own past"
-    yield f"{MEMORY_PCT} for memory, {LIMITS.temperature_c:g} °C for temperature"
 
 
 def pages() -> Iterator[str]:

@@ -64,7 +64,7 @@ def page() -> Iterator[str]:
 
 
 def in_short() -> Iterator[str]:
-    """The table of docs/performance.md."""
+    """The table of docs/internals/speed.md."""
     by_turns = turns()
     for job, name in JOBS.items():
         ours, loops = by_turns.get((name, "tuned")), by_turns.get((name, "loop"))

@@ -1,4 +1,4 @@
-"""Figures of docs/performance.md and docs/internals/performance.md, from the result files."""
+"""Figures of docs/internals/speed.md and performance.md, from the result files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
 from tests.unit.published import configurations, float8_lora, limits, models, peers, small, start, zero
-from tests.unit.published.aa import AA
+from tests.unit.published.aa import AA, nightly_check
 from tests.unit.published.measured import (
     ACCUMULATION,
     FIRST,
@@ -42,7 +42,7 @@ BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
 
 
 def performance() -> Iterator[str]:
-    """The page for users."""
+    """docs/internals/speed.md."""
     yield f"the peak ({H200.bf16:.0f} TFLOP/s"
     yield from limits.large_rows()
     yield from models.table()
@@ -51,6 +51,7 @@ def performance() -> Iterator[str]:
     yield from limits.compared()
     yield from gangs_in_short()
     yield from limits.start_up()
+    yield from nightly_check()
 
 
 def ratio_by_turns(machine: int) -> float:

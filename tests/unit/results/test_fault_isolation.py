@@ -21,8 +21,7 @@ from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import PART_FAILED, Level, State, Why
 from trainbench.history import summaries
 from trainbench.history.history import open_history
-from trainbench.judging import judge
-from trainbench.judging.diagnosis import diagnose
+from trainbench.judging import diagnose, judge
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet

@@ -10,7 +10,6 @@ from trainbench.core.formats import listing, noise_share, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
 from trainbench.core.verdicts import (
-    OTHER_WORK,
     Against,
     Clue,
     Comparison,
@@ -25,7 +24,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging import gpu_runs
-from trainbench.judging.diagnosis.clues import (
+from trainbench.judging.clues import (
     EXECUTION,
     MIN_CLOCK_GAP_PCT,
     THERMAL,
@@ -37,7 +36,7 @@ from trainbench.judging.diagnosis.clues import (
     slow_clues,
     temperature_clues,
 )
-from trainbench.judging.node_findings import LEVELS
+from trainbench.judging.node_findings import LEVELS, plain_finding
 from trainbench.judging.node_runs import GpuPlace, Key, choice_of, gpu_name
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
@@ -51,15 +50,13 @@ _UNKNOWN = {
     Metric.MEMORY_GB: "versions, execution and GPU are those of its peers, but it allocated more memory",
     Metric.TEMPERATURE_C: "its peers are as hot, or their temperature is not known",
 }
-_NEXT_STEP = {
+# By how the pod ended, where the cluster reported it, else by the run's status.
+_NEXT_STEP: dict[str, str] = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
     Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
     Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
     Status.INCOMPLETE: "read the end of pod.log in the store, or find out who ended the pod, then repeat",
     Status.ERROR: TRAITS[Why.FAILED].next_step,
-}
-# By how the pod ended, where the cluster reported it.
-_NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
     EndKind.NODE_LOST: "see why the node does not answer (power, network, kubelet), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
@@ -70,7 +67,6 @@ _NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
     EndKind.NOT_STARTED: "read the pod's events: a start waits for runtime class, device plugin and volumes",
     EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
-    EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
     EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
     BROKEN_RESULT: "report the traceback in the log of the task with the result.json of the run",
 }
@@ -294,23 +290,6 @@ def _pair(node: NodeVerdict, scene: Scene) -> Finding:
     return _finding(node, Why.PAIR, _rates(node), summary=summary, cause=cause)
 
 
-def _plain(node: NodeVerdict, scene: Scene) -> Finding:
-    """Reasons that need no clues."""
-    own = [run for run in scene.runs if run.spec.identity.node == node.node]
-    noise = "unknown noise" if node.noise_pct is None else f"equal runs differ by {noise_share(node.noise_pct)}"
-    odd = sum(run.error is not None and run.error.kind == OTHER_WORK for run in own)
-    measured, expected = {
-        Why.OTHER_NUMBERS: (
-            f"{odd} of {len(own)} runs computed other numbers",
-            "the losses of its peers",
-        ),
-        Why.SHARED: (node.reason, "its GPUs to itself"),
-        Why.NOISY: (noise, "less noise than the limit"),
-        Why.OTHER_CHOICE: ("other work", "the work of its peers"),
-    }.get(node.why, ("no expectation", "a peer, a past or a level"))
-    return _finding(node, node.why, measured=measured, expected=expected)
-
-
 def _gone(node: NodeVerdict, scene: Scene) -> Finding:
     """Failed, or missing: with what the cluster says of the node."""
     own = [run for run in scene.runs if run.spec.identity.node == node.node]
@@ -326,15 +305,17 @@ def _gone(node: NodeVerdict, scene: Scene) -> Finding:
         measured=f"{len(bad)} of {len(own)} runs failed",
         expected="0",
         cause=of_cluster,
-        resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
+        resolution=_NEXT_STEP.get(kind) or _NEXT_STEP[status],
     )
 
 
 _DIAGNOSES: Mapping[Why, Callable[[NodeVerdict, Scene], Finding]] = {
     **dict.fromkeys((Why.SLOW, Why.HOT, Why.HEAVY, Why.BEHIND), _deviates),
     **dict.fromkeys((Why.FAILED, Why.MISSING), _gone),
-    **dict.fromkeys((Why.OTHER_NUMBERS, Why.SHARED, Why.NOISY, Why.OTHER_CHOICE, Why.NOTHING_TO_COMPARE), _plain),
-    Why.ONCE: lambda node, _: _finding(node, node.why, _rates(node)),
+    **dict.fromkeys(
+        (Why.OTHER_NUMBERS, Why.SHARED, Why.NOISY, Why.OTHER_CHOICE, Why.NOTHING_TO_COMPARE, Why.ONCE),
+        lambda node, _: plain_finding(node),
+    ),
     Why.PAIR: _pair,
     Why.UNSTEADY: _unsteady,
 }

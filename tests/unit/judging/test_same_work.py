@@ -15,7 +15,7 @@ from tests.builders import make_failed, make_result
 from tests.kube.after_fault import HEALTHY, SICK, after_night, is_green, night_with, whole_results
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Level, Why
-from trainbench.judging.checks.same_work import (
+from trainbench.judging.same_work import (
     FIRST_LOSS_PCT,
     MEAN_LOSS_PCT,
     fail_unequal_work,

@@ -9,8 +9,8 @@ import pytest
 
 from bench_image.contract.result import RunError, RunResult, Status
 from bench_image.contract.spec import Drill
-from tests.builders import make_cpu_result, make_failed, make_independent, make_result
-from tests.builders.verdicts import make_comparison, make_gpu, make_group, make_node
+from tests.builders import campaigns, make_cpu_result, make_failed, make_independent, make_result
+from tests.builders.verdicts import make_comparison, make_finding, make_gpu, make_group, make_node
 from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import (
     OTHER_WORK,
@@ -25,7 +25,8 @@ from trainbench.core.verdicts import (
     Why,
 )
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
-from trainbench.judging.diagnosis.diagnose import diagnose, difference_findings
+from trainbench.judging.diagnose import diagnose, difference_findings
+from trainbench.judging.node_findings import finding_of
 from trainbench.planning.nodes import GpuNode
 
 GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
@@ -392,7 +393,7 @@ def test_a_drilled_peer_is_no_example_of_a_healthy_node_nor_is_a_shared_one() ->
     assert (drill.category, drill.level, drill.is_drill) == ("drill", Level.ERROR, True)
     assert drill.resolution == TRAITS[Why.DRILL].next_step
     assert (other.category, other.level) == ("shared", Level.INFO)
-    assert (other.measured, other.expected) == (nodes[3].reason, "its GPUs to itself")
+    assert other.summary == f"had to share its GPUs: {nodes[3].reason}"
     assert (slow.category, slow.is_drill) == ("slow_host_to_device", False)
     assert "Copies from host to GPU are 64 % slower" in slow.explanation  # 20 GB/s of 55.4
 
@@ -460,7 +461,6 @@ def test_a_node_that_computes_other_numbers_must_not_train() -> None:
     (finding,) = diagnosed(*GOOD[:2], odd, why=Why.OTHER_NUMBERS, state=State.RED)
 
     assert (finding.category, finding.level) == ("other_numbers", Level.ERROR)
-    assert finding.measured == "1 of 1 runs computed other numbers"
     assert finding.resolution.startswith("do not train on it")
 
 
@@ -529,3 +529,15 @@ def test_of_several_works_on_one_node_each_none_has_to_be_compared() -> None:
 
     assert diagnose(alone, []) == ()
     assert [finding.why for finding in diagnose(alone[:1], [])] == [Why.NOTHING_TO_COMPARE]
+
+
+def test_of_two_works_the_finding_on_the_one_that_is_asked_for_comes_first() -> None:
+    node = make_node("node-1", 9.0, peers=10.0, why=Why.SLOW)
+    findings = tuple(make_finding("node-1", group_id=work) for work in ("ddp", "single"))
+    campaign = campaigns.judged(node, findings=findings)
+    (state,) = campaign.node_states
+    assert [finding_of(campaign, state, work).group_id for work in ("ddp", "single", "zero3")] == [
+        "ddp",
+        "single",
+        "ddp",
+    ]

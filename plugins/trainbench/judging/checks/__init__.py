@@ -1,1 +1,0 @@
-"""Checks of the evidence itself: missing nodes, missing figures, unequal work, wrong clocks, GPUs, drills."""

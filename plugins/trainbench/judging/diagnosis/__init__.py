@@ -1,1 +1,0 @@
-"""The likely causes of a node's deviation, ranked, each with a next step."""
