@@ -32,7 +32,6 @@ from trainbench.comparison.scaling import (
     worth_choosing,
 )
 from trainbench.core.formats import count, duration, figure, listing, percent, usd
-from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, integer, make_table, median_run, text
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE
@@ -41,6 +40,7 @@ from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000
 MAX_CHOICES_SHOWN = 4
+MAX_WORKS = 4  # of a headline
 
 
 def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
@@ -241,47 +241,30 @@ def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, 
 
 
 def headline(campaign: Campaign) -> str | None:
-    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice. Single runs do
-    not show what differs by chance, so they choose nothing.
+    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works one such sentence each; None without a choice.
+    Single runs do not show what differs by chance, so they choose nothing.
     """
     chosen = recommendations(campaign)
-    if not chosen:
-        return None
-    if not any(choice.is_ranked for choice in chosen):
+    if chosen and not any(choice.is_ranked for choice in chosen):
         all_are = all(len(point.entry.results) == 1 for choice in chosen for point in choice.peers)
         return f"{too_few(all_are=all_are).capitalize()}, so nothing is recommended: plan 2 rounds or more."
-    if len(chosen) == 1:
-        (choice,) = chosen
-        fastest = choice.fastest.entry.name
-        if choice.is_one:
-            return f"Choose {fastest}: {_cost(choice.fastest)}."
-        return (
-            f"Choose {choice.cheapest.entry.name} for the least cost ({_cost(choice.cheapest)}) or {fastest} for the "
-            f"least time ({_cost(choice.fastest)})."
-        )
-    every = list(zip(_short_names([choice.work for choice in chosen]), chosen, strict=True))
-    named = [(name, choice) for name, choice in every if choice.is_ranked]
-    sentences = []
-    if one := [(choice.fastest, name) for name, choice in named if choice.is_one]:
-        sentences.append(f"Choose {_by_choice(one)}.")
-    if cheap := [(choice.cheapest, name) for name, choice in named if not choice.is_one]:
-        fast = [(choice.fastest, name) for name, choice in named if not choice.is_one]
-        sentences.append(f"For the least cost choose {_by_choice(cheap)}; for the least time {_by_choice(fast)}.")
-    if len(named) < len(every):
-        sentences.append(f"Too few runs to rank {listing(name for name, choice in every if not choice.is_ranked)}.")
-    return " ".join(sentences)
+    names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
+    told = [_sentence(choice, name) for choice, name in zip(chosen, names, strict=False)]
+    more = [f"And {len(told) - MAX_WORKS} more works: see the strategies."] if len(told) > MAX_WORKS else []
+    return " ".join([*told[:MAX_WORKS], *more]) or None
 
 
-def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
-    """ "ddp on 4 GPUs for tier-a full and mistral-7b lora ($0.0343 to $0.119 per 1M tokens); fsdp on ..."."""
-    told = []
-    for name, pairs in grouped((point.entry.name, (point, work)) for point, work in of).items():
-        costs = sorted(cost for point, _ in pairs if (cost := _usd_per_1m_tokens(point)) is not None)
-        price = f"{usd(costs[0])} to {usd(costs[-1])} per 1M tokens" if len(costs) > 1 else ""
-        if len(costs) < len(pairs) or not price:
-            price = listing(_cost(point) for point, _ in pairs)
-        told.append(f"{name} for {listing(work for _, work in pairs)} ({price})")
-    return "; ".join(told)
+def _sentence(choice: Recommendation, work: str) -> str:
+    """`work`: "" for the only one."""
+    if not choice.is_ranked:
+        return f"Too few runs to rank {work}."
+    cheapest, fastest, start = choice.cheapest, choice.fastest, f"For {work} choose" if work else "Choose"
+    if choice.is_one:
+        return f"{start} {fastest.entry.name}: {_cost(fastest)}."
+    return (
+        f"{start} {cheapest.entry.name} for the least cost ({_cost(cheapest)}) or {fastest.entry.name} for the least "
+        f"time ({_cost(fastest)})."
+    )
 
 
 def _rate(point: ScalingPoint) -> str:
@@ -294,15 +277,10 @@ def _cost(point: ScalingPoint) -> str:
     """ "$0.0343 per 1M tokens"; GPU-hours where no price is known, and on a CPU the throughput."""
     if not point.has_cost:
         return _rate(point)
-    cost = _usd_per_1m_tokens(point)
-    if cost is None:
-        return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"
-    return f"{usd(cost)} per 1M tokens"
-
-
-def _usd_per_1m_tokens(point: ScalingPoint) -> float | None:
     price = point.usd_per_gpu_hour
-    return None if price is None else usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s)
+    if price is None:
+        return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"
+    return f"{usd(usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s))} per 1M tokens"
 
 
 def _short_names(names: Sequence[str]) -> list[str]:

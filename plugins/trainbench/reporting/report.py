@@ -25,7 +25,7 @@ OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node",
     "metrics.csv": "one row for each run",
-    "report.json": "verdicts, findings, runs and tables for programs",
+    "verdict.json": "verdicts, findings, results and costs for programs",
 }
 
 

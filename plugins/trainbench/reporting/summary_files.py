@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from bench_image.contract.pod_io import RESULT_FILE
 from trainbench.core.verdicts import by_level
 from trainbench.history import summaries as history_rows
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
 from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report
 from trainbench.reporting.pictures import png
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 
@@ -50,19 +51,16 @@ def _logs(campaign: Campaign, store: Store) -> dict[str, str]:
 def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     """Relative path -> content, without files that cannot be made."""
     name, files = campaign.campaign_id, Files()
-    # Plots, sections and rows first: several documents show them.
+    # Plots and sections first: several documents show them.
     pictures = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    computed = lambda: list(data_files.metric_rows(campaign, parts))  # noqa: E731
-    rows = parts.attempt("computing the figures of the runs", name, computed) or ()
-    raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
+    beside = [CAMPAIGN_FILE, *(f"../runs/{result.spec.identity.run_id}/{RESULT_FILE}" for result in campaign.results)]
     # The Markdown report comes last: it lists the files before it.
     documents: Mapping[str, Callable[[], str]] = {
-        "metrics.csv": lambda: data_files.metrics_csv(campaign, rows),
+        "metrics.csv": lambda: data_files.metrics_csv(campaign),
         "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
         "report.html": lambda: html.report_html(campaign, pictures, sections),
-        "report.json": lambda: data_files.report_json(campaign, rows, sections),
-        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], sections),
+        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *beside], sections),
     }
     files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items()}
     for path, write in documents.items():
