@@ -49,10 +49,9 @@ stored result is broken; or `doctor` reports a failure.
 app = base.App(
     "Check and compare",
     name="trainbench",
-    cls=base.JsonContractGroup,
+    cls=base.Root,
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -110,7 +109,7 @@ def trainbench(
 def plan(
     campaign_file: Annotated[
         Path | None,
-        typer.Argument(help="A campaign file; options replace what it says.", autocompletion=planned.campaign_paths),
+        typer.Argument(help="A campaign file; options replace what it says."),
     ] = None,
     suite: Suite = None,
     nodes: Nodes = None,
@@ -131,7 +130,7 @@ def plan(
     with_manifests: Annotated[
         bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl; `collect` reads their results.")
     ] = False,
-) -> ExitCode:
+) -> None:
     """Show the runs in their order, their duration, GPU-hours and cost, and what is skipped and why. Starts nothing."""
     from trainbench.cost.gpu_fit import reading
     from trainbench.pods.manifests import manifests
@@ -144,7 +143,7 @@ def plan(
         raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
     if gpu and assumed and (choice := reading(gpu, assumed.product)):
-        base.print_lines(choice, stderr=True)
+        base.show(choice, stderr=True)
     campaign = read_campaign_file(campaign_file) if campaign_file else None
     chosen = suite or (campaign.suite if campaign else FIRST_SUITE)
     name = "dry-run"
@@ -165,7 +164,6 @@ def plan(
             import yaml
 
             typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
-    return ExitCode.OK
 
 
 @app.command()
@@ -190,7 +188,6 @@ def run(
             metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
             help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
             "{node} and the like may stand (docs/own-job.md).",
-            autocompletion=planned.campaign_paths,
         ),
     ] = None,
 ) -> ExitCode:
@@ -265,8 +262,8 @@ def report(
         for name, path in paths.items():
             base.write_file(path, flat.files[name])
         base.print_broken(flat.broken)
-        if not base.print_json({"campaign_id": None, "files": {name: str(path) for name, path in paths.items()}}):
-            typer.echo("\n".join(map(str, paths.values())))
+        files = {name: str(path) for name, path in paths.items()}
+        base.answer({"campaign_id": None, "files": files}, *files.values())
         return ExitCode.RED if flat.broken else ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
@@ -275,11 +272,11 @@ def report(
     from trainbench.reporting import verdict_text
 
     with base.console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-        files = pipeline.report(campaign, base.open_store(output) if output else store, is_measured=False)
+        written = pipeline.report(campaign, base.open_store(output) if output else store)
     base.print_broken(broken)
-    if not base.print_json({"campaign_id": campaign.campaign_id, "files": files}):
-        base.print_lines(verdict_text.verdict(campaign), stderr=True)
-        typer.echo("\n".join(files.values()))
+    if not base.print_json({"campaign_id": campaign.campaign_id, "files": written}):
+        base.show(verdict_text.verdict(campaign), stderr=True)
+        base.show(*written.values())
     return ExitCode.RED if broken else ExitCode.OK
 
 
@@ -323,9 +320,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
         from trainbench.reporting.terminal import verdict_table
 
         base.console().print(verdict_table(campaign))
-        typer.echo(f"campaign: {campaign.campaign_id}")
-        for address in files.values():
-            typer.echo(address)
+        base.show(f"campaign: {campaign.campaign_id}", *files.values())
     return exit_code(campaign, broken)
 
 

@@ -5,25 +5,24 @@ document on standard output, for success and failure; the rest on standard error
 from __future__ import annotations
 
 import getpass
-import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic_core import to_json
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from trainbench.cli import completions
-from trainbench.core.formats import one_line, visible
+from trainbench.core.formats import one_line
 from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from trainbench.settings.environment import Settings
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 SCHEMA_VERSION = 1
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: never mistaken for the verdict of a node
 INTERRUPTED = (130, 143)  # 128 + SIGINT, 128 + SIGTERM
@@ -66,7 +66,6 @@ Kubeconfig = Annotated[
     str | None, typer.Option(help="A kubeconfig file to use instead of the Airflow connection.", metavar="FILE")
 ]
 Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
 def set_option(text: str) -> Any:
@@ -80,10 +79,44 @@ def set_option(text: str) -> Any:
     )
 
 
+@dataclass
+class Output:
+    """The output of a command so far. `data`: its document; None: none yet."""
+
+    command: str | None = None
+    data: Any = None
+    messages: list[str] = field(default_factory=list)
+
+
+CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)  # None: without --json
+
+
+def _json_option() -> Any:
+    made = typer.Typer()
+
+    @made.command()
+    def command(
+        as_json: Annotated[
+            bool, typer.Option("--json", expose_value=False, help="Print one JSON document on standard output.")
+        ] = False,
+    ) -> None:
+        """Only its option counts: `Root.main` reads it."""
+
+    return typer.main.get_command(made).params[0]
+
+
 class _Once:
-    """Refuse an option that is given twice: click would silently drop the first value."""
+    """With the option --json; refuses an option that is given twice: click would silently drop the first value."""
+
+    def __init__(self, *args: Any, params: list[Any] | None = None, **more: Any) -> None:
+        super().__init__(*args, params=[*(params or []), _json_option()], **more)  # type: ignore[call-arg]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names, within = list[str](), ctx
+        while within.parent:
+            names, within = [within.info_name, *names], within.parent
+        if output := CURRENT.get():
+            output.command = " ".join(names)
         command: Any = self
         _, _, given = command.make_parser(ctx).parse_args(args=list(args))
         for option in given:
@@ -102,35 +135,10 @@ class OnceGroup(_Once, TyperGroup):
     pass
 
 
-Command = Callable[..., ExitCode | None]  # None: a group of commands, one of which is named
-
-
-def answering(command: Command) -> Callable[..., None]:
-    """The command with the option --json; an error of the user becomes one line, and its value the exit code."""
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        del values["as_json"]  # JsonContractGroup.main has read it
-        try:
-            code = command(**values)
-        except UserError as error:
-            print_error(str(error))
-            code = ExitCode.USAGE
-        except BrokenPipeError:
-            _end_unread()
-        if code is not None:
-            raise typer.Exit(code)
-
-    own = inspect.signature(command, eval_str=True)
-    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_AsJson)
-    made: Any = run
-    made.__signature__ = signature = own.replace(parameters=[*own.parameters.values(), as_json])
-    made.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    return run
-
-
 class App(typer.Typer):
-    """Commands of the command line. Each returns its exit code. `panel`: their heading in the help."""
+    """Commands of the command line. Each returns its exit code, or nothing where all is well. `panel`: their heading in
+    the help.
+    """
 
     def __init__(self, panel: str | None = None, **more: Any) -> None:
         super().__init__(**more)
@@ -138,88 +146,69 @@ class App(typer.Typer):
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = OnceCommand, **more: Any
-    ) -> Callable[[Any], Any]:
-        def added(command: Command) -> Command:
-            super(App, self).command(name, cls=cls, rich_help_panel=self.panel, **more)(answering(command))
-            return command
-
-        return added
+    ) -> Callable[[F], F]:
+        return super().command(name, cls=cls, rich_help_panel=self.panel, **more)
 
 
-@dataclass
-class Output:
-    """The output of a command so far. `data`: its document; None: none yet."""
-
-    command: str | None
-    data: Any = None
-    messages: list[str] = field(default_factory=list)
-
-
-CURRENT: ContextVar[Output | None] = ContextVar("CURRENT", default=None)  # None: without --json
-
-
-class JsonContractGroup(TyperGroup):
-    """The group of all commands. With `--json` it writes the document, whatever happens to the command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _visible_errors():
-            return super().parse_args(ctx, args)
+class Root(TyperGroup):
+    """The group of all commands: whatever happens to one, it ends with its code, and with `--json` as a document."""
 
     def invoke(self, ctx: Any) -> Any:
-        with _visible_errors():
+        try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # typer would end with 1
+            _end_unread()
 
     def main(  # type: ignore[override]
         self, args: Any = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
-        given = list(sys.argv[1:] if args is None else args)
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
         ours = given[: given.index("--")] if "--" in given else given
-        main = super().main
-        if "--json" in ours and "--help" not in ours:
-            command = _command_name(self, given)
-            try:
-                sys.exit(write_document(command, lambda: main(given, standalone_mode=False, **options)))
-            except BrokenPipeError:
-                _end_unread()
+        for_help = bool({"--help", "-h"} & set(ours))
+        run = partial(super().main, given, standalone_mode=False, **options)
         try:
-            return main(args, standalone_mode=standalone_mode, **options)
-        except SystemExit as end:
-            if end.code == 1 and {"--help", "-h"} & set(ours):  # rich's: the reader of the help has ended
-                _end_unread()
-            raise
-        except Exception:
-            if not standalone_mode:
-                raise
-            traceback.print_exc()
-            sys.exit(DEFECT)
+            code = write_document(run) if "--json" in ours and not for_help else ended(run)
+        except BrokenPipeError:
+            _end_unread()
+        if for_help and code == 1:  # rich's: the reader of the help has ended
+            _end_unread()
+        sys.exit(code)
 
 
-@contextmanager
-def _visible_errors() -> Iterator[None]:
-    """Typer repeats a wrong option as it was given: without characters that turn the direction of writing."""
+def ended(run: Callable[[], Any]) -> int:
+    """Run a command; its exit code, its errors printed."""
     try:
-        yield
+        code = run()
+    except SystemExit as error:
+        code = error.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED[0]
+    except UserError as error:
+        print_error(str(error))
+        code = ExitCode.USAGE
     except Exception as error:
-        if _is_of_usage(error):
-            error.message = visible(str(error.message))  # type: ignore[attr-defined]
-        raise
+        if callable(getattr(error, "format_message", None)):  # typer's own: an option is wrong or missing
+            context: Any = getattr(error, "ctx", None)
+            see = f" (see {context.command_path} --help)" if context else ""
+            print_error(f"{error.format_message().rstrip('.')}{see}")  # type: ignore[attr-defined]
+            return int(getattr(error, "exit_code", ExitCode.USAGE))
+        traceback.print_exc()
+        print_error(f"{type(error).__name__}: {error}; this is a defect of trainbench, with its traceback above")
+        code = DEFECT
+    return code if isinstance(code, int) else 0 if code is None else 1
 
 
-def _is_of_usage(error: Exception) -> bool:
-    """Whether it is typer's own: an option is wrong or missing."""
-    return callable(getattr(error, "format_message", None))
-
-
-def write_document(command: str | None, run: Callable[[], Any]) -> int:
-    """Run the command, write its document, and return its exit code. Prints of libraries go to standard error."""
-    output, stdout = Output(command), sys.stdout
+def write_document(run: Callable[[], Any]) -> int:
+    """Run a command, write its document, and return its exit code. Prints of libraries go to standard error."""
+    output, stdout = Output(), sys.stdout
     before = CURRENT.set(output)
     try:
         with redirect_stdout(sys.stderr):
-            code, error = _run(run)
+            code = ended(run)
     finally:
         CURRENT.reset(before)
-    if error is None and (code not in ANSWERS or output.data is None):
+    error = None
+    if code not in ANSWERS or output.data is None:
         kind = "interrupted" if code in INTERRUPTED else "defect" if code == DEFECT else "usage"
         default = "stopped before the end" if code in INTERRUPTED else f"the command ended with exit code {code}"
         error = {"kind": kind, "message": "; ".join(output.messages) or default}
@@ -235,38 +224,6 @@ def write_document(command: str | None, run: Callable[[], Any]) -> int:
     stdout.write(to_json(document, indent=1, inf_nan_mode="null", ensure_ascii=True).decode() + "\n")
     stdout.flush()
     return code
-
-
-def _run(run: Callable[[], Any]) -> tuple[int, dict[str, str] | None]:
-    """The exit code, and the error of a usage or a defect."""
-    try:
-        code = run()
-    except SystemExit as error:
-        code = error.code
-    except KeyboardInterrupt:
-        code = INTERRUPTED[0]
-    except Exception as error:
-        if _is_of_usage(error):
-            message = " ".join(str(error.format_message()).split())  # type: ignore[attr-defined]
-            sys.stderr.write(f"trainbench: {message}\n")
-            return int(getattr(error, "exit_code", 2)), {"kind": "usage", "message": message}
-        traceback.print_exc()
-        message = f"{type(error).__name__}: {error}; this is a defect of trainbench, standard error has the traceback"
-        return DEFECT, {"kind": "defect", "message": message}
-    return (code if isinstance(code, int) else 0 if code is None else 1), None
-
-
-def _command_name(group: Any, args: Sequence[str]) -> str | None:
-    """The command with its group, as "baseline accept"; None where the arguments name none."""
-    names = []
-    for argument in args:
-        commands: Mapping[str, Any] = getattr(group, "commands", {})
-        if argument in commands:
-            names.append(argument)
-            group = commands[argument]
-        elif not argument.startswith("-"):
-            break
-    return " ".join(names) or None
 
 
 def print_json(document: Any) -> bool:
@@ -308,20 +265,18 @@ def _end_unread() -> None:
     raise SystemExit(UNREAD)
 
 
-def print_tables(*tables: Table, titles: bool = True, stderr: bool = False) -> None:
-    """Print each table, with its title above and its notes below or without both."""
-    from trainbench.reporting.terminal import rich_table, titled
+def show(*parts: Table | str, stderr: bool = False) -> None:
+    """Print tables, with title and notes, and sentences, each on a line of its own."""
+    from trainbench.reporting.terminal import plain, titled
 
-    for table in tables:
-        console(stderr).print(titled(table) if titles else rich_table(table))
+    for part in parts:
+        console(stderr).print(plain(part) if isinstance(part, str) else titled(part), soft_wrap=isinstance(part, str))
 
 
-def print_lines(*lines: str, stderr: bool = False, wraps: bool = True) -> None:
-    """Print texts literally, each on a line of its own."""
-    from trainbench.reporting.terminal import plain
-
-    for line in lines:
-        console(stderr).print(plain(line), soft_wrap=not wraps)
+def answer(document: Any, *parts: Table | str) -> None:
+    """The document with --json, else the parts for people."""
+    if not print_json(document):
+        show(*parts)
 
 
 @contextmanager

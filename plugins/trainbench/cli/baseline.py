@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from trainbench.cli import base
-from trainbench.cli.base import ExitCode, StoreUrl, Who
-from trainbench.core.baselines import Baseline, BaselineError
+from trainbench.cli.base import StoreUrl, Who
+from trainbench.core.baselines import Baseline
+from trainbench.core.user_error import EntryError
 
 app = base.App(base.NORMAL, help="After an intended change, compare a node with its present level instead of its past.")
 
@@ -32,31 +33,27 @@ def accept(
     ] = None,
     who: Who = None,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Accept the present level: earlier measurements no longer count as the past. A node accepted by name may also be
     slower than its peers, as long as it stays as it is.
     """
     if all_nodes == (node is not None):
-        raise BaselineError("whose level is accepted? Give either --node NODE or --all")
+        raise EntryError("whose level is accepted? Give either --node NODE or --all")
     try:
         moment = datetime.fromisoformat(since) if since else None
     except ValueError:
-        raise BaselineError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
+        raise EntryError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
     if moment and not moment.tzinfo:
         moment = moment.replace(tzinfo=UTC)
     by, at = who or base.user_name(), datetime.now(UTC)
-    return _show(base.open_history(store_url).accept_baseline(node, by, why, at, moment, work))
+    _show(base.open_history(store_url).accept_baseline(node, by, why, at, moment, work))
 
 
 @app.command("list")
-def list_(store_url: StoreUrl = None) -> ExitCode:
+def list_(store_url: StoreUrl = None) -> None:
     """List all accepted baselines, revoked ones too."""
     known = base.open_history(store_url).baselines()
-    if not base.print_json({"baselines": known}):
-        base.print_lines(*map(_line, known), wraps=False)
-        if not known:
-            typer.echo("no baseline was ever accepted")
-    return ExitCode.OK
+    base.answer({"baselines": known}, *(list(map(_line, known)) or ["no baseline was ever accepted"]))
 
 
 @app.command()
@@ -64,10 +61,10 @@ def revoke(
     baseline_id: Annotated[int, typer.Argument(help="Its number in `baseline list`.", metavar="ID")],
     who: Who = None,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Revoke an accepted baseline: the past before it counts again."""
     history = base.open_history(store_url)
-    return _show(history.revoke_baseline(baseline_id, who or base.user_name(), datetime.now(UTC)))
+    _show(history.revoke_baseline(baseline_id, who or base.user_name(), datetime.now(UTC)))
 
 
 def _line(baseline: Baseline) -> str:
@@ -75,7 +72,5 @@ def _line(baseline: Baseline) -> str:
     return f"{baseline.id}  {baseline.description}{end}"
 
 
-def _show(baseline: Baseline) -> ExitCode:
-    if not base.print_json(baseline):
-        base.print_lines(_line(baseline), wraps=False)
-    return ExitCode.OK
+def _show(baseline: Baseline) -> None:
+    base.answer(baseline, _line(baseline))

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainbench.cli import base, completions
-from trainbench.cli.base import ExitCode, StoreUrl
-from trainbench.core.close_matches import did_you_mean
+from trainbench.cli.base import StoreUrl
 from trainbench.core.formats import listing, moment
-from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
     from bench_image.contract.result import RunResult
@@ -27,7 +25,7 @@ Source = Annotated[
 
 
 @app.command("list")
-def list_(store_url: StoreUrl = None) -> ExitCode:
+def list_(store_url: StoreUrl = None) -> None:
     """List all campaigns with their verdict's figures, the newest first, and those without a verdict."""
     from sqlalchemy import select
 
@@ -40,36 +38,26 @@ def list_(store_url: StoreUrl = None) -> ExitCode:
         rows = [dict(row._mapping) for row in connection.execute(query)]
     known = {row["campaign_id"] for row in rows}
     without = [name for name in base.open_store(store_url).campaign_ids() if name not in known]
-    if not base.print_json({"campaigns": rows, "without_verdict": without}):
-        base.print_tables(
-            make_table(
-                rows,
-                (
-                    text("campaign", lambda row: row["campaign_id"]),
-                    text("DAG", lambda row: row["suite"]),
-                    text("work", lambda row: row["title"]),
-                    text("ended (UTC)", lambda row: moment(row["finished_at"])),
-                    integer("runs", lambda row: row["num_runs"]),
-                    integer("failed", lambda row: row["num_failed"]),
-                    integer("red nodes", lambda row: row["num_red"]),
-                ),
-                title="Campaigns",
-            )
-        )
-        if without:
-            base.print_lines(f"Without a verdict: {listing(without)}; `show` says what they hold.")
-    return ExitCode.OK
+    table = make_table(
+        rows,
+        (
+            text("campaign", lambda row: row["campaign_id"]),
+            text("DAG", lambda row: row["suite"]),
+            text("work", lambda row: row["title"]),
+            text("ended (UTC)", lambda row: moment(row["finished_at"])),
+            integer("runs", lambda row: row["num_runs"]),
+            integer("failed", lambda row: row["num_failed"]),
+            integer("red nodes", lambda row: row["num_red"]),
+        ),
+        title="Campaigns",
+    )
+    left = f"Without a verdict: {listing(without)}; `show` says what they hold."
+    base.answer({"campaigns": rows, "without_verdict": without}, table, *([left] if without else []))
 
 
 @app.command()
-def show(
-    source: Source,
-    run: Annotated[
-        str | None, typer.Argument(help="A run's id, for all its figures.", autocompletion=completions.runs)
-    ] = None,
-    store_url: StoreUrl = None,
-) -> ExitCode:
-    """Show a stored campaign with its verdict and runs, or all figures of one run. Judges nothing anew: see `check`."""
+def show(source: Source, store_url: StoreUrl = None) -> None:
+    """Show a stored campaign with its verdict and runs. Judges nothing anew: see `check`."""
     from trainbench.cli.stored_plan import open_stored
 
     store = base.open_store(store_url)
@@ -77,21 +65,17 @@ def show(
         stored = open_stored(source, store, {}, on_progress)
     results = (*stored.measured.results, *stored.reruns)
     base.print_broken(stored.broken)
-    if run is not None:
-        _show_run(results, run)
-        return ExitCode.OK
     campaign = stored.campaign
     verdict = {name: value for name, value in campaign if name != "results"} if campaign else None
     brief = [{"run_id": each.spec.identity.run_id, "status": each.status, "error": each.error} for each in results]
     if not base.print_json({"verdict": verdict, "runs": brief}):
         from trainbench.reporting.terminal import verdict_table
 
-        base.print_tables(_runs_table(results))
+        base.show(_runs_table(results))
         if campaign:
             base.console().print(verdict_table(campaign))
         else:
-            base.print_lines(stored.unfinished)
-    return ExitCode.OK
+            base.show(stored.unfinished)
 
 
 def _runs_table(results: Sequence[RunResult]) -> Table:
@@ -108,30 +92,3 @@ def _runs_table(results: Sequence[RunResult]) -> Table:
         ),
         title="Runs",
     )
-
-
-def _show_run(results: Sequence[RunResult], run_id: str) -> None:
-    from trainbench.core.tables import make_table, number, text
-    from trainbench.figure_catalogue.run_figures import RUN_FIGURES
-
-    by_id = {result.spec.identity.run_id: result for result in results}
-    if run_id not in by_id:
-        close = did_you_mean(run_id, by_id)
-        raise UserError(f"there is no run '{run_id:.200}'{close}: the campaign has {listing(by_id)}")
-    result = by_id[run_id]
-    if base.print_json({"run": result}):
-        return
-    known = [(figure, value) for figure in RUN_FIGURES if (value := figure.value(result)) is not None]
-    base.print_tables(
-        make_table(
-            known,
-            (
-                text("figure", lambda row: row[0].label),
-                number("value", lambda row: row[1]),
-                text("unit", lambda row: row[0].unit),
-            ),
-            title=run_id,
-        )
-    )
-    ended = f"{result.status.value}: {result.error.message}" if result.error else result.status.value
-    base.print_lines(f"{moment(result.started_at)} to {moment(result.finished_at)} UTC, {ended}")

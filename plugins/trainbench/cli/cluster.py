@@ -71,9 +71,7 @@ def doctor(
     opened = partial(open_cluster, settings, kubeconfig, context) if kubeconfig or context else None
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
-    if not base.print_json({"ready": is_ready, "checks": checks}):
-        base.print_tables(table(checks), titles=False)
-        base.print_lines(verdict(checks))
+    base.answer({"ready": is_ready, "checks": checks}, table(checks), verdict(checks))
     return ExitCode.OK if is_ready else ExitCode.RED
 
 
@@ -127,16 +125,12 @@ def housekeeping(
         except UserError as error:  # without the cluster the store is swept, and the other way round
             problems.append(str(error))
             base.print_error(str(error))
-    documents = {name: None if items is None else sweeping.document(items) for name, items in swept.items()}
-    if not base.print_json({**documents, "problems": problems}):
-        tables = {"pods": (sweeping.pods_table, "pod"), "artefacts": (sweeping.artefacts_table, "folder")}
-        for name, items in swept.items():
+    if not base.print_json({**swept, "problems": problems}):
+        for noun, items in zip(("pod", "folder"), swept.values(), strict=True):
             if items is not None:
-                table, noun = tables[name]
-                if (content := table(items)).rows:
-                    base.print_tables(content, titles=False)
-                base.print_lines(sweeping.summary(items, noun))
-    is_left = any(item.fault for items in swept.values() for item in items or ())
+                content = sweeping.table(items)
+                base.show(*([content] if content.rows else []), sweeping.summary(items, noun))
+    is_left = any(sweeping.faults(items or ()) for items in swept.values())
     return ExitCode.USAGE if problems or is_left else ExitCode.OK
 
 
@@ -162,17 +156,15 @@ def collect(
         )
     kept = (Outcome.STORED, Outcome.FAILED)
     stored = sorted({pod.campaign_id for pod in pods if pod.campaign_id and pod.outcome in kept})
-    if not base.print_json({"pods": pods, "campaigns": stored}):
-        base.print_tables(collected_table(pods), titles=False)
-        for name in stored:
-            typer.echo(f"trainbench check {name}")
+    checks = [f"trainbench check {name}" for name in stored]
+    base.answer({"pods": pods, "campaigns": stored}, collected_table(pods), *checks)
     return ExitCode.RED if any(pod.outcome is Outcome.LEFT_OUT for pod in pods) else ExitCode.OK
 
 
 @app.command()
 def result(
     file: Annotated[str | None, typer.Argument(help="The log. Default: standard input.", metavar="FILE")] = None,
-) -> ExitCode:
+) -> None:
     """Print the result that a pod's log holds, as JSON: `kubectl logs POD | trainbench result`."""
     from bench_image.contract.result_lines import ResultLinesError, ResultReader
 
@@ -186,7 +178,6 @@ def result(
         raise UserError(f"{file or 'standard input'}: {error}") from None
     if not base.print_json(json.loads(text)):
         typer.echo(text)
-    return ExitCode.OK
 
 
 @app.command()
@@ -285,7 +276,7 @@ def free(
     by = who or base.user_name()
     with _cluster(settings, kubeconfig, context) as cluster:
         outcomes = tuple(free_nodes(cluster, settings, nodes or None, dry_run))
-    free_now = [each.listed.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
+    free_now = [each.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
     if free_now and not dry_run:
         try:  # end the nodes' warnings
             base.open_history(store_url).end_marks(free_now, by, datetime.now(UTC))
@@ -296,8 +287,7 @@ def free(
 
 def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
     from trainbench.cluster.node_marks import outcomes_table
-    from trainbench.reporting.terminal import rich_table
 
-    if not base.print_json({"nodes": [each.document for each in outcomes]}):
-        base.console().print(rich_table(outcomes_table(outcomes)) if outcomes else "no node is marked")
+    shown = outcomes_table(outcomes) if outcomes else "no node is marked"
+    base.answer({"nodes": outcomes}, shown)
     return ExitCode.USAGE if any(each.fault for each in outcomes) else ExitCode.OK

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 
 def models() -> list[str]:
     from bench_image.contract.model_shapes import MODELS, SAME_SHAPE
@@ -34,10 +32,3 @@ def campaigns() -> list[str]:
     from trainbench.results.artefacts import open_store
 
     return list(open_store().campaign_ids())
-
-
-def runs(context: typer.Context) -> list[str]:
-    """Ids of the runs of the campaign that stands before."""
-    from trainbench.results.artefacts import open_store
-
-    return [run.spec.identity.run_id for run in open_store().read_campaign(context.params["source"]).results]

@@ -70,10 +70,9 @@ def compare(
         base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
     base.print_broken(gathered.broken)
     if not base.print_json(comparing.document(jobs, gathered.notes, gathered.broken)):
-        base.print_tables(*(table for section in comparing.sections(jobs) for table in section.tables))
-        base.print_lines(*gathered.notes, *comparing.summary(jobs))
-        if html:
-            typer.echo(str(html.absolute()))
+        tables = (table for section in comparing.sections(jobs) for table in section.tables)
+        page = [str(html.absolute())] if html else []
+        base.show(*tables, *gathered.notes, *comparing.summary(jobs), *page)
     if not gathered.rows:
         base.print_error("no file holds a measured run")
     if gathered.broken:
@@ -102,7 +101,7 @@ def export(
         ),
     ] = False,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Write one result for publication: JSON, and Markdown for people."""
     from trainbench.exchange.export import choose_result, export_files
 
@@ -111,9 +110,7 @@ def export(
     for name, text in files.items():
         base.write_file(output / name, text)
     paths = [str((output / name).absolute()) for name in files]
-    if not base.print_json({"run_id": result.spec.identity.run_id, "files": paths}):
-        typer.echo("\n".join(paths))
-    return ExitCode.OK
+    base.answer({"run_id": result.spec.identity.run_id, "files": paths}, *paths)
 
 
 @app.command("import")
@@ -150,8 +147,7 @@ def import_(
     except HistoryError as error:
         base.print_error(f"{error}; the results are stored, and `trainbench reindex` brings them onto the pages")
     base.print_broken(broken)
-    if not base.print_json({"campaigns": taken, "left_out": broken}):
-        typer.echo("\n".join(taken.values()), nl=bool(taken))
+    base.answer({"campaigns": taken, "left_out": broken}, *taken.values())
     return ExitCode.RED if broken else ExitCode.OK
 
 
@@ -166,10 +162,10 @@ def reindex(store_url: StoreUrl = None) -> ExitCode:
         report = rebuild(store, history, on_progress)
     base.print_broken(report.broken)
     skipped = {"unpublished": report.unpublished, "imported": report.imported, "left_out": report.broken}
-    if not base.print_json({"recorded": report.recorded, **skipped}):
-        words = {"unpublished": "without a verdict", "imported": "imported", "left_out": "unreadable"}
-        rest = "".join(f", {len(names)} {words[kind]}" for kind, names in skipped.items() if names)
-        typer.echo(f"{count(len(report.recorded), 'campaign')} recorded{rest}")
+    words = {"unpublished": "without a verdict", "imported": "imported", "left_out": "unreadable"}
+    rest = "".join(f", {len(names)} {words[kind]}" for kind, names in skipped.items() if names)
+    recorded = f"{count(len(report.recorded), 'campaign')} recorded{rest}"
+    base.answer({"recorded": report.recorded, **skipped}, recorded)
     if report.unpublished:
         first = report.unpublished[0]
         base.print_error(

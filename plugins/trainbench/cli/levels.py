@@ -11,7 +11,7 @@ import typer
 
 from trainbench import __version__
 from trainbench.cli import base
-from trainbench.cli.base import ExitCode, StoreUrl, Who
+from trainbench.cli.base import StoreUrl, Who
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 
@@ -26,7 +26,7 @@ app = base.App(
     base.NORMAL,
     help="What a GPU of one kind makes of one work. A fleet's own levels are in its store, and judge where the "
     "parameter `levels` is `own`.",
-    no_args_is_help=False,
+    cls=base.OnceGroup,
     invoke_without_command=True,
 )
 Campaigns = Annotated[
@@ -39,13 +39,13 @@ LevelsFile = Annotated[Path, typer.Argument(help="A TOML file with one [[level]]
 
 
 @app.callback()
-@base.answering
-def levels(context: typer.Context) -> ExitCode | None:
-    return None if context.invoked_subcommand else list_()
+def levels(context: typer.Context) -> None:
+    if not context.invoked_subcommand:
+        list_()
 
 
 @app.command("list")
-def list_(store_url: StoreUrl = None) -> ExitCode:
+def list_(store_url: StoreUrl = None) -> None:
     """List all known levels: the fleet's own, then those of this release."""
     from trainbench.core.verdicts import LevelSource
     from trainbench.judging.levels import LevelsError, load_levels
@@ -53,46 +53,44 @@ def list_(store_url: StoreUrl = None) -> ExitCode:
     known = load_levels(LevelSource.OWN, base.open_store(store_url).read_levels())
     if known.fault:
         raise LevelsError(known.fault)
-    return _show(known.known)
+    _show(known.known)
 
 
 @app.command()
-def make(campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, store_url: StoreUrl = None) -> ExitCode:
+def make(campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, store_url: StoreUrl = None) -> None:
     """Compute levels from the fleet's own results and show them; `levels accept` stores them. Of each kind of GPU and
     work: the median over the GPUs, and how much they differ. Failed, shared and drilled runs do not count.
     """
-    return _show(_made(base.open_store(store_url), campaigns, gpu, work))
+    _show(_made(base.open_store(store_url), campaigns, gpu, work))
 
 
 @app.command()
 def accept(
     campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, who: Who = None, store_url: StoreUrl = None
-) -> ExitCode:
+) -> None:
     """Store what `levels make` shows: it replaces the fleet's own levels of the same GPU and work."""
     store, by = base.open_store(store_url), who or base.user_name()
     made = [each.model_copy(update={"accepted_by": by}) for each in _made(store, campaigns, gpu, work)]
-    return _merge(store, made)
+    _merge(store, made)
 
 
 @app.command()
-def export(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
+def export(file: LevelsFile, store_url: StoreUrl = None) -> None:
     """Write the fleet's own levels to a file, for another installation."""
     text = base.open_store(store_url).read_levels()
     if not text:
         raise UserError("this store has no levels of its own: make them with `trainbench levels accept`")
     base.write_file(file, text)
-    if not base.print_json({"file": str(file.absolute())}):
-        typer.echo(f"written: {file}")
-    return ExitCode.OK
+    base.answer({"file": str(file.absolute())}, f"written: {file}")
 
 
 @app.command("import")
-def import_(file: LevelsFile, store_url: StoreUrl = None) -> ExitCode:
+def import_(file: LevelsFile, store_url: StoreUrl = None) -> None:
     """Take levels from a file: they replace the fleet's own of the same GPU and work. A wrong value is refused."""
     from trainbench.judging.levels import parse_levels
 
     text = base.read_file(file, MAX_LEVELS_BYTES).decode(errors="replace")
-    return _merge(base.open_store(store_url), parse_levels(text, str(file)))
+    _merge(base.open_store(store_url), parse_levels(text, str(file)))
 
 
 def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: str | None) -> Sequence[KnownLevel]:
@@ -115,18 +113,18 @@ def _made(store: Store, campaigns: Sequence[str] | None, gpu: str | None, work: 
     raise UserError(f"no level of {gpu or 'any GPU'} at {work or 'any work'}: {there}")
 
 
-def _merge(store: Store, new: Sequence[KnownLevel]) -> ExitCode:
+def _merge(store: Store, new: Sequence[KnownLevel]) -> None:
     from trainbench.judging.levels import levels_toml, merged, parse_levels
 
     text = store.read_levels()
     own = parse_levels(text, "levels.toml of the store") if text else ()
     store.write_levels(levels_toml(merged(own, new)))
-    return _show(new)
+    _show(new)
 
 
-def _show(known: Sequence[KnownLevel]) -> ExitCode:
-    if not base.print_json({"levels": known}):
-        for each in known:
-            of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
-            base.print_lines(f"{each.work}  {each.origin}  {each.description}, {of}", wraps=False)
-    return ExitCode.OK
+def _show(known: Sequence[KnownLevel]) -> None:
+    def line(each: KnownLevel) -> str:
+        of = f"{count(each.num_runs, 'run')} on {count(each.num_gpus, 'GPU')}, {each.as_of:%d %b %Y}"
+        return f"{each.work}  {each.origin}  {each.description}, {of}"
+
+    base.answer({"levels": known}, *map(line, known))

@@ -27,7 +27,7 @@ def gpus(
             help="A GPU's name, such as A10 or 'A100 80GB'. Default: all known GPUs.", autocompletion=completions.gpus
         ),
     ] = None,
-) -> ExitCode:
+) -> None:
     """Show memory, bandwidth, power and peaks of GPUs, and which models fit them by which recipe."""
     from bench_image.contract.gpu_specs import GPU_SPECS
     from trainbench.cost import gpu_fit
@@ -36,15 +36,12 @@ def gpus(
     if gpu:
         known = gpu_fit.known_gpu(gpu)
         if choice := gpu_fit.reading(gpu, known):
-            base.print_lines(f"{choice} The facts are those of: {GPU_SPECS[known].source}.", stderr=True)
+            base.show(f"{choice} The facts are those of: {GPU_SPECS[known].source}.", stderr=True)
         tables, sentence = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known)), gpu_fit.sentence(known)
     facts, fits = (
         [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows] for made in tables
     )
-    if not base.print_json({"gpus": facts, "fits": fits, "sentence": sentence}):
-        base.print_tables(*tables)
-        base.print_lines(*([sentence] if sentence else []))
-    return ExitCode.OK
+    base.answer({"gpus": facts, "fits": fits, "sentence": sentence}, *tables, *([sentence] if sentence else []))
 
 
 class Content(StrEnum):
@@ -67,7 +64,7 @@ def table(
         Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
     ] = None,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Write runs, months or node histories as one table: the DataFrames of `trainbench.frames`."""
     from trainbench import frames
 
@@ -83,7 +80,6 @@ def table(
     about = {"num_rows": len(frame), "columns": list(frame.columns), "file": file}
     if not base.print_json(about | {"rows": None if output else frames.records(frame)}):
         typer.echo(file or frames.csv_text(frame), nl=output is not None)
-    return ExitCode.OK
 
 
 @app.command()
@@ -93,7 +89,7 @@ def cost(
     all_: Annotated[bool, typer.Option("--all", help="Show every table of the report.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
     store_url: StoreUrl = None,
-) -> ExitCode:
+) -> None:
     """Show the cost of benchmarking, of the measured work over time, and at other prices."""
     from trainbench.cost.monthly_report import publish, report_on, spend_tables
     from trainbench.params.cost_params import parse_spend_params
@@ -105,17 +101,10 @@ def cost(
     report_id = f"by-hand-{params.month or f'{now:%Y-%m}'}"
     report = report_on(params, base.open_history(store_url), report_id, now)
     files = publish(report, base.open_store(store_url)) if write else {}
-    if not base.print_json({**dict(report), "files": files}):
-        tables = spend_tables(report)
-        base.print_lines(*report.summary)
-        if all_:
-            base.print_tables(*tables)
-        elif tables:
-            titles = listing((table.title for table in tables), most=9)
-            base.print_lines(f"--all shows {count(len(tables), 'table')}: {titles}.")
-        for address in files.values():
-            typer.echo(address)
-    return ExitCode.OK
+    tables = spend_tables(report)
+    titles = f"--all shows {count(len(tables), 'table')}: {listing((table.title for table in tables), most=9)}."
+    more = tables if all_ else [titles] if tables else []
+    base.answer({**dict(report), "files": files}, *report.summary, *more, *files.values())
 
 
 prices_app = base.App(PANEL, cls=base.OnceGroup, invoke_without_command=True)
@@ -123,7 +112,6 @@ app.add_typer(prices_app, name="prices", rich_help_panel=PANEL)
 
 
 @prices_app.callback()
-@base.answering
 def prices(
     context: typer.Context,
     gpu: Annotated[
@@ -146,8 +134,8 @@ def prices(
         if name_parts(gpu or "") <= name_parts(price.gpu) and (provider or "").lower() in price.provider.lower()
     ]
     today = _today()
-    if not base.print_json({"currency": "USD", "prices": [price_row(price, today) for price in chosen]}):
-        base.print_tables(prices_table(chosen, today))
+    rows = [price_row(price, today) for price in chosen]
+    base.answer({"currency": "USD", "prices": rows}, prices_table(chosen, today))
     if not chosen:
         base.print_error("no price fits: add your own table by TRAINBENCH_PRICES")
     return ExitCode.OK if chosen else ExitCode.USAGE
@@ -185,8 +173,8 @@ def import_(
         typer.echo(text, nl=False)
     # On standard error: standard output may be the table itself.
     if imported.skipped:
-        base.print_tables(skipped_table(imported), titles=False, stderr=True)
-    base.print_lines(f"{import_summary(imported)}.", stderr=True)
+        base.show(skipped_table(imported), stderr=True)
+    base.show(f"{import_summary(imported)}.", stderr=True)
     return ExitCode.OK if imported.prices else ExitCode.USAGE
 
 
@@ -259,7 +247,6 @@ def estimate(
     )
     from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import exact_prices, load_prices
-    from trainbench.reporting.terminal import plain, rich_table
 
     prices = load_prices(base.read_settings().prices)
     if gpu and not sources:
@@ -269,7 +256,7 @@ def estimate(
             if not exact_prices(gpu, prices):  # a price of one's own may name a GPU that nothing else is known of
                 raise
         else:
-            base.print_lines(*filter(None, [reading(gpu, meant)]), stderr=True)
+            base.show(*filter(None, [reading(gpu, meant)]), stderr=True)
             gpu = meant
     given = {"model": model, "recipe": recipe}
     request = EstimateRequest(
@@ -292,13 +279,11 @@ def estimate(
         estimates = of_measured(request, gathered.rows, *market)
     else:
         estimates = (by_formula(request, *market),)
-    if not base.print_json({"currency": "USD", "estimates": estimates}):
-        table = estimate_table(estimates)
-        base.console().print(plain(table.title, style="bold"), *([rich_table(table)] if table.rows else []))
-        base.print_lines(*table.notes)
-        for one in estimates:
-            memory = [one.memory.sentence] if one.memory else []
-            base.print_lines(*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one))
+    table, lines = estimate_table(estimates), list[str]()
+    for one in estimates:
+        memory = [one.memory.sentence] if one.memory else []
+        lines += [*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one)]
+    base.answer({"currency": "USD", "estimates": estimates}, table if table.rows else table.title, *lines)
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         base.print_error(line)

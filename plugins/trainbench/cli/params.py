@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainbench.cli import base
-from trainbench.cli.base import ExitCode
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES
@@ -28,7 +27,7 @@ def params(
         typer.Argument(help=f"One of {', '.join(SUITES)}.", autocompletion=lambda: list(SUITES)),
     ] = "node_consistency",
     cpu: Annotated[bool, typer.Option("--cpu", help="The smaller defaults of a trial with --device cpu.")] = False,
-) -> ExitCode:
+) -> None:
     """List the parameters of a suite, for --set NAME=VALUE: default, what is allowed, and meaning."""
     from trainbench.params.campaign_params import applies_to, form
     from trainbench.planning.planners import PLANNERS
@@ -39,10 +38,8 @@ def params(
     fields = {
         name: field for name, field in form(PLANNERS[kind].starts_with(locally=cpu)).items() if applies_to(name, kind)
     }
-    if not base.print_json({"suite": suite, "parameters": fields}):
-        sections = dict.fromkeys(field["section"] for field in fields.values())
-        base.print_tables(*(_table(section, fields) for section in sections))
-    return ExitCode.OK
+    sections = dict.fromkeys(field["section"] for field in fields.values())
+    base.answer({"suite": suite, "parameters": fields}, *(_table(section, fields) for section in sections))
 
 
 def _table(section: str, fields: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from glob import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,26 +22,16 @@ from trainbench.cli import base
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES, CampaignKind
+from trainbench.params.campaign_kind import SUITES, CampaignKind
 from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
+    from bench_image.contract.spec import RunSpec
     from trainbench.cluster.local_nodes import LocalGpus
-    from trainbench.core.tables import Table
-    from trainbench.cost.plan_estimate import PlanEstimate, Range, RunKind
+    from trainbench.cost.plan_estimate import PlanEstimate, RunKind
     from trainbench.planning.plan import Plan
     from trainbench.settings.campaign_file import CampaignFile
     from trainbench.settings.environment import Settings
-
-
-def campaign_paths(incomplete: str) -> list[str]:
-    """Campaign files that begin so, and folders on the way to one."""
-    found = sorted(Path().glob(f"{escape(incomplete)}*"))
-    return [
-        f"{path}/" if path.is_dir() else str(path)
-        for path in found
-        if path.is_dir() or path.suffix in CAMPAIGN_SUFFIXES
-    ]
 
 
 def campaign_name(name: str, at: datetime) -> str:
@@ -179,43 +168,53 @@ def estimate_of(plan: Plan, settings: Settings) -> PlanEstimate:
 
 
 def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
-    from rich.table import Column, Table
-
+    from trainbench.core.tables import integer, make_table, number, text
+    from trainbench.figure_catalogue.run_figures import GPU_HOURS
     from trainbench.planning.plan import unknown_gpus
-    from trainbench.reporting.terminal import plain, titled
 
-    table = Table(
-        "#",
-        "node",
-        "work" if plan.labels else "strategy",
-        "GPUs" if plan.gpus_per_node else "processes",
-        "round",
-        Column("run", overflow="fold"),
+    def node(spec: RunSpec) -> str:
+        return (
+            f"{spec.identity.node} (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else spec.identity.node
+        )
+
+    def source(kind: RunKind) -> str:
+        return count(kind.num_past_runs, "past run") if kind.num_past_runs else "formula" if kind.run_s else NA
+
+    runs = make_table(
+        list(enumerate(plan.specs, start=1)),
+        (
+            integer("#", lambda row: row[0]),
+            text("node", lambda row: node(row[1])),
+            text(
+                "work" if plan.labels else "strategy",
+                lambda row: plan.labels.get(row[1].identity.group_id, row[1].placement.strategy.value),
+            ),
+            integer("GPUs" if plan.gpus_per_node else "processes", lambda row: row[1].placement.gpus_per_node),
+            integer("round", lambda row: row[1].identity.round),
+            text("run", lambda row: row[1].identity.run_id),
+        ),
         title=f"{count(len(plan.specs), 'run')} of {listing(dict.fromkeys(spec.work.model for spec in plan.specs))}",
     )
-    for number, spec in enumerate(plan.specs, start=1):
-        drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
-        what = plan.labels.get(spec.identity.group_id, spec.placement.strategy)
-        table.add_row(
-            str(number),
-            f"{spec.identity.node}{drill}",
-            what,
-            str(spec.placement.gpus_per_node),
-            str(spec.identity.round),
-            spec.identity.run_id,
-        )
-    shown = base.console()
-    shown.print(table)
-    if plan.gpus_per_node:
-        shown.print(titled(_estimate_table(estimate)))
-    if unknown := unknown_gpus(plan):
-        shown.print(plain(unknown))
-    for skipped in plan.skipped:
-        shown.print(plain(f"skipped {skipped.what}: {skipped.reason}"))
-    lines = (*estimate.notes, headline(estimate))
-    if plan.promise:  # these are the runs of the first round
-        lines = (plan.promise,)
-    shown.print(*map(plain, lines), sep="\n")
+    estimated = make_table(
+        estimate.kinds,
+        (
+            text("work", lambda kind: kind.work),
+            integer("GPUs", lambda kind: kind.num_gpus),
+            integer("runs", lambda kind: kind.num_runs),
+            number("a run takes", lambda kind: kind.run_s, duration),
+            text("by", source),
+            GPU_HOURS.column(lambda kind: kind.gpu_hours),
+            number("on demand", lambda kind: kind.on_demand_usd, usd),
+            number("spot", lambda kind: kind.spot_usd, usd),
+            text("GB of a GPU", lambda kind: f"{figure(kind.need_gb, 3)} of {figure(kind.gpu_gb, 3)}", is_number=True),
+        ),
+        title="Estimated before anything starts",
+    )
+    unknown, skipped = unknown_gpus(plan), [f"skipped {skip.what}: {skip.reason}" for skip in plan.skipped]
+    # The runs of a search are those of its first round.
+    lines = (plan.promise,) if plan.promise else (*estimate.notes, headline(estimate))
+    tables = (runs, estimated) if plan.gpus_per_node else (runs,)
+    base.show(*tables, *([unknown] if unknown else []), *skipped, *lines)
 
 
 def headline(estimate: PlanEstimate) -> str:
@@ -223,58 +222,13 @@ def headline(estimate: PlanEstimate) -> str:
     runs, limit = count(estimate.num_runs, "run"), duration(estimate.limit_s)
     if estimate.total_s is None:
         return f"{runs}: at most {limit}, by the time limits of the runs (timeout_s)."
-    parts = [f"{runs}: about {_time(estimate.total_s)} (at most {limit}, by timeout_s)"]
-    if estimate.longest_s and estimate.longest_s.high < estimate.total_s.high:
-        parts.append(f"{_time(estimate.longest_s)} with nodes side by side, as the DAG runs them")
+    parts = [f"{runs}: about {duration(estimate.total_s)} (at most {limit}, by timeout_s)"]
+    if estimate.longest_s and estimate.longest_s < estimate.total_s:
+        parts.append(f"{duration(estimate.longest_s)} with nodes side by side, as the DAG runs them")
     if estimate.gpu_hours:
-        parts.append(f"{_hours(estimate.gpu_hours)} GPU-hours")
-    if estimate.on_demand_usd:
-        parts.append(f"{_dollars(estimate.on_demand_usd)} on demand")
-    if estimate.spot_usd:
-        parts.append(f"{_dollars(estimate.spot_usd)} on spot")
-    return f"{', '.join(parts)}."
-
-
-def _time(seconds: Range | None) -> str:
-    """ "28 to 49 s", "6.0 to 10.5 min", "2.1 to 3.0 h"."""
-    if seconds is None:
-        return NA
-    high = seconds.high
-    factor, unit, decimals = (1, "s", 0) if high < 100 else (60, "min", 1) if high < 6000 else (3600, "h", 1)
-    return f"{seconds.times(1 / factor).written(lambda value: f'{value:,.{decimals}f}')} {unit}"
-
-
-def _hours(hours: Range | None) -> str:
-    return hours.written(lambda value: figure(value, 2)) if hours else NA
-
-
-def _dollars(dollars: Range | None) -> str:
-    return dollars.written(lambda value: usd(value) if value < 0.01 else f"${value:,.2f}") if dollars else NA
-
-
-def _estimate_table(estimate: PlanEstimate) -> Table:
-    from trainbench.core.tables import make_table, text
-
-    def source(kind: RunKind) -> str:
-        if kind.num_past_runs:
-            return count(kind.num_past_runs, "past run")
-        return "formula" if kind.run_s else NA
-
-    return make_table(
-        estimate.kinds,
-        (
-            text("work", lambda kind: kind.work),
-            text("GPUs", lambda kind: str(kind.num_gpus), is_number=True),
-            text("runs", lambda kind: str(kind.num_runs), is_number=True),
-            text("a run takes", lambda kind: _time(kind.run_s), is_number=True),
-            text("by", source),
-            text("GPU-hours", lambda kind: _hours(kind.gpu_hours), is_number=True),
-            text("on demand", lambda kind: _dollars(kind.on_demand_usd), is_number=True),
-            text("spot", lambda kind: _dollars(kind.spot_usd), is_number=True),
-            text("GB of a GPU", lambda kind: f"{figure(kind.need_gb, 3)} of {figure(kind.gpu_gb, 3)}", is_number=True),
-        ),
-        title="Estimated before anything starts",
-    )
+        parts.append(f"{figure(estimate.gpu_hours, 2)} GPU-hours")
+    costs = ((estimate.on_demand_usd, "on demand"), (estimate.spot_usd, "on spot"))
+    return f"{', '.join((*parts, *(f'{usd(cost)} {how}' for cost, how in costs if cost)))}."
 
 
 @dataclass

@@ -108,25 +108,16 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     last = math.inf if campaign.suite == RESULT_FILES else params.rounds
     first = tuple(result for result in campaign.results if result.spec.identity.round <= last)
     again = tuple(result for result in campaign.results if result.spec.identity.round > last)
+    shared = {name: getattr(campaign, name) for name in ("campaign_id", "skipped", "campaign_kind", "labels", "known")}
     plan = Plan(
-        campaign_id=campaign.campaign_id,
         params=params,
         nodes=_distinct(result.spec.identity.node for result in campaign.results),
         specs=tuple(result.spec for result in first),
-        skipped=campaign.skipped,
-        campaign_kind=campaign.campaign_kind,
-        labels=campaign.labels,
-        known=campaign.known,
         has_reruns=campaign.suite != RESULT_FILES,
+        **shared,
     )
-    measured = Measured(
-        plan=plan,
-        results=first,
-        suite=campaign.suite,
-        started_at=campaign.started_at,
-        finished_at=campaign.finished_at,
-        dag_run_id=campaign.dag_run_id,
-    )
+    shared = {name: getattr(campaign, name) for name in ("suite", "started_at", "finished_at", "dag_run_id")}
+    measured = Measured(plan=plan, results=first, **shared)
     return StoredRuns(measured=measured, reruns=again, campaign=campaign, broken=())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -14,7 +14,6 @@ from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
-from bench_image.contract.model_shapes import kind_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
@@ -44,7 +43,6 @@ from trainbench.prices.quote import (
     work_hours,
 )
 
-F = TypeVar("F", bound=Frozen)
 SHOWN_FROM_GB = 0.1  # less is not worth a clause
 
 
@@ -161,7 +159,7 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     )
     if flops is None:
         raise QuantityError(
-            f"no formula gives the FLOPs of a model of type '{kind_of(spec.work.shape)}': give samples/s, not MFU"
+            f"no formula gives the FLOPs of a model of type '{spec.work.shape.kind}': give samples/s, not MFU"
         )
     per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Rate(
@@ -235,52 +233,51 @@ def estimate(
 
 
 def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: Sequence[Quote]) -> tuple[str, ...]:
-    notes = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
-    if rate:
-        notes.append(
-            f"Rate: {rate.source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."
-        )
-    notes += _of_prices(job, pricing, offers)
-    if any(offer.instances > 1 for offer in offers):
-        notes.append("Several instances: the rate holds only if the network between them is fast enough.")
-    if any(offer.billed_gpus > job.num_gpus for offer in offers):
-        notes.append(f"Whole instances are billed: some have more than the job's {count(job.num_gpus, 'GPU')}.")
-    if any(offer.basis in PRICE_OF for offer in offers):
-        notes.append("List prices, before discounts, taxes, disks and traffic.")
-    return tuple(notes)
+    kinds = {offer.basis for offer in offers}
+    whole = [basis for basis in UNIT_HOURS if basis in kinds]
+    source = rate.source if rate else None
+    notes = (
+        (job.epochs != 1, f"{job.epochs:g} epochs of {job.num_samples:,} samples."),
+        (source, f"Rate: {source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."),
+        (Basis.SPOT in kinds, _spot_note(pricing.interruptions)),
+        (Basis.RESERVED in kinds, "Reserved: the hours of the job only; the commitment is paid for as a whole."),
+        (whole, f"By the {listing(whole)}: a begun one is paid for as a whole."),
+        (Basis.OWNED in kinds, _owned_note(pricing.ownership, job.gpu)),
+        (
+            any(offer.instances > 1 for offer in offers),
+            "Several instances: the rate holds only if the network between them is fast enough.",
+        ),
+        (
+            any(offer.billed_gpus > job.num_gpus for offer in offers),
+            f"Whole instances are billed: some have more than the job's {count(job.num_gpus, 'GPU')}.",
+        ),
+        (kinds & PRICE_OF.keys(), "List prices, before discounts, taxes, disks and traffic."),
+    )
+    return tuple(text for holds, text in notes if holds)
 
 
-def _of_prices(job: TrainingJob, pricing: Pricing, offers: Sequence[Quote]) -> list[str]:
-    """What each kind of price counts."""
-    notes = []
-    kinds, cut = {offer.basis for offer in offers}, pricing.interruptions
-    if Basis.SPOT in kinds and cut is None:
-        notes.append("Spot: no interruption is counted.")
-    elif Basis.SPOT in kinds and cut:
-        notes.append(
-            f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
-            f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
-            f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
-            "time."
-        )
-        if any(offer.instances > 1 for offer in offers if offer.basis is Basis.SPOT):
-            notes.append("While one instance is waited for, the others stay billed.")
-    if Basis.RESERVED in kinds:
-        notes.append("Reserved: the hours of the job only; the commitment is paid for as a whole.")
-    if whole := [basis for basis in UNIT_HOURS if basis in kinds]:
-        notes.append(f"By the {listing(whole)}: a begun one is paid for as a whole.")
-    if Basis.OWNED in kinds and pricing.ownership:
-        own, listed = pricing.ownership, list_price(job.gpu or "")
-        purchase = f"{usd(own.purchase_usd)} a GPU"
-        if own.purchase_usd is None and listed:
-            source = f"the bare card's list price of {listed.as_of}, {listed.source}"
-            purchase = f"{usd(listed.usd)} a GPU ({source})"
-        notes.append(
-            f"Owned: {purchase}, {figure(own.life_years, 3)} years, at work {share(100 * own.utilisation)} of the "
-            f"time, {share(100 * own.residual_share)} left at the end, {usd(own.opex_usd_per_gpu_hour)} per hour "
-            "of work to run."
-        )
-    return notes
+def _spot_note(cut: Interruptions | None) -> str:
+    if cut is None:
+        return "Spot: no interruption is counted."
+    return (
+        f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
+        f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
+        f"{figure(cut.wait_minutes, 3)} min to wait for a new instance, in which the other instances stay billed; "
+        "what they take is in the price and the time."
+    )
+
+
+def _owned_note(own: Ownership | None, gpu: str | None) -> str:
+    if own is None:
+        return ""
+    listed, purchase_usd, source = list_price(gpu or ""), own.purchase_usd, ""
+    if purchase_usd is None and listed:
+        purchase_usd, source = listed.usd, f" (the bare card's list price of {listed.as_of}, {listed.source})"
+    return (
+        f"Owned: {usd(purchase_usd)} a GPU{source}, {figure(own.life_years, 3)} years, at work "
+        f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
+        f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
+    )
 
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
@@ -313,40 +310,31 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
     """The pricing. `price`: a Basis but `given`, or USD per GPU-hour; `details`: the fields of Interruptions, of
     Ownership, or with `all` of both. Raises EstimateError.
     """
-    of_spot = {name: value for name, value in details.items() if name in Interruptions.model_fields}
-    others = {name: value for name, value in details.items() if name not in of_spot}
-    match price:
-        case Basis.ALL:
-            cut = _details(Interruptions, Basis.SPOT, of_spot) if of_spot else None
-            own = _details(Ownership, Basis.OWNED, others) if others else None
-            return Pricing(basis=Basis.ALL, interruptions=cut, ownership=own)
-        case Basis.SPOT:
-            cut = _details(Interruptions, Basis.SPOT, details) if details else None
-            return Pricing(basis=Basis.SPOT, interruptions=cut)
-        case Basis.OWNED:
-            return Pricing(basis=Basis.OWNED, ownership=_details(Ownership, Basis.OWNED, details))
-    pricing = Pricing(basis=Basis(price)) if price in list(PRICE_OF) else _given(price)
-    if details:
-        raise EstimateError(f"{', '.join(details)} with a price of {price}: details belong to spot, owned and all")
-    return pricing
-
-
-def _given(price: str) -> Pricing:
+    kinds = [basis for basis in Basis if basis is not Basis.GIVEN]
+    basis = next((each for each in kinds if each == price), Basis.GIVEN)
     try:
-        usd_per_gpu_hour = float(price)
+        usd_per_gpu_hour = float(price) if basis is Basis.GIVEN else None
     except ValueError:
-        kinds = listing((basis.value for basis in Basis if basis is not Basis.GIVEN), most=9)
-        raise EstimateError(f"price is '{price}': choose one of {kinds}, or give USD per GPU-hour") from None
-    if not 0 < usd_per_gpu_hour < 1e6:
+        raise EstimateError(
+            f"price is '{price}': choose one of {listing(kinds, most=9)}, or give USD per GPU-hour"
+        ) from None
+    of_spot = {name: value for name, value in details.items() if name in Interruptions.model_fields}
+    of_owned = {name: value for name, value in details.items() if name not in of_spot}
+    if (of_spot and basis not in (Basis.SPOT, Basis.ALL)) or (of_owned and basis not in (Basis.OWNED, Basis.ALL)):
+        raise EstimateError(
+            f"{', '.join(details)} with a price of {price}: details belong to spot, owned and all, each its own"
+        )
+    if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < 1e6:
         raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
-    return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=usd_per_gpu_hour)
-
-
-def _details(kind: type[F], basis: Basis, given: Mapping[str, str]) -> F:
     try:
-        return kind.model_validate(given)
+        return Pricing(
+            basis=basis,
+            usd_per_gpu_hour=usd_per_gpu_hour,
+            interruptions=Interruptions.model_validate(of_spot) if of_spot else None,
+            ownership=Ownership.model_validate(of_owned) if of_owned or basis is Basis.OWNED else None,
+        )
     except ValidationError as error:
-        fields = ", ".join(kind.model_fields)
+        fields = ", ".join((Interruptions if error.title == "Interruptions" else Ownership).model_fields)
         raise EstimateError(f"price {basis} is made of {fields}: {explain(error)}") from None
 
 

@@ -43,7 +43,7 @@ from trainbench.figure_catalogue.table_figures import (
     time_columns,
 )
 from trainbench.history.history import History
-from trainbench.params.cost_params import PriceBasis, SpendParams, months_until, start_of
+from trainbench.params.cost_params import SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
 from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd
 from trainbench.reporting import document
@@ -286,7 +286,7 @@ def _prices(report: SpendReport) -> Table:
     notes = [
         "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
     ]
-    if report.params.price_basis is PriceBasis.SPOT:
+    if report.params.price_basis == "spot":
         useful = share(100 * report.params.spot_useful_share, 0)
         notes.append(f"Spot: {useful} of the paid hours count as useful.")
     return _table(

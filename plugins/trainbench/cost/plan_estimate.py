@@ -1,15 +1,15 @@
 """Duration, GPU-hours and cost of a plan before anything runs, for each kind of run.
 
 The duration of a run is the median of what equal runs on the same GPU took here, where the history has any. Else it is
-a formula, not a measurement: START_S, then the warm-up steps and the windows, at the step time
-that ASSUMED_MFU_PCT gives. Of the 130 results of H200s under docs/results at least nine in ten took between half and
-twice `high_s`; tests/unit/cost/test_plan_estimate.py computes it.
+a formula, not a measurement: START_S, then the warm-up steps and the longest windows, at the step time that
+ASSUMED_MFU_PCT gives. Of the 130 results of H200s under docs/results at least nine in ten took between half and twice
+of it; tests/unit/cost/test_plan_estimate.py computes it.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
@@ -29,27 +29,13 @@ Past = Mapping[str, Sequence[PastRun]]
 NO_PAST: Past = {}
 
 
-class Range(Frozen):
-    """A range of values, both ends included."""
-
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Range:
-        return Range(low=self.low * factor, high=self.high * factor)
-
-    def written(self, write: Callable[[float], str]) -> str:
-        low, high = write(self.low), write(self.high)
-        return low if low == high else f"{low} to {high}"
-
-
 class Amounts(Frozen):
     """What all runs of a kind, or of a plan, take. None: unknown."""
 
-    total_s: Range | None
-    gpu_hours: Range | None
-    on_demand_usd: Range | None
-    spot_usd: Range | None
+    total_s: float | None
+    gpu_hours: float | None
+    on_demand_usd: float | None
+    spot_usd: float | None
 
 
 class RunKind(Amounts):
@@ -64,7 +50,7 @@ class RunKind(Amounts):
     gpu: str | None
     num_gpus: int
     num_runs: int
-    run_s: Range | None
+    run_s: float | None
     num_past_runs: int
     need_gb: float | None
     gpu_gb: float | None
@@ -80,7 +66,7 @@ class PlanEstimate(Amounts):
     kinds: tuple[RunKind, ...]
     num_runs: int
     limit_s: float
-    longest_s: Range | None
+    longest_s: float | None
     notes: tuple[str, ...]
 
 
@@ -91,7 +77,7 @@ def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> 
     for spec in plan.specs:
         node = nodes.get(spec.identity.node) if is_cuda else None
         alike.setdefault((spec.identity.group_id, node.gpu_product if node else None), []).append(spec)
-    kinds, by_node = [], dict[str, list[Range | None]]()
+    kinds, by_node = [], dict[str, list[float | None]]()
     for (group_id, gpu), specs in alike.items():
         seconds = [
             run.seconds
@@ -101,32 +87,27 @@ def estimate_plan(plan: Plan, prices: Sequence[Price], past: Past = NO_PAST) -> 
         kinds.append(_kind(plan, specs, gpu, nodes.get(specs[0].identity.node), prices, seconds))
         for spec in specs:
             by_node.setdefault(spec.identity.node, []).append(kinds[-1].run_s)
-    sums: dict[str, Range | None] = {}
-    for name in Amounts.model_fields:
-        sums[name] = _sum([getattr(kind, name) for kind in kinds])
     of_nodes = [of_node for parts in by_node.values() if (of_node := _sum(parts))]
     is_known = plan.judges_nodes and len(of_nodes) == len(by_node)
     return PlanEstimate(
         kinds=tuple(kinds),
         num_runs=len(plan.specs),
         limit_s=sum(spec.timeout_s for spec in plan.specs),
-        longest_s=Range(low=max(r.low for r in of_nodes), high=max(r.high for r in of_nodes)) if is_known else None,
+        longest_s=max(of_nodes) if is_known else None,
         notes=tuple(_notes(plan, kinds, prices)),
-        **sums,
+        **{name: _sum([getattr(kind, name) for kind in kinds]) for name in Amounts.model_fields},
     )
 
 
-def _sum(parts: Sequence[Range | None]) -> Range | None:
-    known = [part for part in parts if part]
-    if not known or len(known) < len(parts):
-        return None
-    return Range(low=sum(part.low for part in known), high=sum(part.high for part in known))
+def _sum(parts: Sequence[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
 
 
-def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
+def run_s(spec: RunSpec, gpu_name: str | None) -> float | None:
     """Seconds from process start to result, by formula; None where the GPU's peak is unknown, and on a CPU.
 
-    A window takes at least `measured_steps` and at most `max_measured_steps`, and ends after `max_window_s`.
+    A window takes at most `max_measured_steps`, and ends after `max_window_s`.
     """
     if spec.work.device is Device.CPU or gpu_name is None or spec.work.own_job:
         return None
@@ -137,13 +118,9 @@ def run_s(spec: RunSpec, gpu_name: str | None) -> Range | None:
     except QuantityError:
         return None
     rules = spec.measurement
-    start = START_S + rules.warmup_steps * step
-    windows = (
-        rules.repeats * min(rules.max_window_s, n * step) for n in (rules.measured_steps, rules.max_measured_steps)
-    )
-    low, high = (start + seconds for seconds in windows)
+    windows = rules.repeats * min(rules.max_window_s, rules.max_measured_steps * step)
     # The program's own time limit ends a longer run.
-    return Range(low=min(low, spec.timeout_s), high=min(high, spec.timeout_s))
+    return min(START_S + rules.warmup_steps * step + windows, spec.timeout_s)
 
 
 def _kind(
@@ -155,10 +132,9 @@ def _kind(
     past_s: Sequence[float],
 ) -> RunKind:
     spec, is_cuda = specs[0], specs[0].work.device is Device.CUDA
-    middle = statistics.median(past_s) if past_s else None
-    one = run_s(spec, gpu) if middle is None else Range(low=middle, high=middle)
-    total = one.times(len(specs)) if one else None
-    hours = total.times(spec.placement.world_size / 3600) if total and is_cuda else None
+    one = statistics.median(past_s) if past_s else run_s(spec, gpu)
+    total = None if one is None else one * len(specs)
+    hours = total * spec.placement.world_size / 3600 if total is not None and is_cuda else None
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
     fit = memory_fit(spec, gpu) if is_cuda and not spec.work.own_job else None
     known_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else None
@@ -172,8 +148,8 @@ def _kind(
         num_past_runs=len(past_s),
         total_s=total,
         gpu_hours=hours,
-        on_demand_usd=hours.times(on_demand.usd_per_gpu_hour) if hours and on_demand else None,
-        spot_usd=hours.times(spot.spot_usd_per_gpu_hour) if hours and spot and spot.spot_usd_per_gpu_hour else None,
+        on_demand_usd=hours * on_demand.usd_per_gpu_hour if hours and on_demand else None,
+        spot_usd=hours * spot.spot_usd_per_gpu_hour if hours and spot and spot.spot_usd_per_gpu_hour else None,
         need_gb=fit.need_gb if fit else None,
         gpu_gb=(known_gb or fit.gpu_gb) if fit else None,
         fits=fit.fits if fit else None,

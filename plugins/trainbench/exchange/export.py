@@ -23,13 +23,13 @@ from trainbench.core.formats import NA, figure, listing, moment
 from trainbench.core.markdown import bullets, escape, table
 from trainbench.core.tables import make_table, text_columns
 from trainbench.core.user_error import UserError
-from trainbench.exchange.result_files import MAX_FILE_BYTES, ForeignFileError, find_result_files, parse_file
+from trainbench.exchange.result_files import ForeignFileError, contents, find_result_files, parse_file
 from trainbench.figure_catalogue.run_figures import PERFORMANCE, PROBES, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.readings import gpu_name
-from trainbench.results.store_files import StoreError, read_bounded
+from trainbench.results.store_files import StoreError
 
 CAMPAIGN, HOST = "published", "left-out"
 LEFT_OUT = "left out when the result was exported"
@@ -212,8 +212,7 @@ def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     results, broken = [], []
     for file in find_result_files([source], store):
         try:
-            if isinstance(found := parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root)), RunResult):
-                results.append(found)
+            results += [found for _, found in contents(file) if isinstance(found, RunResult)]
         except (ForeignFileError, ContractError, StoreError) as error:
             broken.append(str(error))
     if not results:

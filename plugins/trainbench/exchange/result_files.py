@@ -39,7 +39,7 @@ from trainbench.figure_catalogue.run_figures import (
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
 )
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store, read_campaign
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
@@ -399,8 +399,22 @@ def _name(source: str, sources: Sequence[str]) -> str:
 
 
 def _files_below(folder: UPath) -> list[UPath]:
-    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures."""
-    return [path for name in (BENCH_FILES, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
+    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures. Of a
+    published campaign the verdict, which has its results as judged and with their cost.
+    """
+    found = [path for name in (BENCH_FILES, CAMPAIGN_FILE, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
+    published = {path.parent.parent for path in found if path.name == CAMPAIGN_FILE}
+    return [path for path in found if path.name != RESULT_FILE or path.parent.parent.parent not in published]
+
+
+def contents(file: ResultFile) -> Iterator[tuple[ResultFile, Content]]:
+    """What the file holds; of a published campaign's verdict its results, each with the file that its pod printed."""
+    if file.path.name != CAMPAIGN_FILE:
+        yield file, parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root))
+        return
+    for result in read_campaign(file.path, file.root).results:
+        path = file.path.parent.parent / "runs" / result.spec.identity.run_id / RESULT_FILE
+        yield ResultFile(file.source, path, file.root), result
 
 
 def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
@@ -410,13 +424,12 @@ def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progr
     twice: list[str] = []
     for number, file in enumerate(files, 1):
         try:
-            content = parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root))
+            for each, content in contents(file):
+                first, _ = found.setdefault(_identity(content), (each, content))
+                if first is not each:
+                    twice.append(f"{address(each.path)} is {address(first.path)}")
         except (ForeignFileError, ContractError, StoreError) as error:
             broken.append(BrokenFile(address(file.path), str(error)))
-        else:
-            first, _ = found.setdefault(_identity(content), (file, content))
-            if first is not file:
-                twice.append(f"{address(file.path)} is {address(first.path)}")
         progress(number, len(files))
     left_out = {identity: why for identity, (_, content) in found.items() if (why := _why_left_out(content))}
     failed = Counter(why for why in left_out.values() if why != DRILL)

@@ -4,7 +4,7 @@ it. Which kinds of campaign have a parameter follows from its section, or from O
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -89,17 +89,26 @@ NOISE_FLOOR_ROUNDS = 5  # with fewer, the estimate of the noise is good to a fac
 Usd = Annotated[float, Field(gt=0, le=1e9)]
 
 
+def _in_section(section: str) -> Callable[..., Any]:
+    """As `setting`, without the section."""
+    return lambda default, title, text, **bounds: setting(default, section, title, text, **bounds)
+
+
+in_configurations, in_survey, in_links, in_nodes, in_work, in_measurement, in_limits, in_cost, in_report, in_drill = (
+    _in_section(name) for name in SECTIONS if name != "Own job"
+)
+
+
 class WorkParams(WorkSettings):
     """Work settings of the form, from which `planning.work` makes a run's `Work`. None: by the preset or the model."""
 
     lora: Lora = Lora()
-    lora_targets: Literal["attention", "all"] = setting(
-        "attention", "Work", "LoRA targets", "Adapt the attention's linear layers, or all that can be adapted."
+    lora_targets: Literal["attention", "all"] = in_work(
+        "attention", "LoRA targets", "Adapt the attention's linear layers, or all that can be adapted."
     )
     quantisation: Quantisation = Quantisation()
-    data_folder: DataFolder | None = setting(
+    data_folder: DataFolder | None = in_work(
         None,
-        "Work",
         "Data folder",
         "Empty: the data is in memory. Else shard files are written to and read from this folder, as the pod sees it.",
     )
@@ -139,90 +148,75 @@ def _label_selector(text: str) -> str:
 class ComparisonParams(FormParams):
     """The parameters that only `config_diagnosis` and `hardware_survey` have, in the form's order."""
 
-    variants: tuple[str, ...] = setting(
+    variants: tuple[str, ...] = in_configurations(
         tuple(VARIANTS),
-        "Configurations",
         "Configurations",
         "Each is the work below with one thing changed. The unchanged work is the baseline, which runs in every round.",
         min_length=1,
     )
     own_variants: Annotated[
         Mapping[str, Mapping[str, Any]], BeforeValidator(lambda value: json_object(value) or {})
-    ] = setting(
+    ] = in_configurations(
         {},
-        "Configurations",
         "Your own configurations",
         'More of them: a name, and the parameters of the work that it changes: `{"rank 64": {"lora_rank": 64}}`.',
         max_length=50,
     )
-    variant_data_folder: str = setting(
+    variant_data_folder: str = in_configurations(
         "/scratch/data",
-        "Configurations",
         f"Folder of '{DISK}'",
         "The folder of its shard files, as the pod sees it: on a local disk, NFS or a volume.",
         min_length=1,
         max_length=1000,
     )
-    models: tuple[str, ...] = setting(
+    models: tuple[str, ...] = in_survey(
         ("mistral-7b", "llama2-13b", "encoder-decoder"),
-        "Survey",
         "Models",
         "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: only `full`.",
         min_length=1,
     )
-    recipes: tuple[Recipe, ...] = setting(
+    recipes: tuple[Recipe, ...] = in_survey(
         (Recipe.FULL, Recipe.LORA, Recipe.QLORA),
-        "Survey",
         "Recipes",
         "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA).",
         min_length=1,
     )
-    nodes_per_gpu_type: int = setting(
+    nodes_per_gpu_type: int = in_survey(
         1,
-        "Survey",
         "Nodes per kind of GPU",
         "The first nodes of each kind run; of nodes that you name, all.",
         ge=1,
         le=1000,
     )
-    baseline_gpu: str | None = setting(
+    baseline_gpu: str | None = in_report(
         None,
-        "Report",
         "Relative to",
         "The GPU with relative speed 1, by words of its name, such as `A100 80GB`. Empty: the fastest one.",
         min_length=1,
         max_length=100,
     )
-    epoch_samples: int = setting(
-        50_000, "Report", "Samples per epoch", "For the time of one epoch.", ge=1, le=1_000_000_000_000
+    epoch_samples: int = in_report(
+        50_000, "Samples per epoch", "For the time of one epoch.", ge=1, le=1_000_000_000_000
     )
-    budgets_usd: tuple[Usd, ...] = setting(
+    budgets_usd: tuple[Usd, ...] = in_report(
         (500.0, 2000.0, 5000.0, 15000.0),
-        "Report",
         "Budgets (USD)",
         "The report shows what each buys.",
         min_length=1,
         max_length=10,
     )
-    purchase_usd: Annotated[Mapping[str, Usd], BeforeValidator(lambda value: json_object(value) or {})] = setting(
+    purchase_usd: Annotated[Mapping[str, Usd], BeforeValidator(lambda value: json_object(value) or {})] = in_report(
         {},
-        "Report",
         "Purchase prices (USD)",
         'Price of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. Empty: '
         "the list price of the bare card, for RTX cards only.",
     )
-    used_hours_per_month: float = setting(
-        365.0,
-        "Report",
-        "Use (hours per month)",
-        "Hours of work of an owned GPU; a month has 730.",
-        gt=0,
-        le=HOURS_PER_MONTH,
+    used_hours_per_month: float = in_report(
+        365.0, "Use (hours per month)", "Hours of work of an owned GPU; a month has 730.", gt=0, le=HOURS_PER_MONTH
     )
-    life_months: float = setting(36.0, "Report", "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
-    opex_usd_per_gpu_hour: float = setting(
+    life_months: float = in_report(36.0, "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
+    opex_usd_per_gpu_hour: float = in_report(
         0.0,
-        "Report",
         "Running cost (USD per GPU-hour)",
         "Cost of an owned GPU per hour of work: power, space, staff.",
         ge=0,
@@ -265,50 +259,43 @@ class ComparisonParams(FormParams):
 class LinkParams(ComparisonParams):
     """The parameters that only `interconnect` has, in the form's order."""
 
-    link_top_bytes: int = setting(
-        2**30, "Links", "Largest message (bytes)", "Each collective runs from 8 KiB to this size, doubling.",
+    link_top_bytes: int = in_links(
+        2**30, "Largest message (bytes)", "Each collective runs from 8 KiB to this size, doubling.",
         ge=SMALLEST_BYTES, le=2**34,
     )  # fmt: skip
-    link_slower_pct: float = setting(
+    link_slower_pct: float = in_links(
         8.0,
-        "Links",
         "Slower than other groups (%)",
         "A group whose bandwidth, latency or training is worse by more, and more than groups scatter, is slow.",
         gt=0,
         lt=100,
     )
-    link_gb_per_s: float | None = setting(
+    link_gb_per_s: float | None = in_links(
         None,
-        "Links",
         "Promised bus bandwidth (GB/s)",
         "What an all-reduce between nodes should reach. Empty: groups are compared with each other only.",
         gt=0,
         le=1e6,
     )
-    link_share_pct: float = setting(
-        92.0, "Links", "Least share of it (%)", "A group below this share of the promise is slow.", gt=0, le=100
+    link_share_pct: float = in_links(
+        92.0, "Least share of it (%)", "A group below this share of the promise is slow.", gt=0, le=100
     )
 
 
 class BenchmarkParams(LinkParams):
     """The parameters of a campaign. Forms and files hold the fields of its parts side by side; see `form_fields`."""
 
-    nodes: tuple[NodeName, ...] | None = setting(
-        None,
-        "Nodes",
-        "Nodes",
-        "Node names, one per line. Empty: every node with free GPUs that the cluster reports.",
+    nodes: tuple[NodeName, ...] | None = in_nodes(
+        None, "Nodes", "Node names, one per line. Empty: every node with free GPUs that the cluster reports."
     )
-    node_labels: Annotated[str, AfterValidator(_label_selector)] | None = setting(
+    node_labels: Annotated[str, AfterValidator(_label_selector)] | None = in_nodes(
         None,
-        "Nodes",
         "Node labels",
         "Only nodes with these labels, such as `pool=gpu,tier!=dev`. It counts where no nodes are named.",
         max_length=1000,
     )
-    strategies: tuple[Strategy, ...] = setting(
+    strategies: tuple[Strategy, ...] = in_nodes(
         (Strategy.SINGLE,),
-        "Nodes",
         "Strategies",
         "One pod per node **and** strategy. `independent`: all GPUs at once, each by itself. `single`: one GPU. The "
         "others use all GPUs together: `ddp` copies the model to each, `fsdp` (FSDP2) shards weights, gradients and "
@@ -316,17 +303,15 @@ class BenchmarkParams(LinkParams):
         "`independent`, `ddp` is left out on nodes with one GPU.",
         min_length=1,
     )
-    gpus_per_node: int | None = setting(
+    gpus_per_node: int | None = in_nodes(
         None,
-        "Nodes",
         "GPUs per node",
         "The most GPUs of a node that a run takes; `single` takes one. Empty: all allocatable ones.",
         ge=1,
         le=64,
     )
-    world_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = setting(
+    world_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = in_nodes(
         WORLD_SIZES,
-        "Nodes",
         "Numbers of GPUs",
         "`single` runs at 1, the other strategies at each above 1. GPUs beyond those of one node come from further "
         "nodes of the same kind; a run of a survey stays on one node.",
@@ -334,37 +319,30 @@ class BenchmarkParams(LinkParams):
     )
 
     work: WorkParams = WorkParams()
-    multi_gpu_seq_length: SeqLength | None = setting(
+    multi_gpu_seq_length: SeqLength | None = in_work(
         None,
-        "Work",
         "Sequence length, several GPUs",
         "For strategies whose GPUs work together; with short samples the host's noise hides a slow GPU. Empty: "
         "the same.",
     )
-    force: bool = setting(
-        False,
-        "Work",
-        "Run jobs that do not fit",
-        "Also run jobs that do not fit the node's GPUs by the memory formula.",
+    force: bool = in_work(
+        False, "Run jobs that do not fit", "Also run jobs that do not fit the node's GPUs by the memory formula."
     )
 
-    quick: bool = setting(
+    quick: bool = in_measurement(
         False,
-        "Measurement",
         "Quick",
         "Five steps show that everything works. Before you act on a slow node, repeat the run without `quick`.",
     )
     measurement: Measurement = Measurement()
-    noise_floor: bool = setting(
+    noise_floor: bool = in_measurement(
         False,
-        "Measurement",
         "Noise floor only",
         f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report shows "
         "which deviation this fleet can detect.",
     )
-    rounds: int = setting(
+    rounds: int = in_measurement(
         1,
-        "Measurement",
         "Rounds",
         f"Passes over all nodes. Two or more measure the noise between runs; a noise floor takes {NOISE_FLOOR_ROUNDS} "
         "or more.",
@@ -372,11 +350,10 @@ class BenchmarkParams(LinkParams):
         le=20,
         validate_default=True,
     )
-    timeout_s: TimeoutS = setting(1800.0, "Measurement", "Timeout (s)", "Time limit of one pod's program.")
+    timeout_s: TimeoutS = in_measurement(1800.0, "Timeout (s)", "Time limit of one pod's program.")
 
-    samples_per_second_tolerance_pct: float | None = setting(
+    samples_per_second_tolerance_pct: float | None = in_limits(
         None,
-        "Limits",
         "Samples/s beside peers (%)",
         f"A node that is slower than its peers by more is slow. Empty: {RATE_LIMITS_PCT[Device.CUDA]:.0f} on GPUs, "
         f"{RATE_LIMITS_PCT[Device.CPU]:.0f} in trials on a CPU.",
@@ -384,9 +361,8 @@ class BenchmarkParams(LinkParams):
         le=100,
         validate_default=True,
     )
-    past_tolerance_pct: float | None = setting(
+    past_tolerance_pct: float | None = in_limits(
         None,
-        "Limits",
         "Samples/s beside its own past (%)",
         f"A node that is slower than it was by more is slow too. Empty: {LIMITS.past_pct:g} on GPUs, the limit beside "
         "peers in trials on a CPU.",
@@ -394,55 +370,43 @@ class BenchmarkParams(LinkParams):
         le=100,
         validate_default=True,
     )
-    memory_tolerance_pct: float = setting(
-        LIMITS.memory_pct,
-        "Limits",
-        "GPU memory (%)",
-        "Limit for the peak of memory that torch allocated.",
-        gt=0,
-        le=100,
+    memory_tolerance_pct: float = in_limits(
+        LIMITS.memory_pct, "GPU memory (%)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
     )
-    temperature_tolerance_c: float = setting(
+    temperature_tolerance_c: float = in_limits(
         LIMITS.temperature_c,
-        "Limits",
         "Temperature (°C)",
         "Limit for the mean temperature in the measured windows.",
         gt=0,
         le=100,
     )
-    also_red: tuple[Literal[Metric.MEMORY_GB, Metric.TEMPERATURE_C], ...] = setting(
+    also_red: tuple[Literal[Metric.MEMORY_GB, Metric.TEMPERATURE_C], ...] = in_limits(
         (),
-        "Limits",
         "Also red",
         "What turns a node red beyond its limit. What is not chosen asks a person to look.",
     )
-    levels: LevelSource = setting(
+    levels: LevelSource = in_limits(
         LevelSource.SHIPPED,
-        "Limits",
         "Known levels",
         "What a GPU of this kind makes of this work. `shipped`: the levels of this release. `own`: those that "
         "`trainbench levels` keeps, then the shipped ones. `none`: no levels.",
     )
-    min_gpu_use_pct: float = setting(
+    min_gpu_use_pct: float = in_limits(
         MIN_GPU_USE_PCT,
-        "Limits",
         "GPU use (at least, %)",
         "A GPU that is busy for less of the time is reported: it waited for its host or its peers. 0: never reported.",
         ge=0,
         le=100,
     )
-    usd_per_gpu_hour: float | None = setting(
-        None, "Cost", "Price (USD per GPU-hour)", "Empty: the price table, by GPU name.", gt=0, le=10_000
+    usd_per_gpu_hour: float | None = in_cost(
+        None, "Price (USD per GPU-hour)", "Empty: the price table, by GPU name.", gt=0, le=10_000
     )
 
-    drill_node: NodeName | None = setting(
-        None,
-        "Drill",
-        "Slow this node on purpose",
-        "A fire drill: the check must detect the node, and the run turns red.",
+    drill_node: NodeName | None = in_drill(
+        None, "Slow this node on purpose", "A fire drill: the check must detect the node, and the run turns red."
     )
-    drill_slowdown_pct: SlowdownPct = setting(
-        75.0, "Drill", "Slowdown (% of throughput)", "Choose a share well above the noise."
+    drill_slowdown_pct: SlowdownPct = in_drill(
+        75.0, "Slowdown (% of throughput)", "Choose a share well above the noise."
     )
 
     @model_validator(mode="before")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError, field_validator, model_validator
 
@@ -16,12 +15,6 @@ from trainbench.params.refusals import refusal
 from trainbench.prices.quote import Basis, Ownership, Pricing
 
 MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
-
-
-class PriceBasis(StrEnum):
-    ON_DEMAND = Basis.ON_DEMAND.value
-    SPOT = Basis.SPOT.value
-    OWNED = Basis.OWNED.value
 
 
 class SpendParams(FormParams):
@@ -39,8 +32,8 @@ class SpendParams(FormParams):
         gt=0,
         le=10_000,
     )
-    price_basis: PriceBasis = setting(
-        PriceBasis.ON_DEMAND,
+    price_basis: Literal["on-demand", "spot", "owned"] = setting(
+        "on-demand",
         "What if",
         "Prices of the table",
         "`on-demand`, `spot`, or `owned`: one price, of a GPU that is bought at the price below.",
@@ -74,7 +67,7 @@ class SpendParams(FormParams):
 
     @model_validator(mode="after")
     def _consistent(self) -> SpendParams:
-        if self.price_basis is PriceBasis.OWNED and self.purchase_usd_per_gpu is None:
+        if self.price_basis == "owned" and self.purchase_usd_per_gpu is None:
             raise ValueError("price_basis 'owned' needs purchase_usd_per_gpu: give it, or choose on-demand or spot")
         return self
 

@@ -1,21 +1,24 @@
-"""Messages for refused parameters: the wrong value, the allowed values and the remedy."""
+"""Messages for refused parameters and settings: the wrong value, pydantic's sentence on it, and a close name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from bench_image.contract.spec import NODE_NAME
 from bench_image.contract.work import MODEL_REFERENCE
 from trainbench.core.close_matches import did_you_mean
+from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
-from trainbench.params.form_fields import FormField, airflow_schema
+from trainbench.params.form_fields import FormField
 
 PATTERNS = {
-    NODE_NAME: "a Kubernetes node name (lower-case letters, digits, '-' and '.')",
-    MODEL_REFERENCE: "a name, the path of a config.json, or a hub id with its revision, as name@commit",
+    NODE_NAME: "give a Kubernetes node name (lower-case letters, digits, '-' and '.')",
+    MODEL_REFERENCE: "give a name, the path of a config.json, or a hub id with its revision, as name@commit",
 }
 
 
@@ -33,51 +36,37 @@ def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsEr
     """The message for pydantic's errors, with five values at most."""
     names = {field.path: name for name, field in fields.items()}
     problems = error.errors(include_url=False)
-    # A field that takes a number or "auto" is reported once, not for each of the two.
-    shown = [p for p in problems if not (p["type"] == "literal_error" and p["loc"] not in names)]
     # A list whose only value is wrong is not reported as too short as well.
-    shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
-    shown = (shown or problems)[:5]
-    named = (names[path] for problem in shown if (path := _path(problem["loc"], names)))
-    return ParamsError("; ".join(_explain(problem, names, fields) for problem in shown), next(named, None))
+    problems = [each for each in problems if each["type"] != "too_short" or not each["input"]] or problems
+    # A field that takes a number or "auto" is reported once.
+    by_place = grouped((_name(each["loc"], names), each) for each in problems)
+    texts = [_explain(name, of_place) for name, of_place in list(by_place.items())[:5]]
+    return ParamsError("; ".join(texts), next((name for name in by_place if name), None))
 
 
-def _path(loc: tuple[Any, ...], names: Mapping[tuple[str, ...], str]) -> tuple[str, ...] | None:
-    """The field's own path: inside a field, the location goes on with the member of a union or list."""
-    return next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
-
-
-def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping[str, FormField]) -> str:
-    loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
-    path = _path(loc, names)
-    if path is None:
-        return message
-    name = names[path]
-    if name == "dimensions":
-        where = ".".join(str(part) for part in (name, *loc[len(path) :]))
-        shown = "" if isinstance(problem["input"], dict) else f" is {problem['input']!r:.120}"
-        return f"{where}{shown}: {message}"
-    allowed = _allowed(fields[name])
-    advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
-    close = did_you_mean(str(problem["input"]), map(str, _schema(fields[name]).get("enum", ())))
+def reason(problem: ErrorDetails) -> str:
+    """What pydantic says of a value; of a pattern what it stands for."""
     if problem["type"] == "tuple_type":
-        message, close = "give a list", ""
-    return f"{name} is {problem['input']!r:.120}{close}: {message}{advice}"
+        return "give a list"
+    pattern = problem.get("ctx", {}).get("pattern", "")
+    return PATTERNS.get(pattern) or problem["msg"].removeprefix("Value error, ")
 
 
-def _schema(field: FormField) -> dict[str, Any]:
-    """The JSON Schema of the field's value; of a list that of its items."""
-    schema = airflow_schema(field)
-    return {**schema, **schema.get("items", {})}
+def close_choice(problem: ErrorDetails) -> str:
+    """ " (did you mean 'fsdp'?)" where a value is close to one of the choices."""
+    return did_you_mean(str(problem["input"]), re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", "")))
 
 
-def _allowed(field: FormField) -> str:
-    schema = _schema(field)
-    if "enum" in schema:
-        return ", ".join("empty" if choice is None else str(choice) for choice in schema["enum"])
-    pattern = schema.get("pattern", "")
-    if pattern in PATTERNS:
-        return PATTERNS[pattern]
-    low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
-    word = ", or auto" if pattern.startswith("^(auto|") else ""
-    return f"{low} to {high}{word}" if low is not None and high is not None else ""
+def _name(loc: tuple[Any, ...], names: Mapping[tuple[str, ...], str]) -> str | None:
+    """The field's own name: inside a field, the location goes on with the member of a union or list."""
+    return next((names[loc[:length]] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+
+
+def _explain(name: str | None, problems: list[ErrorDetails]) -> str:
+    first, reasons = problems[0], " or ".join(dict.fromkeys(map(reason, problems)))
+    if name is None:
+        return reasons
+    if name == "dimensions":
+        shown = "" if isinstance(first["input"], dict) else f" is {first['input']!r:.120}"
+        return f"{'.'.join(map(str, first['loc'][1:]))}{shown}: {reasons}"
+    return f"{name} is {first['input']!r:.120}{close_choice(first)}: {reasons}"

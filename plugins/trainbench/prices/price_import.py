@@ -9,21 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.parse import explain, refuse_dense
+from bench_image.contract.parse import refuse_dense
 from trainbench.core.formats import count, one_line
+from trainbench.core.grouping import grouped
 from trainbench.core.outside_text import outside_text
-from trainbench.prices.price_tables import USD_FIELDS, Price, PriceError
+from trainbench.prices.price_tables import MAX_USD_PER_HOUR, Price, PriceError
 
 TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # each is sold with either memory; GB as in the name
 NVL_MEMORY_GB = 94  # an H100 with it is the NVL one, whatever the catalogue calls it
@@ -85,9 +85,24 @@ DENSEST = 16.0  # times the bytes in memory: compact rows of gpuhunt count 10
 EXAMPLES = 3  # rows named for each reason
 Cells = Mapping[str, Any]
 
-
-class Skip(ValueError):
-    """The reason why a row of the file is no row of the table."""
+# Column -> field of a Price, of each kind of catalogue.
+SKYPILOT = {
+    "InstanceType": "instance", "AcceleratorName": "gpu", "AcceleratorCount": "gpus_per_instance",
+    "Price": "on_demand_usd_per_hour", "Region": "region", "SpotPrice": "spot_usd_per_hour",
+}  # fmt: skip
+GPUHUNT = {
+    "instance_name": "instance", "gpu_name": "gpu", "gpu_count": "gpus_per_instance",
+    "price": "on_demand_usd_per_hour", "location": "region", "provider": "provider",
+}  # fmt: skip
+OWN = {name: name for name in Price.model_fields if name != "own"}
+NEEDED = {"instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour", "region"}
+WITHOUT = {
+    "gpu": "a machine without a GPU",
+    "instance": "the price of a GPU without its machine: an instance costs more",
+    "provider": "no provider: give --provider, or a column provider",
+    "as_of": "no date: give --as-of, or a column as_of",
+    "source": "no source: give --source, or a column source",
+}
 
 
 class SkippedRows(Frozen):
@@ -106,26 +121,11 @@ class ImportedPrices(Frozen):
     skipped: tuple[SkippedRows, ...]
 
 
-class Columns(NamedTuple):
-    """The columns of a kind of catalogue; the first four must be there. None: it has no such column."""
+class _Offer(Price):
+    """A row of a catalogue: on demand, spot, or both."""
 
-    instance: str
-    gpu: str
-    num_gpus: str
-    on_demand_usd: str
-    region: str
-    spot_usd: str | None = None
-    provider: str | None = None
-    as_of: str | None = None
-    source: str | None = None
-
-
-SKYPILOT = Columns("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
-GPUHUNT = Columns("instance_name", "gpu_name", "gpu_count", "price", "location", provider="provider")
-OWN = Columns(
-    "instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour", "region", "spot_usd_per_hour", "provider",
-    "as_of", "source",
-)  # fmt: skip
+    on_demand_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)  # type: ignore[assignment]
+    as_of: date
 
 
 def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> ImportedPrices:
@@ -133,36 +133,75 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
     rows = _rows(path)
     if not rows:
         raise PriceError(f"{path} holds no row: give a CSV with a line of column names, or a JSON list of objects")
-    there = {name for name in rows[0][1] if name}
-    catalogues = (SKYPILOT, GPUHUNT, OWN)
-    columns = next((each for each in catalogues if {*each[:4]} <= there), None)
+    there, catalogues = {name for name in rows[0][1] if name}, (SKYPILOT, GPUHUNT, OWN)
+    needed = [{column for column, field in columns.items() if field in NEEDED} for columns in catalogues]
+    columns = next((each for each, names in zip(catalogues, needed, strict=True) if names <= there), None)
     if columns is None:
-        needed = "; or ".join(", ".join(sorted(each[:4])) for each in catalogues)
+        kinds = "; or ".join(", ".join(sorted(names)) for names in needed)
         found = one_line(", ".join(sorted(there)))
-        raise PriceError(f"{path} has the columns {found}: at least these are needed: {needed}")
-    offers: dict[tuple[object, ...], list[tuple[int, dict[str, Any]]]] = {}
-    skipped: dict[str, list[int]] = {}
+        raise PriceError(f"{path} has the columns {found}: at least these are needed: {kinds}")
+    given = {"provider": provider, "as_of": as_of, "source": source}
+    offers: list[tuple[tuple[object, ...], tuple[int, _Offer]]] = []
+    left_out: list[tuple[str, int]] = []
     for number, row in rows:
         try:
-            offer = _offer(row, columns)
-        except (Skip, GpuNameError) as reason:
-            skipped.setdefault(str(reason), []).append(number)
-            continue
-        offer["provider"] = offer["provider"] or provider or ""
-        key = tuple(offer[name] for name in ("provider", "instance", "region", "gpu", "gpus_per_instance"))
-        offers.setdefault(key, []).append((number, offer))
+            offer = _offer(row, columns, {name: value for name, value in given.items() if value})
+        except (GpuNameError, ValidationError) as error:
+            left_out.append((_reason(error, columns), number))
+        else:
+            key = (offer.provider, offer.instance, offer.region, offer.gpu, offer.gpus_per_instance)
+            offers.append((key, (number, offer)))
     prices = []
-    for members in offers.values():
-        try:
-            prices.append(_price([offer for _, offer in members], as_of, source))
-        except Skip as reason:
-            skipped.setdefault(str(reason), []).extend(number for number, _ in members)
-    reasons = (SkippedRows(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
+    for members in grouped(offers).values():  # zones of one region have one price on demand; of spot the median
+        on_demand = {offer.on_demand_usd_per_hour for _, offer in members} - {None}
+        spot = [offer.spot_usd_per_hour for _, offer in members if offer.spot_usd_per_hour is not None]
+        if len(on_demand) == 1:
+            costs = {
+                "on_demand_usd_per_hour": on_demand.pop(),
+                "spot_usd_per_hour": statistics.median(spot or [0]) or None,
+            }
+            prices.append(Price.model_validate(members[0][1].model_dump() | costs))
+        else:
+            several = "several prices for one instance in one region"
+            why = several if on_demand else "only a spot price" if spot else "no price"
+            left_out += [(why, number) for number, _ in members]
+    reasons = (
+        SkippedRows(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in grouped(left_out).items()
+    )
     return ImportedPrices(
         prices=tuple(prices),
         num_rows=len(rows),
         skipped=tuple(sorted(reasons, key=lambda skip: (-skip.count, skip.reason))),
     )
+
+
+def _offer(row: Cells, columns: Mapping[str, str], given: Mapping[str, Any]) -> _Offer:
+    """Raises GpuNameError and pydantic's ValidationError."""
+    texts = {field: _text(row, column) for column, field in columns.items()}
+    values: dict[str, Any] = {**given, "region": "not stated"} | {name: text for name, text in texts.items() if text}
+    if columns is not OWN:
+        gpu = values.get("gpu")
+        if not gpu:
+            raise GpuNameError(WITHOUT["gpu"])
+        memory_gb = _text(row, "gpu_memory")
+        sizes = (round(float(memory_gb)),) if re.fullmatch(r"\d{1,9}(\.\d*)?", memory_gb) else ()
+        values["gpu"] = nvml_name(gpu, sizes or _memories_gb(row.get("GpuInfo"), values.get("gpus_per_instance")))
+    if columns is SKYPILOT and re.fullmatch(r"0*(\.0*)?", texts["spot_usd_per_hour"]):
+        values.pop("spot_usd_per_hour", None)
+    if columns is GPUHUNT:
+        values.setdefault("instance", "not stated")
+        if _text(row, "spot").lower() in ("true", "1", "yes"):
+            values["spot_usd_per_hour"] = values.pop("on_demand_usd_per_hour", None)
+    return _Offer.model_validate(values)
+
+
+def _reason(error: GpuNameError | ValidationError, columns: Mapping[str, str]) -> str:
+    if isinstance(error, GpuNameError):
+        return str(error)
+    problem = error.errors(include_url=False)[0]
+    field, said = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+    column = next((name for name, own in columns.items() if own == field), field)
+    return WITHOUT.get(field, f"no {column}") if problem["type"] == "missing" else f"{column}: {said}"
 
 
 def as_toml(prices: Iterable[Price]) -> str:
@@ -199,105 +238,18 @@ def _rows(path: Path) -> list[tuple[int, Cells]]:
     return list(enumerate(rows, 1))
 
 
-def _offer(row: Cells, columns: Columns) -> dict[str, Any]:
-    """One row of a catalogue: on demand, spot, or both, as the fields of a Price. Raises Skip and GpuNameError."""
-    if (currency := _text(row, "currency") or "USD") != "USD" and columns is OWN:
-        raise Skip(f"in {one_line(currency, 20)}: convert it to USD, and put the rate and its date into `source`")
-    gpu, instance = _text(row, columns.gpu), _text(row, columns.instance)
-    if not gpu and columns is not OWN:
-        raise Skip("a machine without a GPU")
-    if not instance and columns is SKYPILOT:
-        raise Skip("the price of a GPU without its machine: an instance costs more")
-    number = _number(row, columns.num_gpus)
-    if number is None or number < 1 or number != int(number):
-        raise Skip(f"{columns.num_gpus} is no whole number of GPUs")
-    if columns is SKYPILOT:
-        gpu = nvml_name(gpu, _memories_gb(row.get("GpuInfo"), int(number)))
-    elif columns is GPUHUNT:
-        memory = _number(row, "gpu_memory")
-        gpu = nvml_name(gpu, () if memory is None else (round(memory),))
-        instance = instance or "not stated"
-    on_demand = _usd(row, columns.on_demand_usd)
-    spot = _usd(row, columns.spot_usd, zero_is_none=columns is SKYPILOT)
-    if columns is GPUHUNT and _text(row, "spot").lower() in ("true", "1", "yes"):
-        on_demand, spot = None, on_demand
-    return {
-        "provider": _text(row, columns.provider),
-        "instance": one_line(instance),
-        "gpu": one_line(gpu),
-        "gpus_per_instance": int(number),
-        "region": one_line(_text(row, columns.region) or "not stated"),
-        "on_demand_usd_per_hour": on_demand,
-        "spot_usd_per_hour": spot,
-        **({name: _usd(row, name) for name in USD_FIELDS[2:]} if columns is OWN else {}),
-        "as_of": _text(row, columns.as_of),
-        "source": _text(row, columns.source),
-    }
+def _text(row: Cells, column: str) -> str:
+    """Of a cell; empty where it has no value, which pandas writes as NaN."""
+    text = one_line(str("" if row.get(column) is None else row[column]))
+    return "" if text.lower() == "nan" else text
 
 
-def _price(offers: Sequence[Mapping[str, Any]], as_of: date | None, source: str | None) -> Price:
-    """Zones of one region have one price on demand; of their spot prices the median."""
-    on_demand = {offer["on_demand_usd_per_hour"] for offer in offers} - {None}
-    spot = [offer["spot_usd_per_hour"] for offer in offers if offer["spot_usd_per_hour"] is not None]
-    first = offers[0]
-    if not on_demand:
-        raise Skip("only a spot price" if spot else "no price")
-    if len(on_demand) > 1:
-        raise Skip("several prices for one instance in one region")
-    if not first["provider"]:
-        raise Skip("no provider: give --provider, or a column provider")
-    if not (first["source"] or source):
-        raise Skip("no source: give --source, or a column source")
-    if not (first["as_of"] or as_of):
-        raise Skip("no date: give --as-of, or a column as_of")
-    try:
-        day = date.fromisoformat(first["as_of"]) if first["as_of"] else as_of
-    except ValueError:
-        raise Skip(f"as_of is {one_line(first['as_of'], 30)!r}: write it as 2026-11-21") from None
-    about = {
-        "on_demand_usd_per_hour": on_demand.pop(),
-        "spot_usd_per_hour": statistics.median(spot) if spot else None,
-        "as_of": day,
-        "source": one_line(first["source"] or source or ""),
-    }
-    try:
-        return Price.model_validate({**first, **about})
-    except ValidationError as error:
-        raise Skip(explain(error)) from None
-
-
-def _text(row: Cells, column: str | None) -> str:
-    value = row.get(column) if column else None
-    return "" if value is None else str(value).strip()
-
-
-def _number(row: Cells, column: str | None) -> float | None:
-    text = _text(row, column)
-    if not text:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        raise Skip(f"{column} is no number") from None
-    if not math.isfinite(number):
-        raise Skip(f"{column} is {text.lower()}")
-    return number
-
-
-def _usd(row: Cells, column: str | None, zero_is_none: bool = False) -> float | None:
-    number = _number(row, column)
-    if number is None or (number == 0 and zero_is_none):
-        return None
-    if number <= 0:
-        raise Skip(f"{column} is {'0' if number == 0 else 'negative'}")
-    return number
-
-
-def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:
+def _memories_gb(gpu_info: object, num_gpus: str | None) -> tuple[int, ...]:
     """skypilot-catalog gives the memory in MiB, of one GPU or of all of them; some of its files in GB."""
     sizes = [int(size) for size in re.findall(r"'SizeInMiB': (\d{1,9})(?!\d)", str(gpu_info or ""))[:1]]
     in_gb = {round(size / 1024) if size >= 1024 else size for size in sizes}
-    return tuple(sorted(in_gb | {size // num_gpus for size in in_gb}))
+    number = max(1, int(float(num_gpus))) if num_gpus and re.fullmatch(r"\d{1,9}(\.\d*)?", num_gpus) else 1
+    return tuple(sorted(in_gb | {size // number for size in in_gb}))
 
 
 def import_summary(imported: ImportedPrices) -> str:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from bench_image.contract.frozen import Frozen
 from trainbench.core.close_matches import did_you_mean
 from trainbench.core.verdicts import Level
+from trainbench.params.refusals import reason
 
 NOTIFY_ENV = "TRAINBENCH_NOTIFY"
 EXAMPLE = '[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
@@ -101,7 +102,7 @@ class ChannelError(ValueError):
         self.place = (*loc[:1], *loc[2:])
         number = f"channel {int(loc[0]) + 1}: " if loc else ""
         named = f"{'.'.join(map(str, loc[2:]))}: " if len(loc) > 2 else ""
-        message = problem["msg"].removeprefix("Value error, ")
+        message = reason(problem)
         if problem["type"] == "extra_forbidden":
             fields = KINDS[str(loc[1])].model_fields
             message = f"no such field{did_you_mean(str(loc[-1]), fields)}: choose from {', '.join(fields)}"

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from annotated_types import Ge, Le
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
@@ -28,6 +27,7 @@ from trainbench.core.label_selector import LabelKey
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
 from trainbench.params.campaign_params import WORLD_SIZES
+from trainbench.params.refusals import close_choice, reason
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
 from trainbench.settings.channels import NOTIFY_ENV, Channel, parse_channels
@@ -452,29 +452,15 @@ def _hint(given: str, dag_ids: Collection[str]) -> str:
 
 
 def _sentence(problem: ErrorDetails, texts: Mapping[str, str], places: Mapping[str, str]) -> str:
-    """ "TRAINBENCH_DEFERRABLE is 'maybe': choose true or false"."""
+    """ "TRAINBENCH_DEFERRABLE is 'maybe': Input should be a valid boolean, unable to interpret input"."""
     field = str(problem["loc"][0])
     name = PREFIX.lower() + field
-    where = places.get(name, name.upper())
+    where, said = places.get(name, name.upper()), reason(problem)
     if field == "notify":  # its message names the channel and its fault
-        return problem["msg"].removeprefix("Value error, ").replace(NOTIFY_ENV, where)
-    return f"{where} is '{texts.get(name, problem['input'])!s:.200}': {_allowed(field, problem)}"
-
-
-def _allowed(field: str, problem: ErrorDetails) -> str:
-    message = problem["msg"].removeprefix("Value error, ")
-    match problem["type"]:
-        case "enum":
-            return f"choose {problem['ctx']['expected']}".replace("'", "")
-        case "bool_parsing":
-            return "choose true or false"
-        case "int_parsing" | "greater_than_equal" | "less_than_equal":
-            limits = Settings.model_fields[field].metadata
-            least = next(limit.ge for limit in limits if isinstance(limit, Ge))
-            return f"give a whole number, {least} to {next(limit.le for limit in limits if isinstance(limit, Le))}"
-        case "string_pattern_mismatch" if field not in JSON_EXAMPLES:
-            return f"Kubernetes refuses it: {KUBERNETES_NAMES[field]}"
-    if field not in JSON_EXAMPLES:
-        return message
-    place = "".join(f"{part}: " for part in problem["loc"][1:])
-    return f"{place}{message}; give JSON such as {JSON_EXAMPLES[field]}"
+        return said.replace(NOTIFY_ENV, where)
+    if field in JSON_EXAMPLES:
+        place = "".join(f"{part}: " for part in problem["loc"][1:])
+        said = f"{place}{said}; give JSON such as {JSON_EXAMPLES[field]}"
+    elif problem["type"] == "string_pattern_mismatch":
+        said = f"Kubernetes refuses it: {KUBERNETES_NAMES[field]}"
+    return f"{where} is '{texts.get(name, problem['input'])!s:.200}'{close_choice(problem)}: {said}"

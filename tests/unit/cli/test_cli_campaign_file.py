@@ -9,7 +9,6 @@ import pytest
 
 from tests.builders.commands import ROOT, document, trainbench
 from trainbench.cli.app import ExitCode
-from trainbench.cli.planned import campaign_paths
 from trainbench.results.artefacts import open_store
 
 EXAMPLES = ROOT / "docs" / "examples" / "campaigns"
@@ -89,12 +88,3 @@ def test_a_wrong_file_is_one_sentence(file: str) -> None:
         assert result.exit_code == ExitCode.USAGE
         assert f"{file}, line 3: rounds is 99: " in result.stderr
         assert result.stderr.count("\n") == 1
-
-
-def test_completion_offers_campaign_files_and_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    for name in ("night.yaml", "nights/weekend.yml", "notes.txt"):
-        (home / name).parent.mkdir(exist_ok=True)
-        (home / name).touch()
-    assert campaign_paths("n") == ["night.yaml", "nights/"]
-    assert campaign_paths("nights/") == ["nights/weekend.yml"]

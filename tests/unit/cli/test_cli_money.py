@@ -83,7 +83,7 @@ class TestImport:
         (home / "made.toml").write_text(done.stdout)
         assert len(read_prices(home / "made.toml")) == 3
         assert "3 prices of 2 GPUs from 18 rows; 13 left out." in done.stderr
-        assert "Price is negative" in done.stderr
+        assert "Price: Input should be greater than 0" in done.stderr
 
     def test_a_table_that_is_there_is_not_replaced(self, home: Path) -> None:
         (home / "vms.csv").write_text(SKYPILOT)

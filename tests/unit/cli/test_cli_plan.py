@@ -43,8 +43,7 @@ def test_cuda_starts_from_the_nightly_configuration() -> None:
 def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
     sets = ["--set", "strategies=independent,ddp", "--set", "gpus_per_node=4", "--set", "rounds=1"]
     printed = trainbench("plan", "--device", "cuda", "--nodes", "node-1,node-2", *sets).stdout
-    rows = [re.split(r"\s*[│┃]\s*", line)[1:5] for line in printed.splitlines() if re.match(r"[│┃]\s*(#|\d)", line)]
-
+    rows = [re.split(r"\s{2,}", line.strip())[:4] for line in printed.splitlines() if re.match(r" (#|\d)  ", line)]
     assert rows[0] == ["#", "node", "strategy", "GPUs"]
     assert rows[1:3] == [["1", "node-1", "independent", "4"], ["2", "node-2", "independent", "4"]]
     assert rows[3] == ["3", "node-1", "ddp", "4"]
@@ -116,7 +115,7 @@ def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_s
     template.write_text("apiVersion: v1\nkind: Pod\nspec: {scheduler: mine}")
     refused = trainbench("plan", "--manifests")
     assert refused.exit_code != 0
-    assert "spec.scheduler: unknown field, did you mean schedulerName?" in refused.output
+    assert "spec.scheduler: unknown field" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -136,8 +135,8 @@ def test_plan_estimates_duration_gpu_hours_and_cost_for_another_gpu() -> None:
     kinds = {kind["work"]: kind["num_gpus"] for kind in estimate["kinds"]}
     assert kinds == {"mistral-7b qlora independent": 2, "mistral-7b qlora ddp": 2}
     printed = " ".join(trainbench("plan", *arguments).stdout.split())
-    assert re.search(r"2 runs: about [\d.]+( to [\d.]+)? (s|min) \(at most 1 h 00 min", printed)
-    assert re.search(r"GPU-hours, \$[\d.]+( to \$[\d.]+)? on demand, \$[\d.]+( to \$[\d.]+)? on spot", printed)
+    assert re.search(r"2 runs: about \d+ min \d\d s \(at most 1 h 00 min", printed)
+    assert re.search(r"GPU-hours, \$[\d.]+ on demand, \$[\d.]+ on spot", printed)
 
 
 def test_a_history_that_cannot_be_read_leaves_the_formula(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

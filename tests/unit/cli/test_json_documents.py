@@ -53,11 +53,11 @@ def test_wrong_usage_is_a_document_with_an_error(arguments: list[str], command: 
     assert (document["schema_version"], document["command"], document["data"]) == (1, command, None)
     assert document["error"]["kind"] == "usage"
     assert message in document["error"]["message"]
-    assert document["error"]["message"] in " ".join(result.stderr.split())
+    assert document["error"]["message"] in result.stderr
 
 
 def written(run: Callable[[], Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    write_document("plan", run)
+    write_document(run)
     captured = capsys.readouterr()
     document: dict[str, Any] = json.loads(captured.out)
     return document | {"stderr": captured.err}

@@ -104,8 +104,9 @@ class TestSpot:
         )
         assert result.assumptions[1:3] == (
             "Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0 min, 6.00 min to start again; "
-            "60.0 min to wait for a new instance; what they take is in the price and the time.",
-            "While one instance is waited for, the others stay billed.",
+            "60.0 min to wait for a new instance, in which the other instances stay billed; what they take is in the "
+            "price and the time.",
+            "Several instances: the rate holds only if the network between them is fast enough.",
         )
 
     def test_without_any_it_says_so(self) -> None:
@@ -249,13 +250,6 @@ def test_a_price_by_the_week_of_one_gpu_is_the_provider_s_own_where_there_is_one
     assert [row.texts[at : at + 2] for row in listed.rows] == [("$14.40", "$100.80"), ("$14.40", "$30.00")]
 
 
-def test_one_instance_has_no_others_that_wait() -> None:
-    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
-    one = JOB.model_copy(update={"num_gpus": 1})
-    result = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-    assert "While one instance is waited for, the others stay billed." not in result.assumptions
-
-
 @pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
 def test_without_time_or_rate_neither_is_mentioned(unknown: str) -> None:
     result = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
@@ -287,7 +281,6 @@ def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() 
     cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
     offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
     assumptions = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
-    assert "While one instance is waited for, the others stay billed." in assumptions
     assert any(line.startswith("Several instances: the rate holds only if") for line in assumptions)
     assert "Whole instances are billed: some have more than the job's 4 GPUs." in assumptions
 

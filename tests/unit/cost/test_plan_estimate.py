@@ -8,7 +8,7 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from committed import committed
-from trainbench.cost.plan_estimate import START_S, Range, cheapest_spot, estimate_plan, run_s
+from trainbench.cost.plan_estimate import START_S, cheapest_spot, estimate_plan, run_s
 from trainbench.history.history import PastRun
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -39,7 +39,7 @@ def test_nine_of_ten_measured_runs_took_between_half_and_twice_the_estimate() ->
         assert run.context is not None
         estimated = run_s(run.spec, run.context.gpus[0].name)
         assert estimated is not None
-        shares.append(seconds / estimated.high)
+        shares.append(seconds / estimated)
 
     assert len(shares) >= 100
     assert sum(0.5 < share < 2 for share in shares) >= 0.9 * len(shares)
@@ -56,15 +56,17 @@ def test_the_duration_of_a_run_by_hand() -> None:
     }
     rules: dict[str, Any] = {"warmup_steps": 10, "measured_steps": 10, "max_measured_steps": 20, "repeats": 3}
     spec = plan_of(**values, **rules, max_window_s=1000.0, strategies=["single"]).specs[0]
-    estimated = run_s(spec, H100["gpu_product"])
-    assert estimated is not None
+    short, long = (
+        run_s(spec.changed(measurement={"max_measured_steps": steps}), H100["gpu_product"]) for steps in (10, 20)
+    )
+    assert short is not None
+    assert long is not None
     # 10 steps of warm-up and 3 windows: of 10 steps 40 steps in all, of 20 steps 70.
-    assert (estimated.high - START_S) / (estimated.low - START_S) == pytest.approx(70 / 40)
+    assert (long - START_S) / (short - START_S) == pytest.approx(70 / 40)
 
     bounded = run_s(spec.changed(measurement={"max_window_s": 0.1}), H100["gpu_product"])
-    assert bounded is not None
-    step_s = (estimated.low - START_S) / 40
-    assert bounded.high == pytest.approx(START_S + 10 * step_s + 3 * min(0.1, 20 * step_s))
+    step_s = (short - START_S) / 40
+    assert bounded == pytest.approx(START_S + 10 * step_s + 3 * min(0.1, 20 * step_s))
 
 
 def test_gpu_hours_and_cost_by_hand() -> None:
@@ -72,16 +74,12 @@ def test_gpu_hours_and_cost_by_hand() -> None:
     (kind,) = (estimate := estimate_plan(plan, load_prices())).kinds
     assert (kind.num_gpus, kind.num_runs) == (4, 3)
     assert kind.run_s is not None
-    assert estimate.total_s is not None
-    assert estimate.gpu_hours is not None
-    assert estimate.on_demand_usd is not None
-    assert estimate.spot_usd is not None
-    assert estimate.total_s.high == pytest.approx(3 * kind.run_s.high)
-    assert estimate.gpu_hours.high == pytest.approx(3 * kind.run_s.high * 4 / 3600)
-    assert estimate.on_demand_usd.high == pytest.approx(2.0 * estimate.gpu_hours.high)
+    hours = 3 * kind.run_s * 4 / 3600
     spot = cheapest_spot(kind.gpu, load_prices())
     assert spot is not None
-    assert estimate.spot_usd.low == pytest.approx((spot.spot_usd_per_gpu_hour or 0) * estimate.gpu_hours.low)
+    assert (estimate.total_s, estimate.gpu_hours) == (pytest.approx(3 * kind.run_s), pytest.approx(hours))
+    assert estimate.on_demand_usd == pytest.approx(2.0 * hours)
+    assert estimate.spot_usd == pytest.approx((spot.spot_usd_per_gpu_hour or 0) * hours)
     assert estimate.limit_s == 3 * plan.params.timeout_s
 
 
@@ -91,7 +89,7 @@ def test_nodes_side_by_side_take_as_long_as_one() -> None:
     plan = planner.make(planner.params({"strategies": ["single"], "rounds": 2}, locally=False), fleet, "planned")
     estimate = estimate_plan(plan, load_prices())
     assert estimate.total_s is not None
-    assert estimate.longest_s == Range(low=estimate.total_s.low / 3, high=estimate.total_s.high / 3)
+    assert estimate.longest_s == pytest.approx(estimate.total_s / 3)
 
 
 def test_what_ran_here_before_decides_the_duration() -> None:
@@ -106,10 +104,8 @@ def test_what_ran_here_before_decides_the_duration() -> None:
     by_past, by_formula = estimate.kinds
 
     assert (by_past.num_past_runs, by_formula.num_past_runs) == (3, 0)
-    assert by_past.run_s == Range(low=70.0, high=70.0)
-    assert by_past.total_s == Range(low=140.0, high=140.0)
-    assert by_past.on_demand_usd is not None
-    assert by_past.on_demand_usd.high == pytest.approx(2.0 * 140 / 3600)
+    assert (by_past.run_s, by_past.total_s) == (70.0, 140.0)
+    assert by_past.on_demand_usd == pytest.approx(2.0 * 140 / 3600)
     assert by_formula.run_s == estimate_plan(plan, load_prices()).kinds[1].run_s
     notes = " ".join(estimate.notes)
     assert "on the same GPU or CPU here: mistral-7b qlora single (3 runs)." in notes
@@ -135,7 +131,7 @@ def test_a_trial_on_a_cpu_has_a_duration_where_it_ran_before() -> None:
     plan = plan_of(device="cpu", model="tiny", recipe="full", preset="as_users_run", strategies=["single"])
     past = {plan.specs[0].identity.group_id: (PastRun(None, 4.0), PastRun("NVIDIA H200", 1.0))}
     estimate = estimate_plan(plan, load_prices(), past)
-    assert estimate.total_s == Range(low=4.0, high=4.0)
+    assert estimate.total_s == 4.0
     assert (estimate.gpu_hours, estimate.on_demand_usd) == (None, None)
     assert estimate.notes[-2:] == (
         "A trial on a CPU: its cost is not estimated.", "Re-runs of suspects come on top.",

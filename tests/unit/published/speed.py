@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, limits, models, peers, small, start, zero
+from tests.unit.published import limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA, nightly_check
 from tests.unit.published.measured import (
     ACCUMULATION,
-    FIRST,
     FLOAT8,
     FLOAT8_LORA,
     GRAPHS,
@@ -32,9 +31,9 @@ from tests.unit.published.measured import (
 )
 
 H200 = PEAK_TFLOPS["H200"]
-assert H200.bf16
-assert H200.fp8
-FP8_TO_BF16 = H200.fp8 / H200.bf16
+assert H200.bf16_tflops
+assert H200.fp8_tflops
+FP8_TO_BF16 = H200.fp8_tflops / H200.bf16_tflops
 MISTRAL = MODELS["mistral-7b"]
 LAYERS = num_linear(MISTRAL)
 PRODUCTS = LAYERS + MISTRAL.vocab_size * MISTRAL.hidden_size  # and the head
@@ -43,7 +42,7 @@ BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
 
 def performance() -> Iterator[str]:
     """docs/internals/speed.md."""
-    yield f"the peak ({H200.bf16:.0f} TFLOP/s"
+    yield f"the peak ({H200.bf16_tflops:.0f} TFLOP/s"
     yield from limits.large_rows()
     yield from models.table()
     yield f"[{ratio_by_turns(1):.1f} and {ratio_by_turns(3):.1f} times]"
@@ -69,25 +68,20 @@ def gangs_in_short() -> Iterator[str]:
 
 
 def evidence() -> Iterator[str]:
-    yield f"the GPU's peak of {H200.bf16:.0f} TFLOP/s"
+    yield f"the GPU's peak of {H200.bf16_tflops:.0f} TFLOP/s"
     yield from presets()
     yield from other_jobs()
     yield from four_gpus()
     yield from graphs_in_gangs()
     yield from zero.ratio_ranges()
-    yield from limit_of_qlora()
-    yield from limit_of_lora()
     yield from against_the_trainer()
-    yield from configurations.page()
     yield from peers.page()
     yield from small.page()
     yield from limits.in_full_memory()
     yield from limits.on_an_h100()
     yield from float8()
     yield from float8_losses()
-    yield from float8_lora.page()
     yield from start.page()
-    yield from checkpointing()
 
 
 def preset_runs(machine: int, preset: str) -> list[str]:
@@ -110,7 +104,6 @@ def presets() -> Iterator[str]:
             f"{statistics.fmean(map(mfu_pct, tuned)):.1f} %",
             f"{peak_gb(tuned[0]):.1f}",
         )
-    yield f"on one GPU is {ratio_of_means(preset_runs(3, 'tuned'), preset_runs(3, 'users')):.1f} times as fast."
 
 
 PROFILED = {
@@ -152,11 +145,6 @@ def other_jobs() -> Iterator[str]:
             f"{peak_gb(folders[0]):.1f}",
             measured_on(day, name.split("/")[0]),
         )
-    four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
-    yield f"reaches {mfu_pct(small.run('full-8x2048')):.1f} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
-    attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
-    lora = mfu_pct(small.run("lora-8x2048"))
-    yield f"reaches {lora:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
 
 
 ON_FOUR = {
@@ -187,69 +175,16 @@ def on_four(folder: str) -> tuple[str, ...]:
 def graphs_in_gangs() -> Iterator[str]:
     alone = [f"{GRAPHS}/one-gpu-1-gpus-{turn}" for turn in (1, 2)]
     yield row("one GPU", each(map(tokens_per_s, alone), ",.0f"), "", "")
-    shares = {}
     for strategy in ("ddp", "fsdp"):
         for how, name in (("launched kernel by kernel", f"{strategy}-before"), ("as a graph", strategy)):
             gang = [f"{GRAPHS}/{name}-2-gpus-{turn}" for turn in (1, 2)]
-            shares[name] = [100 * tokens_per_s(folder) / sum(map(tokens_per_s, alone)) for folder in gang]
+            shares = [100 * tokens_per_s(folder) / sum(map(tokens_per_s, alone)) for folder in gang]
             yield row(
                 f"{strategy}, {how}",
                 each(map(tokens_per_s, gang), ",.0f"),
-                f"{each(shares[name], '.1f')} %",
+                f"{each(shares, '.1f')} %",
                 f"{each(map(exposed_pct, gang), '.1f')} %",
             )
-    now, before = (f"{each(shares[name], '.1f')} %" for name in ("ddp", "ddp-before"))
-    yield f"makes {now} of twice one GPU under ddp"
-    yield f"{each(shares['fsdp'], '.1f')} % under fsdp, since whole steps are CUDA graphs"
-    yield f"launched kernel by kernel {before} and {each(shares['fsdp-before'], '.1f')} %."
-
-
-def limit_of_qlora() -> Iterator[str]:
-    started = document(f"{FIRST}/startup-tuned-qlora-8x512.json")
-    (gpu,) = started["telemetry"]["gpus"]
-    kernels = document(f"{FIRST}/kernels.json")
-    probe = started["probes"]["matmul_tflops"]
-    yield (
-        f"reports the power cap in {gpu['throttle_share_pct']['power_cap']:.0f} % of the samples, on average"
-        f" {gpu['power_mean_w']:.0f} W and an SM clock of {gpu['sm_clock_mean_mhz']:,.0f} MHz."
-    )
-    wide = [f"cublas {direction} {of} 16384" for direction in ("fwd", "bwd") for of in ("o", "gateup", "gate", "down")]
-    yield (
-        f"multiplies 8192 x 8192 at {kernels['mm8192']['tflops']:.0f} TFLOP/s; the probe of that run measured"
-        f" {probe:.0f} TFLOP/s."
-    )
-    yield (
-        f"the wide ones reach {min(kernels[name]['tflops'] for name in wide):.0f} to"
-        f" {max(kernels[name]['tflops'] for name in wide):.0f} TFLOP/s"
-    )
-    tflop = 4 * PRODUCTS * 4096 / 1e12
-    unpacked_gb, copy_gb_per_s = LAYERS * BYTES_TO_UNPACK / 1e9, kernels["copy4GB"]["gbs"]
-    attention_ms = profile(f"{FIRST}/profiles/tuned-qlora-8x512")["profile"]["ms_per_step"]["attention"]
-    products_ms, unpacking_ms = 1e3 * tflop / probe, 1e3 * unpacked_gb / copy_gb_per_s
-    floor_ms = products_ms + unpacking_ms + attention_ms
-    yield (
-        f"are {tflop:.1f} TFLOP, or {products_ms:.0f} ms at the probe's rate; unpacking the weights once moves"
-        f" {unpacked_gb:.1f} GB, or {unpacking_ms:.0f} ms at the measured {copy_gb_per_s / 1e3:.2f} TB/s; attention"
-        f" takes {attention_ms:.0f} ms. That is {floor_ms:.0f} ms"
-    )
-    yield f"a step of `tuned` takes {1e3 * 4096 / statistics.fmean(map(tokens_per_s, preset_runs(3, 'tuned'))):.0f} ms"
-    kept = [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512")["profile"] for turn in (1, 3)]
-    yield f"idles {each((of['idle_ms_per_step'] for of in kept), '.1f')} ms of a QLoRA step"
-    yield f"{each((of['ms_per_step']['matmul'] for of in kept), '.1f')} ms of it are products"
-
-
-def limit_of_lora() -> Iterator[str]:
-    of = profile(f"{FIRST}/profiles/tuned-lora-8x2048")
-    tflop = 4 * PRODUCTS * 16384 / 1e12
-    spent = of["profile"]["ms_per_step"]
-    floor_ms = 1e3 * tflop / 690 + spent["attention"] + spent["elementwise"]
-    yield (
-        f"are {tflop:.0f} TFLOP, or {1e3 * tflop / 690:.0f} ms at 690 TFLOP/s; attention takes"
-        f" {spent['attention']:.0f} ms and elementwise work {spent['elementwise']:.0f} ms at memory speed:"
-        f" {floor_ms:.0f} ms without adapters."
-    )
-    steps_ms = [1e3 * 16384 / tokens_per_s(folder) for folder in LORA]
-    yield f"63 % MFU would be {steps_ms[0] * mfu_pct(LORA[0]) / 63:.0f} ms; the step takes {each(steps_ms, '.0f')} ms."
 
 
 def against_the_trainer() -> Iterator[str]:
@@ -276,7 +211,6 @@ def ahead_of_the_trainer_pct(name: str) -> tuple[float, float]:
 
 
 def float8() -> Iterator[str]:
-    ratios = {}
     jobs = {
         "full, 1 GPU": f"{FLOAT8}/{{}}-1-gpus",
         "full, 2 GPUs, fsdp": f"{FLOAT8}/{{}}-2-gpus",
@@ -284,20 +218,17 @@ def float8() -> Iterator[str]:
     }
     for job, name in jobs.items():
         bf16, fp8 = ([f"{name.format(precision)}-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
-        ratios[job] = ratio_of_means(fp8, bf16)
         yield row(
             job,
             each(map(tokens_per_s, bf16), ",.0f"),
             each(map(tokens_per_s, fp8), ",.0f"),
-            f"{ratios[job]:.2f}",
+            f"{ratio_of_means(fp8, bf16):.2f}",
             f"{each(map(mfu_pct, fp8), '.1f')} %",
             f"{each((mfu_pct(folder) * FP8_TO_BF16 for folder in fp8), '.1f')} %",
             each(map(peak_gb, (bf16[0], fp8[0])), ".1f"),
         )
         for pair in (bf16, fp8):
             assert max(map(tokens_per_s, pair)) / min(map(tokens_per_s, pair)) < 1.005
-    one, two, lora = (f"{ratio:.2f}" for ratio in ratios.values())
-    yield f"full training {one} times as fast as bf16 on one GPU, {two} times on two, and LoRA {lora} times on one."
     yield "Runs of one kind differ by 0.5 % at most."
     mlp = {name: statistics.median(turns) for name, turns in document(f"{FLOAT8}/layer.json")["mlp_ms"].items()}
     faster = {name: f"{mlp['bf16'] / ms:.2f}" for name, ms in mlp.items()}
@@ -317,11 +248,3 @@ def float8_losses() -> Iterator[str]:
     all_fast, two_fast = (tokens_per_s(f"{ACCUMULATION}/{name}") for name in ("fp8-all-1", "fp8-gw-1"))
     slower_pct = 100 * (1 - two_fast / all_fast)
     yield f"without it in one of the three products a run of full training is {slower_pct:.1f} % slower"
-
-
-def checkpointing() -> Iterator[str]:
-    least, plain = (profile(f"{FIRST}/profiles/tuned-qlora-8x512{name}") for name in ("-checkpointing-paged", ""))
-    yield (
-        f"makes {least['tokens_per_second']:,.0f} tokens/s in {least['peak_allocated_gb']:.1f} GB, against"
-        f" {plain['tokens_per_second']:,.0f} in {plain['peak_allocated_gb']:.1f} GB"
-    )

@@ -40,7 +40,11 @@ def test_values_are_expanded_as_airflow_does(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("section", "environ", "message"),
     [
-        ("fresh_h = soon", {}, r"fresh_h in \[trainbench\] of .*airflow.cfg is 'soon': give a whole number, 1 to 8760"),
+        (
+            "fresh_h = soon",
+            {},
+            r"fresh_h in \[trainbench\] of .*airflow.cfg is 'soon': Input should be a valid integer",
+        ),
         ("quarantin = a", {}, r"quarantin in .* is no setting \(did you mean 'quarantine'\?\): correct its name"),
         ("anything = a", {}, r"anything in .* is no setting: correct its name, or remove it"),
         ("schedule_metric = none", {}, r"is no setting \(did you mean 'schedule_metrics'\?\)"),
