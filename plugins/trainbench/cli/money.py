@@ -210,10 +210,6 @@ def estimate(
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
-    efficiency: Annotated[
-        float | None,
-        typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
-    ] = None,
     price: Annotated[
         str,
         typer.Option(
@@ -226,8 +222,7 @@ def estimate(
         typer.Option(
             "--with",
             metavar="NAME=VALUE",
-            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
-            "wait_minutes (for a new instance; the other instances are billed meanwhile). "
+            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes. "
             "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
             "opex_usd_per_gpu_hour. May be repeated.",
         ),
@@ -268,7 +263,6 @@ def estimate(
         strategy=strategy,
         samples_per_s=samples_per_s,
         mfu_pct=mfu,
-        efficiency=efficiency,
     )
     market = (prices, pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:

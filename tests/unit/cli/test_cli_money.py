@@ -131,21 +131,6 @@ class TestEstimate:
     def test_on_gpus_that_were_not_measured(self, results: Path) -> None:
         done = trainbench("estimate", "results", "--samples", "10000", "--gpus", "4", "--price", "0.60")
         assert (done.exit_code, "nothing was measured on 4 GPUs, only on 1" in done.stderr) == (2, True)
-        done = trainbench(
-            "estimate",
-            "results",
-            "--samples",
-            "10000",
-            "--gpus",
-            "4",
-            "--price",
-            "0.60",
-            "--efficiency",
-            "0.94",
-            "--json",
-        )
-        (document,) = document_of(done)["estimates"]
-        assert document["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
 
     def test_by_formula(self) -> None:
         done = trainbench(
