@@ -32,16 +32,16 @@ def gpus(
     from bench_image.contract.gpu_specs import GPU_SPECS
     from trainbench.cost import gpu_fit
 
-    tables, sentence = (gpu_fit.facts_table(), gpu_fit.fits_table()), None
+    tables = (gpu_fit.facts_table(), gpu_fit.fits_table())
     if gpu:
         known = gpu_fit.known_gpu(gpu)
         if choice := gpu_fit.reading(gpu, known):
             base.show(f"{choice} The facts are those of: {GPU_SPECS[known].source}.", stderr=True)
-        tables, sentence = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known)), gpu_fit.sentence(known)
+        tables = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known))
     facts, fits = (
         [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows] for made in tables
     )
-    base.answer({"gpus": facts, "fits": fits, "sentence": sentence}, *tables, *([sentence] if sentence else []))
+    base.answer({"gpus": facts, "fits": fits}, *tables)
 
 
 class Content(StrEnum):

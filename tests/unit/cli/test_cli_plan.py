@@ -107,7 +107,7 @@ def test_a_history_that_cannot_be_read_leaves_the_formula(home: Path, monkeypatc
     assert planned.exit_code == ExitCode.OK
     assert "file is not a database" in planned.stderr
     assert "durations are computed by the formula" in planned.stderr
-    assert "Duration by formula: 25 s to start" in " ".join(planned.stdout.split())
+    assert "By formula: 25 s to start" in " ".join(planned.stdout.split())
 
 
 def test_plan_says_what_does_not_fit_the_gpu() -> None:
