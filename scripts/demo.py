@@ -7,22 +7,20 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 from trainbench.cluster.local_nodes import TRIAL_NODES
-from trainbench.cluster.running_pods import local_pods
+from trainbench.cluster.running_pods import LivePod, local_pods
 from trainbench.core.formats import listing
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import open_history
-from trainbench.orchestration.plan_tasks import chunk_key
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.terminal import verdict_table
@@ -33,8 +31,14 @@ DAG_ID = "node_consistency"
 RUN_TIMEOUT_S = 900
 STOPS = (signal.SIGINT, signal.SIGTERM)
 ENDED = {"success", "failed"}
+SHOWN = ENDED | {"skipped", "upstream_failed"}
+PHASES = {
+    "import": "loading the libraries",
+    "build": "building the model",
+    "warmup": "warming up",
+    "measure": "measuring, in turn with the other nodes",
+}
 POD_LOOKS, POD_LOOK_S = 4, 0.5  # looks at the pods' own progress between two questions to Airflow
-AS_IT_IS = "?deserialize=false&stringify=false"
 REPORTS = ("report.html", "BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv")
 NEXT = """\
 next:
@@ -170,19 +174,14 @@ def _found_only(drill: str, states: Sequence[NodeState]) -> bool:
 
 def _watch(airflow: LocalAirflow, run_id: str) -> str:
     """Prints what each node does until the run ends; returns how it ended."""
-    base = f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}"
-    progress, pods = Progress(), dict[str, tuple[PlannedPod, ...]]()
+    base, seen = f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}", set[object]()
     give_up = time.monotonic() + RUN_TIMEOUT_S
     while time.monotonic() < give_up:
         run = airflow.get(base)
         tasks = (airflow.get(f"{base}/taskInstances?limit=1000") or {"task_instances": []})["task_instances"]
-        for task_id in {ti["task_id"] for ti in tasks if ti["map_index"] >= 0} & set(PLANNED_BY) - set(pods):
-            key = chunk_key(0)  # the demo's few runs are one chunk
-            planned = airflow.get(f"{base}/taskInstances/{PLANNED_BY[task_id]}/xcomEntries/{key}{AS_IT_IS}")
-            pods[task_id] = planned_pods(planned["value"]) if planned else ()
-        _print(progress.of_tasks(tasks, pods))
+        _print_new(seen, task_lines(tasks))
         for _ in range(POD_LOOKS):
-            _print(progress.of_pods(local_pods(datetime.now(UTC)), chain.from_iterable(pods.values())))
+            _print_new(seen, pod_lines(local_pods(datetime.now(UTC))))
             time.sleep(POD_LOOK_S)
         if run and run["state"] in ENDED:
             return str(run["state"])
@@ -191,9 +190,29 @@ def _watch(airflow: LocalAirflow, run_id: str) -> str:
     )
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(f"  {time.strftime('%H:%M:%S')}  {line}", markup=False)
+def task_lines(instances: Iterable[Mapping[str, Any]]) -> Iterator[tuple[object, str]]:
+    """A key and a line for the end of each task; a pod's task names its node, as Airflow renders it then."""
+    for ti in sorted(instances, key=lambda ti: ti["start_date"] or "~"):
+        if ti["state"] in SHOWN:
+            node = str(ti["rendered_map_index"] or "all nodes").partition(" / ")[0]
+            took = f" after {ti['duration']:.1f} s" if ti["duration"] and ti["state"] in ENDED else ""
+            state = ti["state"].replace("_", " ")
+            yield (ti["task_id"], ti["map_index"], state), f"{node}: {ti['task_id']}, {state}{took}"
+
+
+def pod_lines(running: Iterable[LivePod]) -> Iterator[tuple[object, str]]:
+    """A key and a line for the phase of each of the demo's pods."""
+    for pod in running:
+        phase = pod.progress.phase
+        if pod.node in TRIAL_NODES and phase in PHASES:
+            yield (pod.pod, phase), f"{pod.node}: {PHASES[phase]}"
+
+
+def _print_new(seen: set[object], lines: Iterable[tuple[object, str]]) -> None:
+    for key, line in lines:
+        if key not in seen:
+            console.print(f"  {time.strftime('%H:%M:%S')}  {line}", markup=False)
+        seen.add(key)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measures what a night costs Airflow: CPU seconds and memory of each of its processes, size of its database, time.
 
     PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --nodes 100 [--postgres] > night.json
-    PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --table docs/results/nights-2026-11-22/*.json
+    PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --table docs/results/nights/*.json
 
 Real scheduler, workers (LocalExecutor), triggerer, DAG processor, API server and database. The cluster is the stand-in:
 its pods are a shell script that hands over a made-up result after `--program-s`, and nothing of it is in the figures.
@@ -32,7 +32,7 @@ from tests.builders import fields_of, make_result
 from tests.builders.ports import free_port
 from tests.builders.postgres import server
 from tests.kube.clusters import ROOT, SHELL, connection, start_standin
-from tests.standin import python_image, shell_image
+from tests.standin import python_image
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
@@ -83,7 +83,7 @@ def _stored(text: str) -> dict[str, Any]:
 
 def night(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     folder.chmod(0o755)  # the pods' user reads the program there
-    cluster = start_standin(folder, {IMAGE: _image(folder, options.program_s), SHELL: shell_image()})
+    cluster = start_standin(folder, {IMAGE: _image(folder, options.program_s), SHELL: {}})
     for index in range(options.nodes):
         cluster.add_node(f"gpu-{index:04}")
     environment = {

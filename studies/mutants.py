@@ -6,7 +6,7 @@ PLAN.json has either `only`, key (see `_key`) -> `before` of the mutants to make
 
     seed   the sample: the same mutants again, whatever else changes
     size   how many to draw from all files together
-    files  path -> weight. A file gives mutants in proportion to its candidates times its weight, MIN_EACH at least
+    files  their paths. A file gives mutants in proportion to its candidates, one at least
     seen   keys of mutants that are not drawn: somebody has looked at them before
 
 Each line: `key`, `path`, `operator`, `line`, `function` (dotted name, "" on module level), `before` and `after` (the
@@ -59,7 +59,6 @@ OPERATORS = (
     "core/ReplaceUnaryOperator_Delete_Not",
     "core/ZeroIterationForLoop",
 )  # fmt: skip
-MIN_EACH = 1
 BARELY = 100
 OTHER_CALLS = {
     "median": "fmean", "fmean": "median", "max": "min", "min": "max", "ceil": "floor", "floor": "ceil",
@@ -85,11 +84,10 @@ def main() -> None:
     if "only" in plan:
         _print_only(by_path, plan["only"])
         return
-    shares = {path: weight * len(by_path[path]) for path, weight in plan["files"].items()}
-    total, seen = sum(shares.values()), set(plan["seen"])
-    for path, share in shares.items():
-        number = max(MIN_EACH, round(plan["size"] * share / total)) if total else 0
-        for row in itertools.islice(_unseen(by_path[path], seen), number):
+    total, seen = sum(map(len, by_path.values())), set(plan["seen"])
+    for of_file in by_path.values():
+        number = max(1, round(plan["size"] * len(of_file) / total)) if total else 0
+        for row in itertools.islice(_unseen(of_file, seen), number):
             print(json.dumps(row))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainbench.cluster.cluster_checks import MARK
+from trainbench.cluster.doctor import MARK
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused
 
 PROBED = MARK + '{"resolves": true, "address": "10.0.0.9", "gpus": ["GPU 0: H200"]}'

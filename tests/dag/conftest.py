@@ -111,14 +111,3 @@ def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:
         task_of(dag_run.dag_id, dag_run.run_id, result.spec, campaign.labels.get(result.spec.identity.group_id))
         for result in campaign.results
     }
-
-
-@pytest.fixture
-def operator(airflow_db: None) -> Any:
-    """Of a pod on one GPU of node gpu-7."""
-    from tests.builders import make_spec
-    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
-    from trainbench.pods.manifests import PodSettings, manifest
-
-    ours = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
-    return BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=False, in_cluster=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,19 +84,6 @@ def test_the_examples_become_dags_as_they_say(monkeypatch: pytest.MonkeyPatch) -
     assert [bag.dags[name].schedule for name in form] == ["5 5 * * *", "0 3 * * 6,0", "0 22 * * 5"]
     assert form["h100-by-night"]["node_labels"] == "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"
     assert form["own-job-on-fridays"]["command"].endswith("/app/train.py --steps 200")
-
-
-@pytest.mark.usefixtures("airflow_db")
-def test_thirty_files_are_serialised_small(write: Callable[[str, str], Path]) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    for number in range(30):
-        write(f"night-{number}.yaml", NIGHT.replace("30 1", f"{number} 1"))
-    bag = load_dags()
-    dags = [dag for dag in bag.dags.values() if dag.relative_fileloc == "campaign_files.py"]
-
-    assert (len(dags), bag.import_errors) == (30, {})
-    assert max(len(json.dumps(DagSerialization.serialize_dag(dag))) for dag in dags) < 40_000
 
 
 @pytest.mark.usefixtures("airflow_db")

@@ -86,7 +86,7 @@ def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict
         printed: list[str] = []
         for line in demo.stdout:
             printed.append(line)
-            if "node-1: benchmark, running" in line:
+            if "node-1: loading the libraries" in line:
                 break
         else:
             pytest.fail("".join(printed))

@@ -10,7 +10,7 @@ from tests.builders.notices import make_notice
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from trainbench.alerting.notice_text import Event, message
 from trainbench.alerting.outbox import send
-from trainbench.cluster.installation_checks import channel_problem
+from trainbench.cluster.doctor import channel_problem
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook
 
 HOSTILE = "{{ 7 * 7 }} <script>alert(1)</script> *bold*"

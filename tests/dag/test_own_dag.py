@@ -97,7 +97,7 @@ def test_what_follows_a_check_follows_its_gate_and_its_tasks_know_their_retries(
     assert dag.get_task("train").upstream_task_ids == {"check.gate"}
     assert not dag.get_task("check.gate").is_teardown
     retries = {task.task_id: task.retries for task in dag.tasks}
-    assert (retries["check.gate"], retries["check.plan"], retries["check.release"], retries["train"]) == (0, 0, 30, 7)
+    assert (retries["check.gate"], retries["check.plan"], retries["check.release"], retries["train"]) == (0, 3, 30, 7)
 
 
 def test_a_check_that_cannot_run_is_an_import_error() -> None:

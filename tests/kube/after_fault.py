@@ -1,6 +1,5 @@
-"""The invariants that hold after each fault of tests/kube/faults.toml: one helper for every place where a row is run.
-
-A row's tests show all of them together, but those that its `does_not_apply` names; tests/unit/test_faults.py counts.
+"""The invariants that hold after each fault of tests/kube/faults.toml: no result is lost or counts twice; no pod stays;
+not green without a figure; one sentence says why.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kube.e2e import BENCH_IMAGE, E2E, IS_REAL, NAMESPACE
-from tests.standin import Object, StandinCluster, python_image, roles, shell_image, unavailable
+from tests.standin import Object, StandinCluster, python_image, roles, unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes" / "base"
@@ -33,9 +33,9 @@ def bench_image() -> Object:
 ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
 IMAGES = {
     BENCH_IMAGE: bench_image(),
-    SHELL: shell_image(),
-    SLOW: {**shell_image(), "pull_s": 1.5},
-    LARGE: {**shell_image(), "paths": [str(LINES)]},
+    SHELL: {},
+    SLOW: {"pull_s": 1.5},
+    LARGE: {"paths": [str(LINES)]},
     "test/python:1": python_image(Path(sys.executable)),
 }
 

@@ -11,8 +11,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 FILE = Path(__file__).with_name("faults.toml")
-# No result is lost or counts twice; no pod stays; not green without a figure; one sentence says why.
-INVARIANTS = ("results", "pods", "green", "cause")
 MAX_CAUSE = 600  # characters; a cause is one line
 
 
@@ -37,7 +35,6 @@ class Fault(BaseModel):
     says: str = "judged"
     left: str = "nothing"
     leaves_pod: bool = False
-    does_not_apply: dict[str, str] = {}  # invariant -> reason
     cases: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     night: SickNode | None = None

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import make_spec
 from tests.builders.commands import trainbench, whole_document
 from tests.builders.nights import night
 from tests.kube.clusters import ACCOUNT, shipped_roles
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
-from trainbench.cluster.doctor_check import Check, CheckState
+from trainbench.cluster.doctor import Check, CheckState
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
 from trainbench.history.history import open_history
-from trainbench.pods.manifests import manifests
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import Settings
 
@@ -130,14 +128,6 @@ def test_an_account_without_rights_in_a_missing_namespace_reads_that_the_namespa
     actual = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
     assert list(actual) == ["namespace"]
     assert "nothing is allowed in the namespace 'nowhere'" in actual["namespace"].summary
-
-
-def test_a_pod_that_requests_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
-    (pod,) = manifests(make_spec(node="gpu-0"), settings)
-    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    actual = failed(doctor.examine(settings, [pod], opened=opened))
-    assert actual.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
-    assert "allowPrivilegeEscalation" in actual["pod security"].summary
 
 
 def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings: Settings, opened: Any) -> None:

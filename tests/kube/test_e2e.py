@@ -15,14 +15,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
-from tests.kube.clusters import ROOT, airflows_kubeconfig, start_standin
-from tests.kube.e2e import IS_REAL, E2e, E2eError, read_e2e
-from tests.standin import StandinCluster, unavailable
+from tests.kube.clusters import ROOT, airflows_kubeconfig
+from tests.kube.e2e import E2e, E2eError, read_e2e
+from tests.kube.real_cluster import RealCluster
+from tests.standin import StandinCluster
 
 SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py")
 # One case for each way of the operator: the others differ in their fault.
@@ -72,17 +73,12 @@ def test_a_wrong_variable_is_answered_with_a_sentence(environ: dict[str, str], m
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Iterator[StandinCluster]:
-    if IS_REAL:
+def outside(standin: Any) -> StandinCluster:
+    if not standin.simulated:
         pytest.skip("these tests are about the stand-in; E2E_KUBECONFIG names a real cluster")
-    if why := unavailable():
-        pytest.skip(why)
-    running = start_standin(tmp_path)
-    running.add_node("worker-1", gpus=0)
-    try:
-        yield running
-    finally:
-        running.stop()
+    standin.reset()
+    standin.add_node("worker-1", gpus=0)
+    return cast(StandinCluster, standin)
 
 
 def run_suite(kubeconfig: Path, *options: str, **environ: str) -> Any:
@@ -137,19 +133,18 @@ def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_g
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("environ", "message"),
+    ("given", "message"),
     [
-        ({"E2E_NAMESPACE": "nowhere"}, "namespace: nothing is allowed in the namespace 'nowhere'"),
-        ({"E2E_NODES": "worker-1,elsewhere"}, "E2E_NODES names elsewhere: the cluster has worker-1"),
-        ({"E2E_IMAGE": "no/such:1", "E2E_PATIENCE": "0.005"}, "E2E_IMAGE is 'no/such:1', which does not run on every"),
+        ({"namespace": "nowhere"}, "namespace: nothing is allowed in the namespace 'nowhere'"),
+        ({"nodes": ("worker-1", "elsewhere")}, "E2E_NODES names elsewhere: the cluster has worker-1"),
+        ({"image": "no/such:1", "patience": 0.005}, "E2E_IMAGE is 'no/such:1', which does not run on every"),
     ],
 )
 def test_a_cluster_that_cannot_take_the_suite_is_refused_in_one_sentence(
-    outside: StandinCluster, environ: dict[str, str], message: str
+    outside: StandinCluster, given: dict[str, Any], message: str
 ) -> None:
-    done = run_suite(airflows_kubeconfig(outside), "tests/kube/test_watch.py", **environ)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert message in " ".join(done.stdout.split())
+    with pytest.raises(pytest.exit.Exception, match=re.escape(message)):
+        RealCluster(E2e(airflows_kubeconfig(outside))._replace(**given))
 
 
 @pytest.mark.slow

@@ -19,13 +19,11 @@ from tests.kube.e2e import NAMESPACE
 from tests.unit.cluster.test_node_marks import night, ok, verdict
 from trainbench.cli.app import app
 from trainbench.cluster import doctor
-from trainbench.cluster.doctor_check import Check, CheckState
+from trainbench.cluster.doctor import Check, CheckState
 from trainbench.cluster.kubernetes_api import open_cluster
-from trainbench.cluster.node_marks import acts_before, mark_nodes, store_acts
+from trainbench.cluster.node_marks import mark_nodes
 from trainbench.core.verdicts import Finding, Level, NodeVerdict
-from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
-from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Settings, read_settings
 
 KEY = "trainbench.io/breach"
@@ -51,12 +49,10 @@ class Fleet:
         now = datetime.now(UTC) + timedelta(seconds=2)  # after the nodes, whose times are whole seconds
         return night(*verdicts, campaign_id=f"night-{number}", started_at=now, finished_at=now)
 
-    def act(
-        self, campaign: Campaign, by: Any = None, earlier: Any = (), keep: Any = lambda acts: None, **environ: str
-    ) -> Campaign:
+    def act(self, campaign: Campaign, by: Any = None, **environ: str) -> Campaign:
         settings = self.settings(**environ)
         opened = by or partial(open_cluster, settings, str(self.cluster.kubeconfig))
-        return mark_nodes(campaign, settings, opened, keep, earlier)
+        return mark_nodes(campaign, settings, opened)
 
     def taints(self) -> Mapping[str, list[str]]:
         return {
@@ -109,7 +105,9 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
     freed = fleet.night(ok("gpu-0"), number=4)
     assert fleet.taints() == {"gpu-0": ["dedicated:NoSchedule"], "gpu-1": [], "gpu-2": [], "gpu-3": []}
     assert summary(freed, "node_freed").startswith("gpu-0 takes other work again: it is well")
-    assert KEY not in (fleet.api.read_node("gpu-0").metadata.annotations or {})
+    assert not of(fleet.night(ok("gpu-0"), number=5), "node_freed")
+    assert fleet.night(verdict("gpu-0"), number=6).marks_are_known
+    assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:NoSchedule"]
 
 
 def test_a_label_only_and_a_taint_that_only_prefers_other_nodes(fleet: Fleet) -> None:
@@ -126,11 +124,11 @@ def test_the_same_task_again_changes_nothing_and_reports_the_same(fleet: Fleet) 
     campaign = fleet.campaign(verdict("gpu-0"), ok("gpu-1"))
     first = fleet.act(campaign)
     patches = len(patched(fleet))
-    again = fleet.act(campaign, earlier=first.findings)
+    again = fleet.act(campaign)
     assert (again.findings, len(patched(fleet))) == (first.findings, patches)
 
-    fleet.api.patch_node("gpu-0", {"spec": {"taints": [DEDICATED]}, "metadata": {"annotations": {KEY: None}}})
-    by_hand = fleet.act(campaign, earlier=first.findings)
+    fleet.api.patch_node("gpu-0", {"spec": {"taints": [DEDICATED]}})
+    by_hand = fleet.act(campaign)
     assert "somebody has removed the mark since" in summary(by_hand, "node_not_marked")
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule"]
     fleet.night(verdict("gpu-0"), number=2)
@@ -138,54 +136,11 @@ def test_the_same_task_again_changes_nothing_and_reports_the_same(fleet: Fleet) 
 
     healed = fleet.campaign(ok("gpu-0"), number=3)
     freed = fleet.act(healed)
-    assert fleet.act(healed, earlier=freed.findings).findings == freed.findings
-
-
-def test_a_node_that_was_freed_before_the_report_failed_is_named_by_the_task_that_runs_again(
-    fleet: Fleet, tmp_path: Path
-) -> None:
-    """The first try is killed before it has written anything else than its acts."""
-    store = open_store(str(tmp_path))
-    fleet.night(verdict("gpu-0"))
-    healed = fleet.campaign(ok("gpu-0"), number=2)
-    keep = partial(store_acts, store, healed.campaign_id)
-    first = fleet.act(healed, keep=keep)
-    again = fleet.act(healed, earlier=acts_before(store, healed.campaign_id), keep=keep)
-
-    assert [f.nodes for f in of(first, "node_freed")] == [("gpu-0",)]
-    assert again.findings == first.findings
+    assert [f.nodes for f in of(freed, "node_freed")] == [("gpu-0",)]
+    again = fleet.act(healed)  # as where the first try was ended before it had written its report
+    assert again.findings == freed.findings
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule"]
     after_marking("ended-after-freeing", (), again)
-
-
-def test_a_task_that_is_killed_before_it_frees_a_node_frees_it_when_it_runs_again(fleet: Fleet, tmp_path: Path) -> None:
-    def killed(name: str) -> None:
-        raise SystemExit
-
-    store = open_store(str(tmp_path))
-    fleet.night(verdict("gpu-0"))
-    healed = fleet.campaign(ok("gpu-0"), number=2)
-    keep = partial(store_acts, store, healed.campaign_id)
-    with pytest.raises(SystemExit):
-        fleet.act(healed, by=lambda: Busy(fleet, killed), keep=keep)
-    assert f"{KEY}:NoSchedule" in fleet.taints()["gpu-0"]
-
-    again = fleet.act(healed, earlier=acts_before(store, healed.campaign_id), keep=keep)
-    assert [f.nodes for f in of(again, "node_freed")] == [("gpu-0",)]
-    assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule"]
-
-
-def test_where_the_acts_cannot_be_stored_no_node_is_freed(fleet: Fleet) -> None:
-    def full(acts: Any) -> None:
-        raise StoreError("the disk is full")
-
-    fleet.night(verdict("gpu-0"))
-    campaign = fleet.act(fleet.campaign(ok("gpu-0"), number=2), keep=full)
-
-    assert f"{KEY}:NoSchedule" in fleet.taints()["gpu-0"]
-    assert "no node was marked or freed: the acts could not be stored: the disk is full" in summary(
-        campaign, "node_not_marked"
-    )
 
 
 def patched(fleet: Fleet) -> list[Any]:

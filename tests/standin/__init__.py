@@ -5,9 +5,7 @@ These names are its public surface; nothing outside imports its modules, and it 
 
 from tests.standin.client import StandinCluster, unavailable
 from tests.standin.handle import Handle, Object
-from tests.standin.images import python_image, scripted_image, shell_image
+from tests.standin.images import python_image, scripted_image
 from tests.standin.manifests import roles
 
-__all__ = [
-    "Handle", "Object", "StandinCluster", "python_image", "roles", "scripted_image", "shell_image", "unavailable",
-]  # fmt: skip
+__all__ = ["Handle", "Object", "StandinCluster", "python_image", "roles", "scripted_image", "unavailable"]

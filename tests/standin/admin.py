@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from tests.standin.faults import FaultError, PodFault
+from tests.standin.faults import FaultError
 from tests.standin.rbac import identity
 
 if TYPE_CHECKING:
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 async def handle(server: Server, request: web.Request) -> web.Response:
-    """GET requests|pods, POST reset|node|dead_node|live_node|images|fault|identity; with the administrator's
-    token only.
-    """
+    """GET requests|pods, POST reset|node|images|fault|identity; with the administrator's token only."""
     if request.headers.get("Authorization") != f"Bearer {server.token}":
         return web.json_response({"error": "the administrator's token is needed"}, status=401)
     what = request.match_info["what"]
@@ -38,26 +36,12 @@ async def _change(server: Server, what: str, values: dict[str, Any]) -> None:
             server.requests.clear()
         case "node":
             cluster.set_node(values.pop("name"), values)
-        case "dead_node":
-            cluster.kill_node(values["name"], values["toleration_scale"])
-        case "live_node":
-            cluster.revive_node(values["name"])
         case "images":
             cluster.images.clear()
             cluster.images.update(values)
         case "fault":
-            _add_fault(server, values)
+            cluster.faults.add(values)
         case "identity":
             server.identities[values["token"]] = identity(values["user"], values["roles"])
         case _:
             raise LookupError(f"there is no '{what}'")
-
-
-def _add_fault(server: Server, values: dict[str, Any]) -> None:
-    fault = server.cluster.faults.add(values)
-    if isinstance(fault, PodFault) and fault.moment == "now":
-        pods = [p for p in server.cluster.store.all("pods") if fault.pod in p["metadata"]["name"]]
-        if not pods:
-            raise LookupError(f"no pod is named like '{fault.pod}'")
-        for pod in pods:
-            server.cluster.inflict(fault, pod)

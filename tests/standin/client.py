@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.standin.handle import Handle, Object
-from tests.standin.kubeconfig import kubeconfig
 
 PACKAGE = __package__
 ABOVE = Path(__file__).resolve().parents[len(PACKAGE.split("."))]  # the folder from which the package is imported
@@ -48,10 +47,8 @@ class StandinCluster(Handle):
         self.kubeconfig = folder / "kubeconfig"
         self.images = dict(images)
         self._folder = folder
-        (folder / "images.json").write_text(json.dumps(self.images))
-        command: list[str | Path] = [sys.executable, "-m", PACKAGE, "--until-stdin-closes"]
-        command += ["--images", folder / "images.json", "--namespace", namespace, "--kubeconfig", self.kubeconfig]
-        command += ["--manifests", manifests] if manifests else []
+        command: list[str | Path] = [sys.executable, "-m", PACKAGE, namespace]
+        command += [manifests] if manifests else []
         environment = {**os.environ, "TMPDIR": str(folder)}  # what a killed stand-in leaves lies with the test's files
         self.process = subprocess.Popen(
             command,
@@ -67,6 +64,8 @@ class StandinCluster(Handle):
             raise RuntimeError(f"the stand-in did not start:\n{(folder / 'stderr.log').read_text()}")
         reached = json.loads(line)
         self.url, self.token = reached["url"], reached["token"]
+        self._write_kubeconfig(self.kubeconfig, self.token)
+        self._post("images", **self.images)
 
     def stop(self) -> None:
         """Ends the pods too."""
@@ -92,8 +91,7 @@ class StandinCluster(Handle):
 
     def add_node(self, name: str, gpus: int = 1, **node: Any) -> None:
         """`node`: product, memory_mib, cpu, resources, ready, labels, taints, unschedulable. The same name again
-        changes the node; with ready=False and `evict_after_s` its pods are deleted that much later, as by the taint
-        manager."""
+        changes the node."""
         self._post("node", name=name, gpus=gpus, **node)
 
     def nodes(self, count: int, gpus: int = 0, holds: Mapping[str, Any] | None = None) -> list[str]:
@@ -102,15 +100,6 @@ class StandinCluster(Handle):
         for name in names:
             self.add_node(name, gpus=max(gpus, 1))
         return names
-
-    def kill_node(self, name: str, toleration_scale: float = 1.0) -> None:
-        """The machine is gone: its processes stop, its pods stay as they were, and after 300 s (or what they tolerate)
-        times `toleration_scale` they are to be deleted, which nobody carries out."""
-        self._post("dead_node", name=name, toleration_scale=toleration_scale)
-
-    def revive_node(self, name: str) -> None:
-        """It answers again, and ends the pods that should have gone."""
-        self._post("live_node", name=name)
 
     def fault(self, **fault: Any) -> None:
         """A reply's (fields of `faults.ReplyFault`) or, with `action`, a pod's (fields of `faults.PodFault`)."""
@@ -128,8 +117,21 @@ class StandinCluster(Handle):
         token = secrets.token_hex(8)
         self._post("identity", user=user, token=token, roles=list(roles))
         path = self._folder / f"kubeconfig-{token}"
-        path.write_text(kubeconfig(self.url, token, self.namespace))
+        self._write_kubeconfig(path, token)
         return path
+
+    def _write_kubeconfig(self, path: Path, token: str) -> None:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "standin", "cluster": {"server": self.url}}],
+            "users": [{"name": "standin", "user": {"token": token}}],
+            "contexts": [
+                {"name": "standin", "context": {"cluster": "standin", "user": "standin", "namespace": self.namespace}}
+            ],
+            "current-context": "standin",
+        }
+        path.write_text(json.dumps(config))  # which is YAML, too
 
     def _post(self, what: str, **values: Any) -> None:
         self._call("POST", what, values)

@@ -8,20 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.standin import dead_nodes, defaults
+from tests.standin import defaults
 from tests.standin.admission import check_quotas
 from tests.standin.events import Recorder
 from tests.standin.faults import Faults, PodFault
 from tests.standin.kubelet import Kubelets
 from tests.standin.pod_status import set_condition
-from tests.standin.scheduler import Unschedulable, place
+from tests.standin.scheduler import Unschedulable, place, stay_s
 from tests.standin.status import failure
-from tests.standin.store import Store
-from tests.standin.taints import stay_s
-from tests.standin.validate import check_pod, check_schema, check_security
+from tests.standin.store import Store, timestamp
+from tests.standin.validate import check_names, check_schema, check_security
 
 Object = dict[str, Any]
-FAST_TOLERATION = 0.01  # 300 s become 3 s
+FASTER = 0.01  # 300 s on a dead node become 3 s
 
 
 class Cluster:
@@ -55,11 +54,11 @@ class Cluster:
         labels = self.namespace_labels(namespace)
         pod = copy.deepcopy(pod) | {"kind": "Pod", "apiVersion": "v1"}
         defaults.admit_pod(pod, namespace, self.store)
-        check_pod(pod)
+        check_names("Pod", pod["metadata"])
         check_security(pod, labels)
-        check_quotas("pods", pod, self.store)
-        if pod["spec"]["restartPolicy"] != "Never":
-            raise failure(501, "the stand-in runs pods with restartPolicy Never only")
+        check_quotas(pod, self.store)
+        if pod["spec"]["restartPolicy"] != "Never" or pod["spec"].get("initContainers"):
+            raise failure(501, "the stand-in runs pods with restartPolicy Never and without init containers only")
         if dry_run:
             return pod
         self.store.create("pods", pod)
@@ -73,9 +72,7 @@ class Cluster:
         return labels
 
     def set_node(self, name: str, values: Mapping[str, Any]) -> None:
-        """Makes the node, or makes it anew; with `evict_after_s`, a node that is not ready loses its pods then."""
-        values = dict(values)
-        evict_after_s = values.pop("evict_after_s", None)
+        """Makes the node, or makes it anew."""
         made = defaults.node(name, **values)
         if self.store.has("nodes", "", name):
             known = self.store.get("nodes", "", name)
@@ -84,61 +81,50 @@ class Cluster:
             self.store.touch("nodes", known)
         else:
             known = self.store.create("nodes", made)
-        if not values.get("ready", True):
-            self._lose(name, evict_after_s)
-        else:
-            self.leave_tainted(known)
+        self.leave_tainted(known)
         self.schedule()
 
-    def leave_tainted(self, node: Object) -> None:
-        """The taint manager: pods go that do not tolerate one of the node's NoExecute taints, or not for long."""
+    def leave_tainted(self, node: Object, faster: float = 1.0) -> None:
+        """The taint manager: pods go that do not tolerate one of the node's NoExecute taints, or not for long: their
+        time, times `faster`."""
         for pod in self.store.all("pods"):
             if pod["spec"].get("nodeName") == node["metadata"]["name"]:
-                self._leave(pod, node)
+                self._leave(pod, node, faster)
 
-    def _leave(self, pod: Object, node: Object) -> None:
+    def _leave(self, pod: Object, node: Object, faster: float = 1.0) -> None:
         after_s = stay_s(pod, node["spec"].get("taints", []))
         if after_s is not None and pod["status"]["phase"] not in ("Succeeded", "Failed"):
-            asyncio.get_running_loop().call_later(after_s, self._taint_evict, pod, node)
+            asyncio.get_running_loop().call_later(after_s * faster, self._taint_evict, pod, node)
 
     def _taint_evict(self, pod: Object, node: Object) -> None:
         is_tainted = stay_s(pod, node["spec"].get("taints", [])) is not None  # may have been taken off meanwhile
         if is_tainted and "deletionTimestamp" not in pod["metadata"]:
             self.kubelets.taint_evict(pod)
 
-    def _lose(self, node: str, evict_after_s: float | None) -> None:
-        for pod in self.store.all("pods"):
-            if pod["spec"].get("nodeName") == node:
-                self.events.record(pod, "Warning", "NodeNotReady", "Node is not ready")
-                set_condition(pod["status"], "Ready", False, "NodeNotReady")
-                self.store.touch("pods", pod)
-                if evict_after_s is not None:
-                    asyncio.get_running_loop().call_later(evict_after_s, self.kubelets.taint_evict, pod)
-
-    def kill_node(self, name: str, toleration_scale: float) -> None:
-        """The machine is gone. Its pods are evicted once they no longer tolerate it: after 300 s unless they say
-        otherwise, times `toleration_scale`.
+    def _kill_node(self, name: str) -> None:
+        """The machine is gone. As the node controller sees it 40 s after the last report: conditions and taints of the
+        node, and of its pods only that they are not ready; they are evicted once they no longer tolerate that.
         """
-        dead_nodes.report(self.store, self.events, name)
-        self.kubelets.die(name)
+        node, now = self.store.get("nodes", "", name), timestamp()
+        ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+        ready |= {"status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now}
+        ready["message"] = "Kubelet stopped posting node status."
+        node["spec"]["taints"] = [
+            {"key": defaults.UNREACHABLE, "effect": effect, "timeAdded": now} for effect in ("NoSchedule", "NoExecute")
+        ]
+        self.store.touch("nodes", node)
         for pod in self.store.all("pods"):
-            tolerated_s = dead_nodes.tolerated_s(pod)
-            if pod["spec"].get("nodeName") == name and tolerated_s is not None:
-                asyncio.get_running_loop().call_later(tolerated_s * toleration_scale, self._evict_from_dead, pod)
-
-    def _evict_from_dead(self, pod: Object) -> None:
-        if not self.kubelets.answers(pod):
-            self.kubelets.taint_evict(pod)
+            if pod["spec"].get("nodeName") == name and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                self.events.record(pod, "Warning", "NodeNotReady", "Node is not ready")
+                set_condition(pod["status"], "Ready", False)
+                self.store.touch("pods", pod)
+        self.kubelets.die(name)
+        self.leave_tainted(node, FASTER)
 
     def _cordon(self, name: str) -> None:
         node = self.store.get("nodes", "", name)
         node["spec"]["unschedulable"] = True
         self.store.touch("nodes", node)
-
-    def revive_node(self, name: str) -> None:
-        dead_nodes.report_well(self.store, name)
-        self.kubelets.revive(name)
-        self.schedule()
 
     def _let_go(self, uid: str) -> None:
         self._held.discard(uid)
@@ -179,29 +165,28 @@ class Cluster:
                 self.inflict(fault, pod)
 
     def inflict(self, fault: PodFault, pod: Object) -> None:
-        if fault.action == "hold":
-            self._held.add(pod["metadata"]["uid"])
-            if fault.for_s is not None:
-                asyncio.get_running_loop().call_later(fault.for_s, self._let_go, pod["metadata"]["uid"])
-        elif fault.action == "cordon":
-            self._cordon(fault.node)
-        elif fault.action == "lose_node":
-            self.kill_node(pod["spec"]["nodeName"], FAST_TOLERATION)
-            if fault.deadline_s is not None:
-                pod["spec"]["activeDeadlineSeconds"] = fault.deadline_s
-                self.store.touch("pods", pod)
-        elif fault.action == "vanish":
-            self.kubelets.delete(pod, 0)
-        elif fault.action == "delete":
-            self.kubelets.delete(pod, fault.grace_s)
-        elif fault.action == "oom":
-            self.kubelets.oom(pod)
-        elif fault.action == "drain":
-            self._cordon(pod["spec"]["nodeName"])
-            self.kubelets.evict_by_api(pod, fault.grace_s)
-        elif fault.action == "evict":
-            self.kubelets.evict(pod, fault.grace_s, fault.resource)
-        elif fault.action == "no_image":
-            self.kubelets.without_registry.add(pod["metadata"]["uid"])
-        else:
-            self.kubelets.preempt(pod, fault.grace_s)
+        uid, kubelets = pod["metadata"]["uid"], self.kubelets
+        match fault.action:
+            case "hold":
+                self._held.add(uid)
+                asyncio.get_running_loop().call_later(fault.for_s, self._let_go, uid)
+            case "cordon":
+                self._cordon(fault.node)
+            case "lose_node":
+                self._kill_node(pod["spec"]["nodeName"])
+                if fault.deadline_s is not None:
+                    pod["spec"]["activeDeadlineSeconds"] = fault.deadline_s
+                    self.store.touch("pods", pod)
+            case "vanish":
+                kubelets.delete(pod, 0)
+            case "oom":
+                kubelets.oom(pod)
+            case "drain":
+                self._cordon(pod["spec"]["nodeName"])
+                kubelets.evict_by_api(pod)
+            case "evict":
+                kubelets.evict(pod, fault.resource)
+            case "no_image":
+                kubelets.without_registry.add(uid)
+            case _:
+                kubelets.preempt(pod)

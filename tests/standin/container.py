@@ -5,27 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 MAX_TERMINATION_MESSAGE = 4096
-PIECE_BYTES = 16_384  # containerd writes a longer line in several pieces, each an entry of its log
-
-
-class Line(NamedTuple):
-    """An entry of the log: a line, or a piece of a long one."""
-
-    at_ns: int
-    text: bytes  # with its newline, unless the line goes on or the container ended within it
-
-    @property
-    def stamp(self) -> bytes:
-        """RFC 3339 with nanoseconds, as a kubelet writes it."""
-        second = datetime.fromtimestamp(self.at_ns // 10**9, UTC)
-        return f"{second:%Y-%m-%dT%H:%M:%S}.{self.at_ns % 10**9:09d}Z ".encode()
 
 
 class Container:
@@ -33,13 +16,11 @@ class Container:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lines: list[Line] = []
+        self.lines: list[bytes] = []  # of its log, each with its newline
         self.exit_code: int | None = None
         self.oom_killed = False
-        self.start_error: str | None = None  # the image has no such program
         self.process: asyncio.subprocess.Process | None = None
         self.pid: int | None = None  # of the container's process 1, as the host sees it
-        self.changed = asyncio.Event()  # a line more, or the end; replaced each time
         self._ended = asyncio.Event()
 
     @property
@@ -64,7 +45,7 @@ class Container:
         while not self.started_file.exists() and not reading.done():
             await asyncio.sleep(0.02)
         if not self.started_file.exists():
-            raise RuntimeError(b"".join(line.text for line in self.lines).decode(errors="replace"))
+            raise RuntimeError(b"".join(self.lines).decode(errors="replace"))
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         with suppress(OSError, ValueError, IndexError):
             self.pid = int(children.read_text().split()[0])
@@ -87,7 +68,6 @@ class Container:
             with suppress(OSError):
                 os.kill(pid, signum)
                 pending += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        self._notify()
 
     async def stop(self, grace_s: float) -> None:
         if self.process is not None and self.pid is None and self.exit_code is None:
@@ -101,15 +81,10 @@ class Container:
         if self.process is not None:
             await self._ended.wait()
 
-    def termination_message(self, from_log: bool) -> str | None:
-        if self.start_error:
-            return f"failed to create containerd task: failed to start container: {self.start_error}"
+    def termination_message(self) -> str:
         with suppress(OSError):
-            if text := self.message_file.read_text(errors="replace")[:MAX_TERMINATION_MESSAGE]:
-                return text
-        if from_log and self.exit_code:
-            return b"".join(line.text for line in self.lines[-80:])[-2048:].decode(errors="replace") or None
-        return None
+            return self.message_file.read_text(errors="replace")[:MAX_TERMINATION_MESSAGE]
+        return ""
 
     async def _read(self) -> None:
         assert self.process is not None
@@ -117,32 +92,15 @@ class Container:
         pending = b""
         while chunk := await self.process.stdout.read(65_536):
             *complete, pending = (pending + chunk).split(b"\n")
-            for text in complete:
-                self._add(text + b"\n")
-            self._notify()
+            self.lines += [text + b"\n" for text in complete]
         if pending:
-            self._add(pending)
+            self.lines.append(pending)
         self.exit_code = self._exit_code(await self.process.wait())
         self._ended.set()
-        self._notify()
-
-    def _add(self, text: bytes) -> None:
-        at_ns, body = time.time_ns(), text.removesuffix(b"\n")
-        firsts = range(0, max(len(body), 1), PIECE_BYTES)
-        ends = [*firsts[1:], len(text)]
-        self.lines += [Line(at_ns, text[first:end]) for first, end in zip(firsts, ends, strict=True)]
 
     def _exit_code(self, code: int) -> int:
-        """The exit code of the container's process 1; its helpers print a message where they cannot pass it on."""
-        last = self.lines[-1].text if self.lines else b""
-        if code == 127 and last.startswith(b"setpriv: failed to execute"):
-            self.start_error = self.lines.pop().text.decode(errors="replace").strip()
-            return 128
-        if code == 1 and last.startswith(b"unshare: sigprocmask unblock failed"):
+        """The exit code of the container's process 1; its helper prints a message where it cannot pass it on."""
+        if code == 1 and self.lines and self.lines[-1].startswith(b"unshare: sigprocmask unblock failed"):
             self.lines.pop()
             return 128 + signal.SIGKILL
         return code if code >= 0 else 128 - code
-
-    def _notify(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()

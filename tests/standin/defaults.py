@@ -46,26 +46,16 @@ def admit_pod(pod: Object, namespace: str, store: Store) -> None:
     }.items():
         spec.setdefault(key, value)
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    _apply_runtime_class(metadata["name"], spec, store)
+    runtime = spec.get("runtimeClassName")
+    if runtime and not store.has("runtimeclasses", "", runtime):
+        raise forbidden("pods", metadata["name"], f'pod rejected: RuntimeClass "{runtime}" not found')
     given = spec.get("tolerations") or []
     spec["tolerations"] = [*given, *(t for t in _tolerations() if not any(_covers(own, t["key"]) for own in given))]
     pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
 
-def _apply_runtime_class(name: str, spec: Object, store: Store) -> None:
-    """As the plugin RuntimeClass: the pod's overhead is the class's."""
-    runtime_class = spec.get("runtimeClassName")
-    if not runtime_class:
-        return
-    if not store.has("runtimeclasses", "", runtime_class):
-        raise forbidden("pods", name, f'pod rejected: RuntimeClass "{runtime_class}" not found')
-    overhead = store.get("runtimeclasses", "", runtime_class).get("overhead")
-    if overhead:
-        spec["overhead"] = dict(overhead["podFixed"])
-
-
 def _default_containers(spec: Object) -> None:
-    for container in [*(spec.get("initContainers") or []), *spec.get("containers", [])]:
+    for container in spec["containers"]:
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
         container.setdefault("imagePullPolicy", "IfNotPresent")
@@ -139,8 +129,6 @@ def furnish(store: Store, namespace: str, manifests: Path | None) -> None:
     production = {"value": 1_000_000, "preemptionPolicy": "PreemptLowerPriority", "globalDefault": False}
     store.create("priorityclasses", {"metadata": {"name": "production"}, **production})
     store.create("runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
-    kata = {"handler": "kata", "overhead": {"podFixed": {"cpu": "250m"}}}
-    store.create("runtimeclasses", {"metadata": {"name": "kata"}, **kata})
 
 
 def _tolerations() -> list[Object]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("cordon", "delete", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
-MOMENTS = ("now", "created", "scheduled", "running", "ended")
+ACTIONS = ("cordon", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
+MOMENTS = ("created", "scheduled", "running", "ended")
 
 
 class FaultError(ValueError):
@@ -41,14 +41,13 @@ class PodFault:
 
     action: str
     pod: str = ""  # a regular expression, searched in the name
-    moment: str = "now"
+    moment: str = "running"
     n: int = 1
     delay_s: float = 0.0
-    grace_s: float | None = None
     resource: str = "memory"  # what an eviction names
     deadline_s: int | None = None  # to which the deadline of a pod on a node that dies is lowered
     node: str = ""  # that is cordoned
-    for_s: float | None = None  # a pod that is held from the scheduler is let go after this time
+    for_s: float = 0.0  # a pod that is held from the scheduler is let go after this time
 
 
 class Faults:
@@ -70,8 +69,7 @@ class Faults:
                 f"no fault '{fault.action}' at '{fault.moment}': actions are {', '.join(ACTIONS)}; "
                 f"moments are {', '.join(MOMENTS)}"
             )
-        if fault.moment != "now":
-            self._pods.append(fault)
+        self._pods.append(fault)
         return fault
 
     def clear(self) -> None:

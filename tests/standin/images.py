@@ -9,11 +9,6 @@ from typing import Any
 Object = dict[str, Any]
 
 
-def shell_image() -> Object:
-    """sh, sleep, pgrep and the rest of the host's system folders."""
-    return {"cmd": ["sh"]}
-
-
 def python_image(python: Path, *paths: Path, **env: str) -> Object:
     """An image whose `python` is this interpreter; it shows these further paths of the host."""
     prefix, base = python.absolute().parents[1], python.resolve().parents[1]

@@ -75,17 +75,6 @@ class Kubelets:
             if run.spec.get("nodeName") == node:
                 run.freeze()
 
-    def revive(self, node: str) -> None:
-        """The kubelet ends what should have gone meanwhile."""
-        self.dead.discard(node)
-        for run in [run for run in (*self.runs.values(), *self._orphans) if run.spec.get("nodeName") == node]:
-            run.thaw()
-            if run in self._orphans:
-                self._orphans.remove(run)
-                self._end(run)
-            elif "deletionTimestamp" in run.pod["metadata"]:
-                run.stop(Ending(run.pod["metadata"]["deletionGracePeriodSeconds"]))
-
     def delete(self, pod: Object, grace_s: float | None = None) -> None:
         """As the API's DELETE: at once if nothing of it runs or `grace_s` is 0, otherwise when its containers have
         ended, which the kubelet of a dead node never reports.
@@ -104,13 +93,13 @@ class Kubelets:
                 self.events.record(pod, "Normal", "Killing", f"Stopping container {name}")
                 run.stop(Ending(grace_s))
 
-    def evict(self, pod: Object, grace_s: float | None, resource: str) -> None:
+    def evict(self, pod: Object, resource: str) -> None:
         message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 91804Ki. "
         self.events.record(pod, "Warning", "Evicted", message)
         self._disrupt(pod, "TerminationByKubelet", message)
-        self.runs[pod["metadata"]["uid"]].stop(Ending(grace_s or 0, "Evicted", message))
+        self.runs[pod["metadata"]["uid"]].stop(Ending(0, "Evicted", message))
 
-    def preempt(self, pod: Object, grace_s: float | None) -> None:
+    def preempt(self, pod: Object) -> None:
         node = pod["spec"].get("nodeName")
         self.events.record(
             pod, "Normal", "Preempted", f"Preempted by pod 0c6f5ad5-3ac5-4b1c-9d2e-52b0f3a5e6a7 on node {node}"
@@ -118,13 +107,13 @@ class Kubelets:
         self._disrupt(
             pod, "PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"
         )
-        self.delete(pod, grace_s)
+        self.delete(pod)
 
-    def evict_by_api(self, pod: Object, grace_s: float | None) -> None:
+    def evict_by_api(self, pod: Object) -> None:
         """As `kubectl drain` does it: no event is recorded; only the pod's last state has the cause."""
         if pod["status"]["phase"] not in ("Succeeded", "Failed"):
             self._disrupt(pod, "EvictionByEvictionAPI", "Eviction API: evicting")
-        self.delete(pod, grace_s)
+        self.delete(pod)
 
     def taint_evict(self, pod: Object) -> None:
         if not self.store.has("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]):
@@ -166,8 +155,10 @@ class Kubelets:
         await asyncio.to_thread(shutil.rmtree, run.folder, True)
 
     async def stop_all(self) -> None:
-        for node in list(self.dead):
-            self.revive(node)
+        self.dead.clear()
+        for run in (*self.runs.values(), *self._orphans):
+            run.thaw()
+            self._end(run)
         for run in list(self.runs.values()):
             self._forget(run.pod)
         if self._tasks:

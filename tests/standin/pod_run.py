@@ -73,7 +73,7 @@ class PodRun:
         self.pod["status"] |= pod_status.initial_status(self.spec, self.pod["status"].get("hostIP", "127.0.0.1"))
         self._publish()
         self._kubelets.moment(self.pod, "scheduled")
-        work = asyncio.create_task(self._work())
+        work = asyncio.gather(*(self._live(spec) for spec in self.spec["containers"]))
         await asyncio.wait(
             (work, self._stopping), timeout=self.spec.get("activeDeadlineSeconds"), return_when=asyncio.FIRST_COMPLETED
         )
@@ -93,53 +93,36 @@ class PodRun:
         self._kubelets.events.record(self.pod, "Normal", "DeadlineExceeded", message)
         return Ending(self.spec.get("terminationGracePeriodSeconds", 30), "DeadlineExceeded", message)
 
-    async def _work(self) -> None:
-        sidecars = []
-        for spec in self.spec.get("initContainers", []):
-            container = await self._bring_up(spec, "initContainerStatuses")
-            if spec.get("restartPolicy") == "Always":
-                sidecars.append((spec, container))
-                continue
-            code = await container.wait()
-            self._set_terminated(spec, "initContainerStatuses")
-            if code:
-                break
-        else:
-            await asyncio.gather(*(self._live(spec) for spec in self.spec["containers"]))
-        for spec, container in reversed(sidecars):
-            await container.stop(self.spec.get("terminationGracePeriodSeconds", 30))
-            self._set_terminated(spec, "initContainerStatuses")
-
     async def _live(self, spec: Object) -> None:
-        container = await self._bring_up(spec, "containerStatuses")
+        container = await self._bring_up(spec)
         if all(own["ready"] for own in self.pod["status"]["containerStatuses"]):
             self._kubelets.moment(self.pod, "running")
         await container.wait()
-        self._set_terminated(spec, "containerStatuses")
+        self._set_terminated(spec["name"])
         if spec is self.spec["containers"][0]:
             self._kubelets.moment(self.pod, "ended")
 
-    async def _bring_up(self, spec: Object, statuses: str) -> Container:
+    async def _bring_up(self, spec: Object) -> Container:
         while True:
             try:
                 container = await self._start(spec)
                 break
             except Blocked as blocked:
                 reason, message = blocked.args
-                self._set_state(spec["name"], statuses, pod_status.waiting(reason, message))
+                self._set_state(spec["name"], pod_status.waiting(reason, message))
             await asyncio.sleep(RETRY_S)
         self._started_at[spec["name"]] = timestamp()
-        status = self._status(spec["name"], statuses)
+        status = self._status(spec["name"])
         status |= {"ready": True, "started": True, "containerID": f"standin://{container.folder.name}"}
         status["imageID"] = f"standin/{spec['image']}"
-        self._set_state(spec["name"], statuses, pod_status.running(self._started_at[spec["name"]]))
+        self._set_state(spec["name"], pod_status.running(self._started_at[spec["name"]]))
         self._record("Normal", "Started", f"Started container {spec['name']}")
         return container
 
     async def _start(self, spec: Object) -> Container:
         image = await self._pull(spec)
         await self._node_answers.wait()
-        user = self._user(spec, image)
+        user = self._user(spec)
         mounts = self._mounts(spec)
         container = Container(self.folder / spec["name"])
         container.folder.mkdir(exist_ok=True)
@@ -171,7 +154,7 @@ class PodRun:
             await asyncio.sleep(image.get("pull_s", 0))
             self._record("Normal", "Pulled", f'Container image "{name}" already present on machine')
             return image
-        if self._waits_for(spec["name"]) in ("ErrImagePull", "ImagePullBackOff"):
+        if "ImagePull" in self._status(spec["name"])["state"].get("waiting", {}).get("reason", ""):
             self._record("Normal", "BackOff", f'Back-off pulling image "{name}"')
             self._record("Warning", "Failed", "Error: ImagePullBackOff")
             raise Blocked("ImagePullBackOff", f'Back-off pulling image "{name}": ErrImagePull: not found')
@@ -181,9 +164,9 @@ class PodRun:
         self._record("Warning", "Failed", "Error: ErrImagePull")
         raise Blocked("ErrImagePull", f"rpc error: code = NotFound desc = {cause}")
 
-    def _user(self, spec: Object, image: Object) -> int | None:
+    def _user(self, spec: Object) -> int | None:
         in_pod, own = self.spec.get("securityContext") or {}, spec.get("securityContext") or {}
-        user = own.get("runAsUser", in_pod.get("runAsUser", image.get("user")))
+        user = own.get("runAsUser", in_pod.get("runAsUser"))
         if own.get("runAsNonRoot", in_pod.get("runAsNonRoot")) and user in (None, 0):
             raise Blocked("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
         return int(user) if user is not None else None
@@ -193,33 +176,26 @@ class PodRun:
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
         for mount in spec.get("volumeMounts", []):
             volume = volumes[mount["name"]]
-            if "emptyDir" in volume:
-                source = self.folder / "volumes" / mount["name"]
-            elif "hostPath" in volume:
-                source = Path(volume["hostPath"]["path"])
-            else:
+            if "emptyDir" not in volume:
                 kinds = ", ".join(key for key in volume if key != "name")
                 self._record(
                     "Warning", "FailedMount", f'MountVolume.SetUp failed for volume "{mount["name"]}": {kinds}'
                 )
                 raise Blocked("ContainerCreating", None)
-            source /= mount.get("subPath", "")
-            if "emptyDir" in volume:
-                source.mkdir(parents=True, exist_ok=True)
-                source.chmod(0o777)
+            source = self.folder / "volumes" / mount["name"] / mount.get("subPath", "")
+            source.mkdir(parents=True, exist_ok=True)
+            source.chmod(0o777)
             mounts.append(sandbox.Mount(source, mount["mountPath"], mount.get("readOnly", False)))
         return mounts
 
     def process(self, spec: Object, image: Object, user: int | None) -> sandbox.Process:
         """The container's program."""
         env = self._environment(spec, image)
-        entrypoint = spec.get("command") or image.get("entrypoint", [])
-        arguments = spec.get("args") or ([] if spec.get("command") else image.get("cmd", []))
         in_pod, own = self.spec.get("securityContext") or {}, spec.get("securityContext") or {}
         return sandbox.Process(
-            argv=[_expanded(part, env) for part in (*entrypoint, *arguments)],
+            argv=[_expanded(part, env) for part in (*spec.get("command", ()), *spec.get("args", ()))],
             env=env,
-            workdir=spec.get("workingDir") or image.get("workdir", "/"),
+            workdir=spec.get("workingDir", "/"),
             user=user,
             group=own.get("runAsGroup", in_pod.get("runAsGroup")),
             fs_group=in_pod.get("fsGroup"),
@@ -260,49 +236,38 @@ class PodRun:
 
     def _finish(self, ending: Ending | None) -> None:
         status = self.pod["status"]
-        for statuses in ("initContainerStatuses", "containerStatuses"):
-            for own in status.get(statuses, []):
-                spec = {"name": own["name"]}
-                if "running" in own["state"]:
-                    self._set_terminated(spec, statuses)
+        for own in status.get("containerStatuses", []):
+            if "running" in own["state"]:
+                self._set_terminated(own["name"])
         if ending is not None and ending.reason:
             status |= {"phase": "Failed", "reason": ending.reason, "message": ending.message}
         elif ending is not None:
-            status["phase"] = pod_status.phase(self.spec, status)
+            status["phase"] = pod_status.phase(status)
             status["phase"] = "Failed" if status["phase"] == "Pending" else status["phase"]
         self.ended.set()
         pod_status.set_readiness(status)
         self._kubelets.store.touch("pods", self.pod)
 
-    def _set_terminated(self, spec: Object, statuses: str) -> None:
-        container = self.containers[spec["name"]]
-        status = self._status(spec["name"], statuses)
+    def _set_terminated(self, name: str) -> None:
+        container, status = self.containers[name], self._status(name)
         status |= {"ready": False, "started": False}
-        from_log = spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
-        state = pod_status.terminated(container, self._started_at[spec["name"]], status["containerID"], from_log)
-        self._set_state(spec["name"], statuses, state)
+        state = pod_status.terminated(container, self._started_at[name], status["containerID"])
+        self._set_state(name, state)
 
-    def _set_state(self, name: str, statuses: str, state: Object) -> None:
-        status = self._status(name, statuses)
+    def _set_state(self, name: str, state: Object) -> None:
+        status = self._status(name)
         if status["state"] != state:
             status["state"] = state
             self._publish()
 
     def _publish(self) -> None:
         status = self.pod["status"]
-        status["phase"] = pod_status.phase(self.spec, status)
+        status["phase"] = pod_status.phase(status)
         pod_status.set_readiness(status)
         self._kubelets.store.touch("pods", self.pod)
 
-    def _status(self, name: str, statuses: str) -> Object:
-        return next(own for own in self.pod["status"][statuses] if own["name"] == name)
-
-    def _waits_for(self, name: str) -> str:
-        for statuses in ("initContainerStatuses", "containerStatuses"):
-            for own in self.pod["status"].get(statuses, []):
-                if own["name"] == name:
-                    return str(own["state"].get("waiting", {}).get("reason", ""))
-        return ""
+    def _status(self, name: str) -> Object:
+        return next(own for own in self.pod["status"]["containerStatuses"] if own["name"] == name)
 
     def _record(self, kind: str, reason: str, message: str) -> None:
         self._kubelets.events.record(self.pod, kind, reason, message)

@@ -19,9 +19,9 @@ def running(started_at: str) -> Object:
     return {"running": {"startedAt": started_at}}
 
 
-def terminated(container: Container, started_at: str, container_id: str, from_log: bool) -> Object:
+def terminated(container: Container, started_at: str, container_id: str) -> Object:
     code = container.exit_code or 0
-    reason = "OOMKilled" if container.oom_killed else "StartError" if container.start_error else "Error"
+    reason = "OOMKilled" if container.oom_killed else "Error"
     state = {
         "exitCode": code,
         "reason": reason if code else "Completed",
@@ -29,39 +29,26 @@ def terminated(container: Container, started_at: str, container_id: str, from_lo
         "finishedAt": timestamp(),
         "containerID": container_id,
     }
-    message = container.termination_message(from_log)
+    message = container.termination_message()
     return {"terminated": state | ({"message": message} if message else {})}
 
 
 def initial_status(spec: Mapping[str, Any], node_ip: str) -> Object:
-    reason = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
-    status = {
+    return {
         "phase": "Pending",
         "startTime": timestamp(),
         "hostIP": node_ip,
-        # By name, as the kubelet sorts them; init containers keep their order.
-        "containerStatuses": [
-            _container_status(c, reason) for c in sorted(spec["containers"], key=lambda c: str(c["name"]))
-        ],
+        # By name, as the kubelet sorts them.
+        "containerStatuses": [_container_status(c) for c in sorted(spec["containers"], key=lambda c: str(c["name"]))],
     }
-    if inits := spec.get("initContainers"):
-        status["initContainerStatuses"] = [_container_status(c, "PodInitializing") for c in inits]
-    return status
 
 
-def phase(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+def phase(status: Mapping[str, Any]) -> str:
     """Pending until every container has started once, whatever the others have done meanwhile."""
-    for container, own in zip(spec.get("initContainers", []), status.get("initContainerStatuses", []), strict=True):
-        state = own["state"]
-        if state.get("terminated", {}).get("exitCode") and container.get("restartPolicy") != "Always":
-            return "Failed"
-        if "terminated" not in state and not ("running" in state and container.get("restartPolicy") == "Always"):
-            return "Pending"
     states = [own["state"] for own in status["containerStatuses"]]
     if any("waiting" in state for state in states):
         return "Pending"
-    sidecars = [own["state"] for own in status.get("initContainerStatuses", [])]
-    if any("running" in state for state in (*states, *sidecars)):
+    if any("running" in state for state in states):
         return "Running"
     return "Succeeded" if all(state["terminated"]["exitCode"] == 0 for state in states) else "Failed"
 
@@ -89,13 +76,12 @@ def set_readiness(status: Object) -> None:
     done = status["phase"] in ("Succeeded", "Failed")
     reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(status["phase"], "ContainersNotReady")
     message = None if done else f"containers with unready status: [{' '.join(unready)}]"
-    initialised = all("terminated" in own["state"] or own["ready"] for own in status.get("initContainerStatuses", []))
-    set_condition(status, "Initialized", initialised, None if initialised else "ContainersNotInitialized")
+    set_condition(status, "Initialized", True)
     for kind in ("Ready", "ContainersReady"):
         set_condition(status, kind, not unready, reason if unready else None, message if unready else None)
 
 
-def _container_status(container: Mapping[str, Any], reason: str) -> Object:
+def _container_status(container: Mapping[str, Any]) -> Object:
     return {
         "name": container["name"],
         "image": container["image"],
@@ -104,5 +90,5 @@ def _container_status(container: Mapping[str, Any], reason: str) -> Object:
         "started": False,
         "restartCount": 0,
         "lastState": {},
-        "state": waiting(reason),
+        "state": waiting("ContainerCreating"),
     }

@@ -21,12 +21,3 @@ def quantity(value: str | int | float) -> float:
     if suffix and suffix.endswith("i"):
         return float(number) * 1024.0 ** _POWERS[suffix[0].replace("K", "k")]
     return float(number) * (1000.0 ** _POWERS[suffix] if suffix else 1)
-
-
-def written(name: str, value: float) -> str:
-    """As the API server writes it: memory in binary units where they are whole, parts of one as thousandths."""
-    if name.endswith("memory") and value:
-        for power, unit in ((3, "Gi"), (2, "Mi"), (1, "Ki")):
-            if value % 1024**power == 0:
-                return f"{round(value / 1024**power)}{unit}"
-    return str(round(value)) if value % 1 == 0 else f"{round(value * 1000)}m"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.standin.quantities import quantity
-from tests.standin.taints import is_tolerated
 
 Object = Mapping[str, Any]
 SELECTOR_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
@@ -44,24 +43,13 @@ def occupies(pod: Object) -> bool:
 
 
 def requests(pod: Object) -> dict[str, float]:
-    """The pod's requests: the sum of its containers, or its largest init container where that is more."""
+    """The sum of its containers' requests."""
     total: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
-        total.update(_container_requests(container))
-    for container in pod["spec"].get("initContainers") or []:
-        own = _container_requests(container)
-        if container.get("restartPolicy") == "Always":
-            total.update(own)
-        else:
-            total = Counter({name: max(total[name], own.get(name, 0)) for name in {*total, *own}})
-    total.update({name: quantity(value) for name, value in (pod["spec"].get("overhead") or {}).items()})
+        resources = container.get("resources") or {}
+        own = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        total.update({name: quantity(value) for name, value in own.items()})
     return dict(total)
-
-
-def _container_requests(container: Object) -> dict[str, float]:
-    resources = container.get("resources") or {}
-    own = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: quantity(value) for name, value in own.items()}
 
 
 def _refusal(pod: Object, node: Object, there: Sequence[Object]) -> list[str]:
@@ -97,28 +85,14 @@ def _selected(pod: Object, node: Object) -> bool:
 
 
 def _term(term: Object, node: Object) -> bool:
-    labels, fields = node["metadata"].get("labels", {}), {"metadata.name": node["metadata"]["name"]}
-    expressions, on_fields = term.get("matchExpressions", []), term.get("matchFields", [])
-    if not expressions and not on_fields:
-        return False  # an empty term selects nothing
-    return all(_expression(e, labels) for e in expressions) and all(_expression(e, fields) for e in on_fields)
+    labels, expressions = node["metadata"].get("labels", {}), term.get("matchExpressions", [])
+    return bool(expressions) and all(_expression(expression, labels) for expression in expressions)
 
 
 def _expression(expression: Object, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values", [])
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case "Gt":
-            return labels.get(key, "").isdecimal() and int(labels[key]) > int(values[0])
-        case _:
-            return labels.get(key, "").isdecimal() and int(labels[key]) < int(values[0])
+    value, values = labels.get(expression["key"]), expression.get("values", [])
+    holds = {"In": value in values, "NotIn": value not in values, "Exists": value is not None}
+    return holds.get(expression["operator"], value is None)  # DoesNotExist
 
 
 def _preemption(pod: Object, refusals: Mapping[str, list[str]]) -> str:
@@ -129,3 +103,29 @@ def _preemption(pod: Object, refusals: Mapping[str, list[str]]) -> str:
     if len(refusals) > helpful:
         parts.append(f"{len(refusals) - helpful} Preemption is not helpful for scheduling")
     return f"preemption: 0/{len(refusals)} nodes are available: {', '.join(parts)}."
+
+
+def is_tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def stay_s(pod: Object, taints: Iterable[Object]) -> float | None:
+    """How long the pod may stay on a node with these taints: 0 if it does not tolerate one of effect NoExecute, else
+    its smallest `tolerationSeconds`; None: for ever."""
+    limits: list[float] = []
+    for taint in taints:
+        if taint["effect"] != "NoExecute":
+            continue
+        bearing = [t for t in pod["spec"].get("tolerations", []) if _tolerates(t, taint)]
+        if not bearing:
+            return 0.0
+        limits += [max(0.0, t["tolerationSeconds"]) for t in bearing if t.get("tolerationSeconds") is not None]
+    return min(limits, default=None)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")

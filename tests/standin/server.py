@@ -10,11 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.standin import admin, defaults, streams
-from tests.standin.admission import check_quotas
+from tests.standin import admin
 from tests.standin.cluster import Cluster
 from tests.standin.faults import ReplyFault
-from tests.standin.patches import patched
 from tests.standin.rbac import ADMIN, ANONYMOUS, Call, Identity, refusal
 from tests.standin.selectors import Match, field_selector, label_selector
 from tests.standin.status import ApiError, failure, invalid
@@ -46,7 +44,7 @@ class Server:
         app.router.add_route("*", "/{path:.*}", self._serve)
         return app
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, request: web.Request) -> web.Response:
         call = _parse(request)
         entry = {
             "t": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
@@ -65,7 +63,7 @@ class Server:
             entry["name"] = _name_in(await request.text())
         return response
 
-    async def _with_faults(self, request: web.Request) -> web.StreamResponse:
+    async def _with_faults(self, request: web.Request) -> web.Response:
         body = await request.text() if request.can_read_body else ""
         fault = self.cluster.faults.for_request(request.method, request.raw_path, body)
         if fault is None:
@@ -80,7 +78,7 @@ class Server:
             raise _injected(fault)
         return await self._answer(request)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.Response:
         who = self._identify(request)
         if request.path in ("/version", "/version/"):
             return web.json_response(VERSION)
@@ -101,7 +99,7 @@ class Server:
             raise failure(401, "Unauthorized")
         return self.identities[token]
 
-    async def _dispatch(self, call: Call, who: Identity, request: web.Request) -> web.StreamResponse:
+    async def _dispatch(self, call: Call, who: Identity, request: web.Request) -> web.Response:
         if call.resource == "selfsubjectaccessreviews" and call.verb == "create":
             return web.json_response(_review(who, await _body(request)), status=201)
         if call.resource == "selfsubjectreviews" and call.verb == "create":
@@ -110,60 +108,49 @@ class Server:
             )
         if call.resource not in KINDS:
             raise failure(404, "the server could not find the requested resource")
+        if call.full_resource == "pods/log":
+            return self._log(call, request)
         if call.subresource:
-            return await self._subresource(call, request)
+            raise failure(404, "the server could not find the requested resource")
         match call.verb:
             case "list":
                 return self._list(call, request)
-            case "watch":
-                return await streams.watch(self.cluster.store, call, request, _selector(call, request))
             case "get":
                 return web.json_response(self.cluster.store.get(call.resource, call.namespace, call.name))
-            case "create":
-                return web.json_response(self._create(call, await _body(request), request), status=201)
+            case "create" if call.resource == "pods":
+                dry_run = request.query.get("dryRun") == "All"
+                made = self.cluster.create_pod(await _body(request), call.namespace, dry_run)
+                return web.json_response(made, status=201)
             case "patch":
                 return web.json_response(self._patch(call, await _patch_body(request)))
             case "delete" if call.name:
                 return self._delete(call, request, await _body(request))
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
-    async def _subresource(self, call: Call, request: web.Request) -> web.StreamResponse:
-        pod = self.cluster.store.get(call.resource, call.namespace, call.name)
-        if (call.resource, call.subresource) == ("pods", "log"):
-            return await streams.log(self.cluster.kubelets, pod, request)
-        if (call.resource, call.subresource, call.verb) == ("pods", "eviction", "create"):
-            options = (await _body(request)).get("deleteOptions") or {}
-            self.cluster.kubelets.evict_by_api(pod, options.get("gracePeriodSeconds"))
-            success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-            return web.json_response(success, status=201)
-        raise failure(404, "the server could not find the requested resource")
+    def _log(self, call: Call, request: web.Request) -> web.Response:
+        """What the container has written so far."""
+        pod, kubelets = self.cluster.store.get(call.resource, call.namespace, call.name), self.cluster.kubelets
+        name = request.query.get("container") or pod["spec"]["containers"][0]["name"]
+        if not kubelets.answers(pod):
+            address = f"{pod['status'].get('hostIP', '127.0.0.1')}:10250"
+            url = f"https://{address}/containerLogs/{call.namespace}/{call.name}/{name}?{request.query_string}"
+            raise failure(500, f'Get "{url}": dial tcp {address}: connect: no route to host')
+        run = kubelets.runs.get(pod["metadata"]["uid"])
+        if run is None:
+            return web.Response(status=204)  # not bound to a node yet: there is no kubelet to ask
+        container = run.containers.get(name)
+        if container is None or not container.started_file.exists():
+            raise failure(400, f'container "{name}" in pod "{call.name}" is waiting to start')
+        last = int(request.query.get("tailLines") or len(container.lines))
+        return web.Response(body=b"".join(container.lines[max(0, len(container.lines) - last) :]))
 
     def _list(self, call: Call, request: web.Request) -> web.Response:
-        match = _selector(call, request)
+        match = _selector(request)
         items = [item for item in self.cluster.store.all(call.resource, call.namespace or None) if match(item)]
         kind, version = KINDS[call.resource], str(self.cluster.store.version)
         metadata = {"resourceVersion": version}
         body = {"kind": f"{kind.name}List", "apiVersion": kind.group_version, "metadata": metadata, "items": items}
         return web.json_response(body)
-
-    def _create(self, call: Call, item: Object, request: web.Request) -> Object:
-        dry_run = request.query.get("dryRun") == "All"
-        if call.resource == "pods":
-            return self.cluster.create_pod(item, call.namespace, dry_run)
-        if call.resource == "nodes":
-            raise failure(501, "the stand-in makes nodes through its own endpoint")
-        item |= {"metadata": item.get("metadata", {}), "kind": KINDS[call.resource].name}
-        if call.namespace:
-            self.cluster.namespace_labels(call.namespace)
-        defaults.name_object(item["metadata"], call.namespace)
-        check_names(KINDS[call.resource].name, item["metadata"])
-        if call.namespace:
-            check_quotas(call.resource, item, self.cluster.store)
-        if dry_run:
-            return item
-        created = self.cluster.store.create(call.resource, item)
-        self.cluster.kubelets.refresh_hosts()
-        return created
 
     def _patch(self, call: Call, patch: Object) -> Object:
         item = self.cluster.store.get(call.resource, call.namespace, call.name)
@@ -206,9 +193,7 @@ def _verb(request: web.Request, call: Call | None) -> str:
     verb = _VERBS.get(request.method, request.method.lower())
     if call is None or call.name:
         return verb
-    if verb == "get":
-        return "watch" if request.query.get("watch", "").lower() in ("true", "1") else "list"
-    return verb
+    return "list" if verb == "get" else verb
 
 
 def _needed(call: Call) -> list[Call]:
@@ -220,9 +205,9 @@ def _needed(call: Call) -> list[Call]:
     return [call]
 
 
-def _selector(call: Call, request: web.Request) -> Match:
+def _selector(request: web.Request) -> Match:
     by_label = label_selector(request.query.get("labelSelector", ""))
-    by_field = field_selector(request.query.get("fieldSelector", ""), call.resource)
+    by_field = field_selector(request.query.get("fieldSelector", ""))
     return lambda item: by_label(item) and by_field(item)
 
 
@@ -259,3 +244,30 @@ def _injected(fault: ReplyFault) -> ApiError:
     if fault.retry_after_s is not None:
         error.headers["Retry-After"] = str(fault.retry_after_s)
     return error
+
+
+def patched(old: Object, patch: Object, resource: str, kind: str) -> Object:
+    """The object after the patch. Raises ApiError: 409 for a `resourceVersion` that is not the latest, 422 for what is
+    invalid.
+    """
+    metadata = old["metadata"]
+    version = (patch.get("metadata") or {}).get("resourceVersion")
+    if version not in (None, metadata["resourceVersion"]):
+        changed = "the object has been modified; please apply your changes to the latest version and try again"
+        raise failure(409, f'Operation cannot be fulfilled on {resource} "{metadata["name"]}": {changed}')
+    merged = _merged(old, patch)
+    if (uid := merged["metadata"]["uid"]) != metadata["uid"]:
+        raise invalid(kind, metadata["name"], [("metadata.uid", f'Invalid value: "{uid}": field is immutable')])
+    check_names(kind, merged["metadata"])
+    return merged
+
+
+def _merged(old: Object, patch: Object) -> Object:
+    """RFC 7386. A strategic merge does the same with objects and with atomic lists, as a node's taints are."""
+    result = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key) or {}, value) if isinstance(value, dict) else value
+    return result

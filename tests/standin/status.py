@@ -35,7 +35,6 @@ REASONS = {
     403: "Forbidden",
     404: "NotFound",
     409: "Conflict",
-    410: "Expired",
     422: "Invalid",
     429: "TooManyRequests",
     500: "InternalError",
@@ -66,7 +65,3 @@ def invalid(kind: str, name: str, causes: Sequence[tuple[str, str]]) -> ApiError
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details = {"name": name, "kind": kind, "causes": [{"field": f, "message": m} for f, m in causes]}
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details)
-
-
-def expired(version: int, oldest: int) -> ApiError:
-    return ApiError(410, "Expired", f"too old resource version: {version} ({oldest})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ DOCKER = ROOT / "docker"
 KUBERNETES = DOCKER / "kubernetes"
 VERSION = "1.33"
 DOCKERFILES = sorted(DOCKER.glob("*/*Dockerfile"))
-COMPOSE_FILES = sorted(DOCKER.glob("compose*.yaml"))
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 Document = dict[str, Any]
 
@@ -167,57 +165,11 @@ def test_the_priority_class_displaces_nothing_and_the_namespace_takes_no_other()
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS, ids=lambda value: value if isinstance(value, str) else "")
-def test_the_namespace_lets_the_pods_in(name: str, pod: Document) -> None:
-    """Pod security `restricted`, as https://kubernetes.io/docs/concepts/security/pod-security-standards has it."""
+def test_the_namespace_has_what_the_pods_name(name: str, pod: Document) -> None:
+    """Whether its pod security lets them in, tests/kube/test_doctor.py asks."""
     kubernetes_validate.validate(pod, VERSION, strict=True)
-
-    assert one("Namespace", pod["metadata"]["namespace"])["metadata"]["labels"][
-        "pod-security.kubernetes.io/enforce"
-    ] == ("restricted")
-    assert list(restricted_violations(pod["spec"])) == []
+    assert one("Namespace", pod["metadata"]["namespace"])
     assert one("ServiceAccount", pod["spec"]["serviceAccountName"])
-
-
-def restricted_violations(spec: Document) -> Iterator[str]:
-    volumes = {
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-    }
-    yield from (flag for flag in ("hostNetwork", "hostPID", "hostIPC") if spec.get(flag))
-    yield from (f"volume {v['name']}" for v in spec["volumes"] if not set(v) - {"name"} <= volumes)
-    pod = spec["securityContext"]
-    for container in spec["containers"]:
-        own = container.get("securityContext", {})
-        if {**pod, **own}.get("runAsNonRoot") is not True or {**pod, **own}.get("runAsUser") == 0:
-            yield f"{container['name']}: may be root"
-        if {**pod, **own}.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
-            yield f"{container['name']}: seccomp"
-        if own.get("privileged") or own.get("allowPrivilegeEscalation") is not False:
-            yield f"{container['name']}: privilege escalation"
-        capabilities = own.get("capabilities", {})
-        if "ALL" not in capabilities.get("drop", ()) or set(capabilities.get("add", ())) - {"NET_BIND_SERVICE"}:
-            yield f"{container['name']}: capabilities"
-        yield from (f"{container['name']}: host port" for port in container.get("ports", ()) if port.get("hostPort"))
-
-
-def test_a_pod_that_is_not_restricted_is_noticed() -> None:
-    """The check above is ours: it has to be able to fail."""
-    spec = PODS[0][1]["spec"] | {"hostNetwork": True, "volumes": [{"name": "x", "hostPath": {"path": "/"}}]}
-    bare = {"name": "base", "ports": [{"hostPort": 1}]}
-
-    assert list(restricted_violations(spec | {"containers": [bare]})) == [
-        "hostNetwork",
-        "volume x",
-        "base: privilege escalation",
-        "base: capabilities",
-        "base: host port",
-    ]
 
 
 def test_network_policies_shut_everything_but_names_and_gang_peers() -> None:
@@ -337,21 +289,6 @@ def test_images_carry_the_project_s_version() -> None:
 # ---------------------------------------------------------------- compose
 
 
-@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
-def test_compose_files_name_only_files_and_images_that_there_are(path: Path) -> None:
-    loaded = yaml.safe_load(path.read_text())
-
-    for name, service in loaded["services"].items():
-        image = VARIABLE.sub(lambda m: m[3] or "", service.get("image", "trainbench/airflow:0.1.0"))
-        assert re.search(r":[\w.-]+$", image), name
-        assert not image.endswith(":latest"), name
-        for volume in service.get("volumes", ()):
-            source = str(volume).split(":")[0]
-            assert not source.startswith(".") or (DOCKER / source).exists(), volume
-    mentioned = re.findall(r"compose\.\w+\.yaml|docker/[\w./-]+", path.read_text())
-    assert all((DOCKER / m.removeprefix("docker/")).exists() for m in mentioned if not m.endswith("/.env"))
-
-
 def test_compose_starts_every_component_checks_it_and_listens_on_this_machine_only() -> None:
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     commands = {name: service["command"][1] for name, service in services.items() if "command" in service}
@@ -410,23 +347,6 @@ def is_in_context(source: str) -> bool:
     return "*" in rules and any(Path(source).match(rule) or Path(source).is_relative_to(rule) for rule in allowed)
 
 
-def test_the_bench_image_is_what_pods_and_setup_expect() -> None:
-    text = (DOCKER / "bench" / "Dockerfile").read_text()
-    setup = (ROOT / "scripts" / "setup.py").read_text()
-
-    assert f"USER {USER_ID}:{USER_ID}" in text
-    for words in ("--no-deps", "--no-build-isolation", "DS_BUILD_OPS", "image-source.txt"):
-        assert words in text
-        assert words in setup
-
-
-def test_the_airflow_image_keeps_airflow_out_of_the_package() -> None:
-    assert (ROOT / "plugins" / ".airflowignore").read_text().split() == ["trainbench/"]
-    pins = [(ROOT / name).read_text() for name in ("requirements/control.txt", "docker/airflow/requirements.txt")]
-    names = [{line.split("==")[0].lower() for line in pin.splitlines() if "==" in line} for pin in pins]
-    assert not names[0] & names[1], "two pins of one package"
-
-
 def test_the_trial_container_is_as_restricted_as_the_pod(tmp_path: Path) -> None:
     (pod,) = manifests(make_spec(), PodSettings())
     arguments = container_arguments(pod, tmp_path)
@@ -436,15 +356,3 @@ def test_the_trial_container_is_as_restricted_as_the_pod(tmp_path: Path) -> None
     assert f"--volume={tmp_path}/scratch/tmp:/tmp:rw" in arguments
     assert f"--env=TRAINBENCH_POD={pod['metadata']['name']}" in arguments
     assert arguments[-4:] == ["--entrypoint=python", PodSettings().image, "-m", "bench_image"]
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_the_page_names_only_files_that_there_are_and_every_right() -> None:
-    page = (ROOT / "docs" / "deploy.md").read_text()
-    paths = set(re.findall(r"\b(?:docker|scripts|requirements|plugins|docs)/[\w./-]*\w", page))
-
-    assert [path for path in sorted(paths) if not (ROOT / path).exists() and path != "docker/.env"] == []
-    rows = re.findall(r"\| `([a-z/]+)` \| ([a-z, ]+) \|", page.partition("## Rights")[2].partition("\n## ")[0])
-    assert {f"{verb} {resource}" for resource, verbs in rows for verb in verbs.split(", ")} == {p.name for p in NEEDED}

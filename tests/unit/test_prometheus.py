@@ -212,9 +212,7 @@ def test_the_dashboard_names_each_code() -> None:
 
 
 def test_statsds_mapping_gives_the_names_and_labels_of_opentelemetry(fed: Fed) -> None:
-    """By the exporter's own rules: the first that matches counts, and a * is one part between dots. The exporter itself
-    runs in test_statsd_exporter.py.
-    """
+    """By the exporter's own rules: the first that matches counts, and a * is one part between dots."""
     labelled = {
         (f"airflow.{p.name}".replace(".", "_"), _without_gpu(p.labels)) for p in state_points(fed, has_labels=True)
     }

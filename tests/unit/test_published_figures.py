@@ -23,7 +23,6 @@ from tests.unit.published import (
     probes,
     speed,
     trial,
-    tries,
 )
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import RESULTS, ROOT
@@ -39,8 +38,6 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/faq.md": control_plane.faq,
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/speed.md": speed.performance,
-    "docs/internals/performance-tries.md": tries.tries,
-    "docs/results/README.md": notes.machines,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
     **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
     f"docs/results/{trial.TRIAL}/README.md": trial.note,

@@ -271,7 +271,7 @@ def report(
     from trainbench.reporting import verdict_text
 
     with base.console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-        written = pipeline.report(campaign, base.open_store(output) if output else store, is_measured=False)
+        written = pipeline.report(campaign, base.open_store(output) if output else store)
     base.print_broken(broken)
     if not base.print_json({"campaign_id": campaign.campaign_id, "files": written}):
         base.show(verdict_text.verdict(campaign), *verdict_text.recommended(campaign), stderr=True)

@@ -125,14 +125,12 @@ def housekeeping(
         except UserError as error:  # without the cluster the store is swept, and the other way round
             problems.append(str(error))
             base.print_error(str(error))
-    documents = {name: None if items is None else sweeping.document(items) for name, items in swept.items()}
-    if not base.print_json({**documents, "problems": problems}):
-        tables = {"pods": (sweeping.pods_table, "pod"), "artefacts": (sweeping.artefacts_table, "folder")}
-        for name, items in swept.items():
+    if not base.print_json({**swept, "problems": problems}):
+        for noun, items in zip(("pod", "folder"), swept.values(), strict=True):
             if items is not None:
-                table, noun = tables[name]
-                base.show(*([content] if (content := table(items)).rows else []), sweeping.summary(items, noun))
-    is_left = any(item.fault for items in swept.values() for item in items or ())
+                content = sweeping.table(items)
+                base.show(*([content] if content.rows else []), sweeping.summary(items, noun))
+    is_left = any(sweeping.faults(items or ()) for items in swept.values())
     return ExitCode.USAGE if problems or is_left else ExitCode.OK
 
 
@@ -278,7 +276,7 @@ def free(
     by = who or base.user_name()
     with _cluster(settings, kubeconfig, context) as cluster:
         outcomes = tuple(free_nodes(cluster, settings, nodes or None, dry_run))
-    free_now = [each.listed.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
+    free_now = [each.node for each in outcomes if each.outcome in (Outcome.FREED, Outcome.NOT_MARKED)]
     if free_now and not dry_run:
         try:  # end the nodes' warnings
             base.open_history(store_url).end_marks(free_now, by, datetime.now(UTC))
@@ -291,5 +289,5 @@ def _show(outcomes: Sequence[NodeOutcome]) -> ExitCode:
     from trainbench.cluster.node_marks import outcomes_table
 
     shown = outcomes_table(outcomes) if outcomes else "no node is marked"
-    base.answer({"nodes": [each.document for each in outcomes]}, shown)
+    base.answer({"nodes": outcomes}, shown)
     return ExitCode.USAGE if any(each.fault for each in outcomes) else ExitCode.OK

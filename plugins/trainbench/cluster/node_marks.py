@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
-from pydantic import AwareDatetime, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Permission, Refused, Unreachable
@@ -43,29 +44,31 @@ from trainbench.core.verdicts import (
 )
 from trainbench.planning.nodes import HOSTNAME, KEPT_AWAY, fleet_of
 from trainbench.pods.manifests import label_value
-from trainbench.results.artefacts import MARKS_FILE, Store
 from trainbench.results.campaign import Campaign
-from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import KeepAway, Launcher, Settings
 
 CAP = "TRAINBENCH_KEEP_AWAY_MAX_PCT"
+HAND = "hand"  # a person freed the node
 LOOK = "it is not marked: take it out by hand if it must not take work"
 
 
 class Mark(Frozen):
-    """A mark of ours, as the node carries it."""
+    """A mark of ours, as the node's annotation says it. A freed node keeps it, for the same task when it runs again.
+    `freed_by`: the campaign that freed the node, or HAND.
+    """
 
     instance: str  # the installation that made it
     campaign_id: str
     at: AwareDatetime
     groups: tuple[str, ...]  # group ids of the works that the node was red at
     reason: str
+    freed_by: str | None = None
 
 
 class ListedNode(Frozen):
     """A node as the cluster lists it. `shape`: what keeps work away from it, as "the taint trainbench.io/breach:
     NoSchedule", whoever set it; None: nothing. `is_as_set`: in the way that the settings say. `mark`: what this
-    installation wrote, even if taint or label was removed since.
+    installation wrote, even if taint or label was removed since; `freed`: instead, where it was freed since.
     """
 
     node: str  # as verdicts name it
@@ -73,6 +76,7 @@ class ListedNode(Frozen):
     shape: str | None = None
     is_as_set: bool = False
     mark: Mark | None = None
+    freed: Mark | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -119,9 +123,8 @@ def confirmed_reds(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeV
 
 def nodes_to_free(campaign: Campaign, listed: Mapping[str, ListedNode]) -> tuple[ListedNode, ...]:
     """Nodes with our mark that are well at every work that they were marked at, and red at none."""
-    return tuple(
-        each for name, each in listed.items() if each.mark is not None and not why_marked(campaign, name, each.mark)
-    )
+    ours = ((name, each, each.mark) for name, each in listed.items() if each.shape)
+    return tuple(each for name, each, mark in ours if mark and not why_marked(campaign, name, mark))
 
 
 def why_marked(campaign: Campaign, node: str, mark: Mark) -> str | None:
@@ -137,17 +140,9 @@ def why_marked(campaign: Campaign, node: str, mark: Mark) -> str | None:
     return None if is_well else "not every verdict on it is well"
 
 
-def decide_marks(
-    campaign: Campaign,
-    listed: Mapping[str, ListedNode],
-    instance: str,
-    most: int,
-    earlier: Collection[str] = (),
-) -> Decision:
-    """The nodes to mark, the slowest first, and those that are not marked, with the reason.
-
-    `listed`: the verdicts' name -> node, after nodes were freed. `most`: nodes that may be marked at the same time.
-    `earlier`: nodes that an earlier try of this campaign's task marked.
+def decide_marks(campaign: Campaign, listed: Mapping[str, ListedNode], instance: str, most: int) -> Decision:
+    """The nodes to mark, the slowest first, and those that are not marked, with the reason. `listed`: the verdicts'
+    name -> node, after nodes were freed. `most`: nodes that may be marked at the same time.
     """
     room = most - sum(each.shape is not None for each in listed.values())
     to_mark, refused, removed = [], [], []
@@ -171,8 +166,8 @@ def decide_marks(
             if each.mark is not None and not (each.is_as_set and set(mark.groups) <= set(each.mark.groups)):
                 groups = tuple(dict.fromkeys((*each.mark.groups, *mark.groups)))
                 to_mark.append((each, mark.model_copy(update={"groups": groups, "at": each.mark.at})))
-        elif name in earlier or (each.mark is not None and each.mark.campaign_id == campaign.campaign_id):
-            removed.append(name)
+        elif (last := each.mark or each.freed) and last.campaign_id == campaign.campaign_id:
+            removed.append(name)  # an earlier try of this task marked it
         elif room > 0:
             room -= 1
             to_mark.append((each, mark))
@@ -204,24 +199,20 @@ class Replaced(RuntimeError):
 class Outcome(StrEnum):
     MARKED = "marked"  # only listed
     FREED = "freed"
-    WOULD_FREE = "would be freed"
-    NOT_MARKED = "not marked"
-    LEFT = "left alone: set by another installation or by hand; name the node to free it"
-    FAILED = "not freed"
+    WOULD_FREE = "would_free"
+    NOT_MARKED = "not_marked"
+    LEFT = "left"  # set by another installation or by hand: only a call that names the node frees it
+    FAILED = "failed"
 
 
 class NodeOutcome(Frozen):
     """A marked node with the outcome. `fault`: why it could not be freed."""
 
-    listed: ListedNode
+    node: str
+    shape: str | None
+    mark: Mark | None
     outcome: Outcome
     fault: str | None = None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        mark = self.listed.mark.model_dump(mode="json") if self.listed.mark else None
-        known = {"node": self.listed.node, "shape": self.listed.shape, "mark": mark}
-        return {**known, "outcome": self.outcome.name.lower(), "fault": self.fault}
 
 
 def name_of(node: Node) -> str:
@@ -250,7 +241,7 @@ def listed_node(node: Node, settings: Settings) -> ListedNode:
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         shape=shape,
         is_as_set=shape == shape_of(settings),
-        mark=mark if mark is not None and mark.instance == settings.instance else None,
+        **({"freed" if mark.freed_by else "mark": mark} if mark and mark.instance == settings.instance else {}),
     )
 
 
@@ -262,8 +253,8 @@ def shape_of(settings: Settings) -> str:
 
 
 def write_mark(cluster: Cluster, node: Node, mark: Mark | None, settings: Settings) -> None:
-    """Set the settings' mark; None removes everything under our key. Others' taints, labels and annotations stay.
-    Raises ClusterError, and Replaced.
+    """Set the settings' mark; one that is freed leaves the annotation, None nothing under our key. Others' taints,
+    labels and annotations stay. Raises ClusterError, and Replaced.
     """
     name, uid = node["metadata"]["name"], node["metadata"]["uid"]
     for number in range(1, MAX_TRIES + 1):
@@ -280,8 +271,8 @@ def write_mark(cluster: Cluster, node: Node, mark: Mark | None, settings: Settin
 
 def patch(node: Node, mark: Mark | None, settings: Settings) -> dict[str, Any]:
     """The body of the PATCH, a strategic merge: None removes a key."""
-    is_tainted = mark is not None and settings.keep_away is KeepAway.TAINT
-    is_labelled = mark is not None and settings.keep_away is KeepAway.LABEL
+    is_set = mark is not None and mark.freed_by is None
+    is_tainted, is_labelled = (is_set and settings.keep_away is each for each in (KeepAway.TAINT, KeepAway.LABEL))
     value = label_value(mark.campaign_id) if mark else ""
     ours = [{"key": KEPT_AWAY, "value": value, "effect": settings.keep_away_effect.value}] if is_tainted else []
     others = [taint for taint in _taints(node) if taint["key"] != KEPT_AWAY]
@@ -298,7 +289,11 @@ def patch(node: Node, mark: Mark | None, settings: Settings) -> dict[str, Any]:
 def marked_nodes(cluster: Cluster, settings: Settings) -> tuple[NodeOutcome, ...]:
     """All marked nodes of the cluster. Raises ClusterError."""
     listed = (listed_node(node, settings) for node in _all_nodes(cluster))
-    return tuple(NodeOutcome(listed=each, outcome=Outcome.MARKED) for each in listed if each.shape)
+    return tuple(_outcome(each, Outcome.MARKED) for each in listed if each.shape)
+
+
+def _outcome(listed: ListedNode, outcome: Outcome, fault: str | None = None) -> NodeOutcome:
+    return NodeOutcome(node=listed.node, shape=listed.shape, mark=listed.mark, outcome=outcome, fault=fault)
 
 
 def free_nodes(
@@ -323,10 +318,10 @@ def free_nodes(
         else:
             outcome = Outcome.FREED
             try:
-                write_mark(cluster, node, None, settings)
+                write_mark(cluster, node, listed.mark and listed.mark.model_copy(update={"freed_by": HAND}), settings)
             except (ClusterError, Replaced) as error:
                 outcome, fault = Outcome.FAILED, str(error)
-        yield NodeOutcome(listed=listed, outcome=outcome, fault=fault)
+        yield _outcome(listed, outcome, fault)
 
 
 def _all_nodes(cluster: Cluster) -> list[Node]:
@@ -336,13 +331,13 @@ def _all_nodes(cluster: Cluster) -> list[Node]:
 
 def outcomes_table(outcomes: Collection[NodeOutcome]) -> Table:
     return make_table(
-        sorted(outcomes, key=lambda each: natural(each.listed.node)),
+        sorted(outcomes, key=lambda each: natural(each.node)),
         (
-            text("node", lambda each: each.listed.node),
-            text("mark", lambda each: each.listed.shape or "none"),
-            text("since", lambda each: f"{each.listed.mark.at:%Y-%m-%d %H:%M} UTC" if each.listed.mark else ""),
-            text("why", lambda each: each.listed.mark.reason if each.listed.mark else "not by this installation"),
-            text("outcome", lambda each: each.outcome.value + (f": {each.fault}" if each.fault else "")),
+            text("node", lambda each: each.node),
+            text("mark", lambda each: each.shape or "none"),
+            text("since", lambda each: f"{each.mark.at:%Y-%m-%d %H:%M} UTC" if each.mark else ""),
+            text("why", lambda each: each.mark.reason if each.mark else "not by this installation"),
+            text("outcome", lambda each: each.outcome.replace("_", " ") + (f": {each.fault}" if each.fault else "")),
         ),
     )
 
@@ -351,7 +346,6 @@ def _taints(node: Node) -> Sequence[Mapping[str, str]]:
     return node.get("spec", {}).get("taints") or ()
 
 
-_ACTS = TypeAdapter(tuple[Finding, ...])
 FORBIDDEN, GONE = 403, 404
 UNDO = "trainbench nodes free"
 NO_MARK = "no mark"
@@ -368,138 +362,94 @@ def is_due(campaign: Campaign, settings: Settings, now: datetime, has_later: boo
     return settings.keep_away is not KeepAway.OFF and is_night and is_fresh
 
 
-def mark_nodes(
-    campaign: Campaign,
-    settings: Settings,
-    opened: Callable[[], Cluster],
-    store_acts: Callable[[Sequence[Finding]], None],
-    earlier: Sequence[Finding] = (),
-) -> Campaign:
-    """The campaign with findings on its acts. `earlier`: acts of an earlier try of the same task. `store_acts` keeps
-    acts for the next try: before nodes are freed, since a freed node carries no trace, and once more when all is done.
+def mark_nodes(campaign: Campaign, settings: Settings, opened: Callable[[], Cluster]) -> Campaign:
+    """The campaign with findings on its acts: well nodes are freed, red ones marked, and own marks taken off again
+    where another campaign marked nodes at the same time. A task that runs again finds its acts on the nodes.
     """
     try:
-        acts = _Acts(campaign, settings, opened())
-        if acts.due:
-            store_acts((*earlier, *_freed(acts.due)))
-    except (ClusterError, StoreError) as error:
-        what = "the nodes could not be listed" if isinstance(error, ClusterError) else "the acts could not be stored"
+        cluster = opened()
+        nodes = gpu_nodes(cluster.nodes(), settings)
+    except ClusterError as error:
         figures = {"item": campaign.campaign_id, "measured": "unknown", "expected": "the nodes' marks"}
-        unread = _finding(NOT_MARKED, (), f"no node was marked or freed: {what}: {error}", TRY_DOCTOR, **figures)
-        return _with_findings(campaign, (unread, *earlier), {})
-    acts.free()
-    acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
-    acts.stay_within_share()
-    known = acts.shapes().keys() | {each.node for each in acts.freed}
-    freed_before = [f for f in earlier if f.category == FREED and not known & {*f.nodes}]
-    act_findings = (*acts.findings(), *freed_before)
-    if act_findings:
-        with suppress(StoreError):  # the report holds them too, if it can be written
-            store_acts(act_findings)
-    return _with_findings(campaign, act_findings, acts.shapes()).model_copy(update={"marks_are_known": True})
+        what = f"no node was marked or freed: the nodes could not be listed: {error}"
+        return _with_findings(campaign, (_finding(NOT_MARKED, (), what, TRY_DOCTOR, **figures),), {})
+    listed = {name: listed_node(node, settings) for name, node in nodes.items()}
+    most = most_marked(len(nodes), settings.keep_away_max_pct)
+    write = partial(_write, cluster, settings, listed)
+
+    due = [(each, each.mark) for each in nodes_to_free(campaign, listed)]
+    freeing = [(each, mark and mark.model_copy(update={"freed_by": campaign.campaign_id})) for each, mark in due]
+    not_freed = {refusal.node: refusal.reason for refusal in write(freeing, nodes)}
+
+    decision = decide_marks(campaign, listed, settings.instance, most)
+    refused = [*decision.refused, *write(decision.to_mark, nodes)]
+    failed = {refusal.node for refusal in refused}
+    marked_now = [each.node for each, _ in decision.to_mark if not each.shape and each.node not in failed]
+    now: Mapping[str, Node] = {}
+    with suppress(ClusterError):  # the marked nodes are within the share of the listed ones
+        now = gpu_nodes(cluster.nodes(), settings) if marked_now else {}
+    num_marked = sum(listed_node(node, settings).shape is not None for node in now.values())
+    for name in reversed(marked_now):
+        if num_marked > most and name in now and not write([(listed[name], None)], now):
+            num_marked -= 1
+            refused.append(MarkRefusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
+
+    findings = [*_on_marked(campaign, listed, not_freed), *not_marked(refused)]
+    for name in decision.removed:
+        summary = "was marked by this run, and somebody has removed the mark since"
+        nothing = "nothing to do: it is marked again only if a later run confirms that it is red"
+        findings.append(_finding(NOT_MARKED, [name], summary, nothing, expected="a mark", level=Level.INFO))
+    shapes = {name: each.shape for name, each in listed.items() if each.shape}
+    return _with_findings(campaign, findings, shapes).model_copy(update={"marks_are_known": True})
 
 
-def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
-    """The acts that an earlier try of the campaign's task stored; empty without one. Raises StoreError."""
-    text = store.read_node_marks(campaign_id)
-    try:
-        return _ACTS.validate_json(text) if text else ()
-    except ValidationError:
-        address = store.summary_address(campaign_id, MARKS_FILE)
-        raise StoreError(f"{address} holds no acts on nodes: move it away, and run the task again") from None
-
-
-def store_acts(store: Store, campaign_id: str, acts: Sequence[Finding]) -> None:
-    """Store the acts for the next try of the task, in place of those stored before. Raises StoreError."""
-    store.write_summary(campaign_id, {MARKS_FILE: _ACTS.dump_json(tuple(acts), indent=1)})
-
-
-class _Acts:
-    """The acts on nodes, in this order: `free`, `mark`, `stay_within_share`. `listed`: as each node is after them."""
-
-    def __init__(self, campaign: Campaign, settings: Settings, cluster: Cluster) -> None:
-        """Raises ClusterError."""
-        self.campaign, self.settings, self.cluster = campaign, settings, cluster
-        self.nodes = gpu_nodes(cluster.nodes(), settings)
-        self.listed = {name: listed_node(node, settings) for name, node in self.nodes.items()}
-        self.most = most_marked(len(self.nodes), settings.keep_away_max_pct)
-        self.due = nodes_to_free(campaign, self.listed)
-        self.freed: list[ListedNode] = []
-        self.not_freed: dict[str, str] = {}
-        self.refused: list[MarkRefusal] = []
-        self.removed: Sequence[str] = ()
-        self.marked: list[str] = []
-
-    def free(self) -> None:
-        self.not_freed = {refusal.node: refusal.reason for refusal in self._write([(each, None) for each in self.due])}
-        self.freed = [each for each in self.due if each.node not in self.not_freed]
-
-    def mark(self, earlier: set[str]) -> None:
-        decision = decide_marks(self.campaign, self.listed, self.settings.instance, self.most, earlier)
-        not_done = self._write(decision.to_mark)
-        self.refused, self.removed = [*decision.refused, *not_done], decision.removed
-        failed = {refusal.node for refusal in not_done}
-        self.marked = [each.node for each, _ in decision.to_mark if not each.shape and each.node not in failed]
-
-    def stay_within_share(self) -> None:
-        """Remove own marks, the last one first, where another campaign marked nodes at the same time."""
+def _write(
+    cluster: Cluster,
+    settings: Settings,
+    listed: dict[str, ListedNode],
+    changes: Sequence[tuple[ListedNode, Mark | None]],
+    nodes: Mapping[str, Node],
+) -> list[MarkRefusal]:
+    """Write the marks, `listed` too; return the reason of each that failed. Stops without the right or without an
+    answer.
+    """
+    not_done: list[MarkRefusal] = []
+    for number, (each, mark) in enumerate(changes):
         try:
-            now = gpu_nodes(self.cluster.nodes(), self.settings) if self.marked else {}
-        except ClusterError:
-            return  # the marked nodes are within the share of the listed ones
-        num_marked = sum(listed_node(node, self.settings).shape is not None for node in now.values())
-        for name in reversed(self.marked):
-            if num_marked <= self.most or name not in now:
+            write_mark(cluster, nodes[each.node], mark, settings)
+        except (ClusterError, Replaced) as error:
+            reason, next_step, is_last = _explained(error)
+            not_done.append(MarkRefusal(each.node, reason, next_step))
+            if is_last:
+                reason = reason if isinstance(error, Refused) else "not tried, the API server gave no answer before"
+                not_done += [MarkRefusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
                 break
-            if not self._write([(self.listed[name], None)], now):
-                num_marked -= 1
-                self.refused.append(MarkRefusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
+        else:
+            changed: dict[str, Any] = {"shape": shape_of(settings), "mark": mark, "is_as_set": True}
+            if mark is None or mark.freed_by:
+                changed = {"shape": None, "mark": None, "freed": mark}
+            listed[each.node] = each.model_copy(update=changed)
+    return not_done
 
-    def shapes(self) -> dict[str, str]:
-        """Node -> the kind of its present mark."""
-        return {name: each.shape for name, each in self.listed.items() if each.shape}
 
-    def findings(self) -> Iterator[Finding]:
-        reds = {verdict.node for verdict in self.campaign.red_nodes}
-        for name, shape in self.shapes().items():
-            if (mark := self.listed[name].mark) is None:
-                summary = f"is marked with {shape}, which this installation did not set and leaves alone"
-                undo = f"ask who set it; `{UNDO} {name}` takes it off"
-                yield _finding(MARKED, [name], summary, undo, measured=shape, level=Level.INFO)
-                continue
-            if name in self.not_freed:
-                still = f"it is well again and could not be freed: {self.not_freed[name]}"
-            elif name in reds or mark.campaign_id == self.campaign.campaign_id:
-                still = None
-            else:
-                still = why_marked(self.campaign, name, mark)
-            yield marked(name, shape, mark, still)
-        yield from _freed(self.freed)
-        yield from not_marked(self.refused)
-        for name in self.removed:
-            summary = "was marked by this run, and somebody has removed the mark since"
-            nothing = "nothing to do: it is marked again only if a later run confirms that it is red"
-            yield _finding(NOT_MARKED, [name], summary, nothing, expected="a mark", level=Level.INFO)
-
-    def _write(
-        self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
-    ) -> list[MarkRefusal]:
-        """The reason of each change that failed. Stops without the right or without an answer."""
-        not_done: list[MarkRefusal] = []
-        for number, (each, mark) in enumerate(changes):
-            try:
-                write_mark(self.cluster, (nodes or self.nodes)[each.node], mark, self.settings)
-            except (ClusterError, Replaced) as error:
-                reason, next_step, is_last = _explained(error)
-                not_done.append(MarkRefusal(each.node, reason, next_step))
-                if is_last:
-                    reason = reason if isinstance(error, Refused) else "not tried, the API server gave no answer before"
-                    not_done += [MarkRefusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
-                    break
-            else:
-                changed = {"shape": shape_of(self.settings) if mark else None, "mark": mark, "is_as_set": True}
-                self.listed[each.node] = each.model_copy(update=changed)
-        return not_done
+def _on_marked(campaign: Campaign, listed: Mapping[str, ListedNode], not_freed: Mapping[str, str]) -> Iterator[Finding]:
+    """A finding on each node that is marked, and on each that this campaign freed."""
+    reds = {verdict.node for verdict in campaign.red_nodes}
+    for name, each in listed.items():
+        if each.freed and each.freed.freed_by == campaign.campaign_id:
+            summary = f"takes other work again: it is well, and its mark of {_moment(each.freed.at)} was removed"
+            yield _finding(FREED, [name], summary, "it takes other work again: nothing to do", level=Level.INFO)
+        elif each.shape and each.mark is None:
+            summary = f"is marked with {each.shape}, which this installation did not set and leaves alone"
+            undo = f"ask who set it; `{UNDO} {name}` takes it off"
+            yield _finding(MARKED, [name], summary, undo, measured=each.shape, level=Level.INFO)
+        elif each.shape and each.mark:
+            still = None
+            if name in not_freed:
+                still = f"it is well again and could not be freed: {not_freed[name]}"
+            elif name not in reds and each.mark.campaign_id != campaign.campaign_id:
+                still = why_marked(campaign, name, each.mark)
+            yield marked(name, each.shape, each.mark, still)
 
 
 def _finding(category: str, nodes: Sequence[str], summary: str, resolution: str, **more: Any) -> Finding:
@@ -513,11 +463,6 @@ def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
     summary += f"; it stays so, because {still}" if still else ""
     resolution = f"repair it: a run that finds it well frees it; `{UNDO} {node}` undoes the mark at once"
     return _finding(MARKED, [node], summary, resolution, measured=shape)
-
-
-def freed(node: str, shape: str, mark: Mark) -> Finding:
-    summary = f"takes other work again: it is well, and {shape} of {_moment(mark.at)} was removed"
-    return _finding(FREED, [node], summary, "it takes other work again: nothing to do", level=Level.INFO)
 
 
 def not_marked(refusals: Iterable[MarkRefusal]) -> tuple[Finding, ...]:
@@ -553,11 +498,6 @@ def _moment(at: datetime) -> str:
     return f"{at:%d %b %Y %H:%M} UTC"
 
 
-def _freed(nodes: Iterable[ListedNode]) -> tuple[Finding, ...]:
-    """A finding on each node that is freed, from what it was before. One whose mark somebody took off is not named."""
-    return tuple(freed(each.node, each.shape, each.mark) for each in nodes if each.shape and each.mark)
-
-
 def _explained(error: Exception) -> tuple[str, str, bool]:
     """(reason, next step, whether further nodes would fail too)"""
     if isinstance(error, Unreachable):
@@ -569,6 +509,6 @@ def _explained(error: Exception) -> tuple[str, str, bool]:
     return str(error), TRY_DOCTOR, False
 
 
-def _with_findings(campaign: Campaign, act_findings: Sequence[Finding], shapes: dict[str, str]) -> Campaign:
+def _with_findings(campaign: Campaign, act_findings: Iterable[Finding], shapes: dict[str, str]) -> Campaign:
     known = with_marks(campaign.findings, shapes)
     return campaign.model_copy(update={"findings": by_level((*known, *act_findings))})

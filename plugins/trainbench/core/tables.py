@@ -59,8 +59,6 @@ class Column(Generic[R]):
     field: str | None = None  # where the figure lies in result.json or another file
     has_bar: bool = False  # bars compare the numbers of this column
     is_long: bool = False  # sentences: the cell may break
-    href: str | None = None  # sorts by this column
-    order: str | None = None  # ascending or descending, where the table is sorted by it
 
     def cell(self, row: R) -> Cell:
         content = self.of(row)

@@ -73,7 +73,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
         (
             text("GPU", lambda row: row[0]),
             number("memory GB", lambda row: row[1].memory_gib * 2**30 / 1e9, write=partial(figure, digits=3)),
-            number("bandwidth GB/s", lambda row: row[1].bandwidth_gb_per_s),
+            number("bandwidth GB/s", lambda row: row[1].memory_gb_per_s),
             integer("TDP W", lambda row: row[1].tdp_w),
             number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
             number("8-bit TFLOP/s", lambda row: _peak(row[1], "fp8")),
@@ -98,7 +98,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
 
 
 def _peak(spec: GpuSpec, precision: str) -> float | None:
-    peak: float | None = getattr(PEAK_TFLOPS[spec.peak_name], precision)
+    peak: float | None = getattr(PEAK_TFLOPS[spec.peak_name], f"{precision}_tflops")
     return peak
 
 

@@ -14,7 +14,6 @@ from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
-from bench_image.contract.model_shapes import kind_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
@@ -146,7 +145,7 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     )
     if flops is None:
         raise QuantityError(
-            f"no formula gives the FLOPs of a model of type '{kind_of(spec.work.shape)}': give samples/s, not MFU"
+            f"no formula gives the FLOPs of a model of type '{spec.work.shape.kind}': give samples/s, not MFU"
         )
     per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Rate(

@@ -40,7 +40,7 @@ from trainbench.figure_catalogue.run_figures import (
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
 )
-from trainbench.results.artefacts import Store
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store, read_campaign
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
@@ -144,6 +144,12 @@ class Collector:
 
     def read(self, file: ResultFile) -> None:
         try:
+            if file.path.name == CAMPAIGN_FILE:
+                runs = file.path.parent.parent / "runs"
+                for result in read_campaign(file.path, file.root).results:
+                    path = runs / result.spec.identity.run_id / RESULT_FILE
+                    self._take_result(ResultFile(file.source, path, file.root), result)
+                return
             content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
             if SCHEMA.match(content):
                 self._take_result(file, parse_payload(content))
@@ -559,5 +565,9 @@ def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progr
 
 
 def _files_below(folder: UPath) -> list[UPath]:
-    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures."""
-    return [path for name in (BENCH_FILES, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
+    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures. Of a
+    published campaign the verdict, which has its results as judged and with their cost.
+    """
+    found = [path for name in (BENCH_FILES, CAMPAIGN_FILE, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
+    published = {path.parent.parent for path in found if path.name == CAMPAIGN_FILE}
+    return [path for path in found if path.name != RESULT_FILE or path.parent.parent.parent not in published]

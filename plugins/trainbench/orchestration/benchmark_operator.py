@@ -9,16 +9,19 @@ from typing import Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException
 
+from bench_image.contract.parse import parse_spec
 from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_check import with_defaults
-from trainbench.orchestration.plan_tasks import PLAN, make_stored_plan, owner, unpacked
+from trainbench.orchestration.plan_tasks import make_stored_plan, owner
 from trainbench.orchestration.pod_tasks import ManifestOperator, pod_options
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.planning.plan import Plan, campaign_id
+from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifest
 from trainbench.settings.environment import read_settings
 
+SPEC = "spec"  # XCom key
 ONE_RUN: Mapping[str, Any] = {"strategies": ["independent"], "rounds": 1}
 
 
@@ -47,11 +50,11 @@ class BenchmarkOperator(ManifestOperator):
     def pod(self) -> dict[str, Any]:
         """Of the plan that this try made: a task that is resumed goes on with its pod, whatever its cluster says."""
         ti = get_current_context()["ti"]
-        made = ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key=PLAN)
-        plan = Plan.model_validate_json(unpacked(made)) if made else self._plan(ti)
-        return manifest(plan.specs[0], read_settings(), owner())
+        made = ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key=SPEC)
+        spec = parse_spec(made) if made else self._planned(ti)
+        return manifest(spec, read_settings(), owner())
 
-    def _plan(self, ti: Any) -> Plan:
+    def _planned(self, ti: Any) -> RunSpec:
         place = f"{ti.run_id}-{ti.task_id}" + (f"-{ti.map_index}" if ti.map_index >= 0 else "")
         asked = {**self.parameters, "nodes": [self.node]}
         plan = make_stored_plan(CampaignKind.NODES, asked, campaign_id(ti.dag_id, place))
@@ -60,7 +63,8 @@ class BenchmarkOperator(ManifestOperator):
                 f"the parameters make {len(plan.specs)} runs, and a BenchmarkOperator makes one: give one strategy and "
                 "rounds=1"
             )
-        return plan
+        ti.xcom_push(key=SPEC, value=plan.specs[0].model_dump_json())
+        return plan.specs[0]
 
 
 class NoResult(UserError, ValueError):

@@ -128,8 +128,8 @@ def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any
     """The task group of one gang. Returns its last task, which the next gang waits for: GPUs are exclusive."""
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
-        ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
-        released = at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
+        ranks = pod_tasks.gangs(dag_tasks.RANK, settings, prepared.operator.task_id).expand_kwargs(prepared)
+        released = at_the_end(dag_tasks.release_gang(), setups=prepared)
         after >> prepared >> ranks >> released
         # With only teardowns after it, a failed rank would decide the run's state, which is the gate's part.
         ranks >> before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +15,11 @@ from airflow.sdk.exceptions import AirflowException
 
 from trainbench.settings.environment import PREFIX, Settings
 
-OURS = b"trainbench.orchestration"  # every DAG file of ours imports it
-DAG_CALLS = {"DAG", "dag"}
+OURS = "trainbench.orchestration"  # every DAG file of ours imports it
+# `DAG("id")`, `DAG(..., dag_id="id")` and the same of `@dag`, or `@dag` without an id over a function of that name.
+MAKES_DAG = (
+    r"""\b(?:DAG|dag)\(\s*["']{id}["']|\bdag_id\s*=\s*["']{id}["']|@(?:\w+\.)?dag\b(?!.*dag_id).*\s+def\s+{id}\s*\("""
+)
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
@@ -86,34 +89,8 @@ def _dag_folders() -> Iterator[Path]:
 def _line_of(dag_id: str, file: Path) -> int | None:
     """The line in which a file of somebody else makes a DAG with that id; None: it does not."""
     try:
-        content = file.read_bytes()
-        if dag_id.encode() not in content or OURS in content:
-            return None
-        tree = ast.parse(content)
-    except (OSError, SyntaxError, ValueError):  # its own import error says so
+        content = file.read_text()
+    except (OSError, ValueError):  # its own import error says so
         return None
-    makers = (node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.FunctionDef))
-    return next((node.lineno for node in makers if _makes(dag_id, node)), None)
-
-
-def _makes(dag_id: str, node: ast.Call | ast.FunctionDef) -> bool:
-    """`DAG("id")`, `DAG(dag_id="id")`, `@dag("id")`, `@dag(dag_id="id")`, or `@dag` over a function of that name."""
-    if isinstance(node, ast.Call):
-        ids = _given_ids(node) if _name(node.func) in DAG_CALLS else []
-        return any(isinstance(value, ast.Constant) and value.value == dag_id for value in ids)
-    return node.name == dag_id and any(map(_names_by_function, node.decorator_list))
-
-
-def _given_ids(call: ast.Call) -> list[ast.expr]:
-    return [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "dag_id")]
-
-
-def _names_by_function(decorator: ast.expr) -> bool:
-    """`@dag` without an id: the DAG has the function's name."""
-    if isinstance(decorator, ast.Call):
-        return _name(decorator.func) == "dag" and not _given_ids(decorator)
-    return _name(decorator) == "dag"
-
-
-def _name(function: ast.expr) -> str | None:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+    made = None if OURS in content else re.search(MAKES_DAG.format(id=re.escape(dag_id)), content)
+    return content.count("\n", 0, made.start()) + 1 if made else None

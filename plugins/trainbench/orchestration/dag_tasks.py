@@ -12,10 +12,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, listing
-from trainbench.core.verdicts import Finding, Level, by_level
+from trainbench.core.verdicts import Finding, Level
 from trainbench.orchestration.plan_tasks import (
     OUTAGE_RETRIES,
-    PLANNED_AT,
     READY,
     REASON,
     hand_out,
@@ -24,15 +23,15 @@ from trainbench.orchestration.plan_tasks import (
     max_map_length,
     near,
     num_blocks,
-    owner,
     places,
     reason_kept,
     stored_plan,
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.planning.link_search import MOST_ROUNDS
-from trainbench.planning.plan import Plan, ScalingCell, campaign_id
-from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value, manifests
+from trainbench.planning.plan import ScalingCell, campaign_id
+from trainbench.pods.gangs import gang_id
+from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value
 from trainbench.settings.campaign_file import settings_for
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -40,13 +39,13 @@ if TYPE_CHECKING:
     from bench_image.contract.result import RunResult
     from trainbench.history.history import History
     from trainbench.pipeline import Judged, Measured
-    from trainbench.results.artefacts import Store
+    from trainbench.results.arrivals import PlannedCampaign
     from trainbench.results.campaign import Campaign
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
-NEXT = "next"  # task that chooses the gangs of a round
+PREPARE, NEXT = "prepare", "next"  # tasks that choose a gang, and the gangs of a round
 RELEASE, GATE = "release", "gate"
 # Retries outlast half an hour without an API server: what the pods still hold is stored, and no GPU stays taken.
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 30, timedelta(minutes=1)
@@ -58,16 +57,17 @@ NOTIFY_RETRIES = 3
 OUTLASTS_OUTAGE: Mapping[str, Any] = {"trigger_rule": TriggerRule.ALL_DONE, **OUTAGE_RETRIES}
 
 
-@task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
-def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
-    """The manifests of one gang. Skips the task where the gang was not chosen or cannot run."""
+@task(task_id=PREPARE, trigger_rule=TriggerRule.ALL_DONE)
+def prepare_gang(strategy: str, world_size: int) -> list[dict[str, int]]:
+    """Push one gang, and return the run and the ranks of its pods. Skips where it was not chosen or cannot run."""
     cell = ScalingCell(strategy=strategy, world_size=world_size)
-    plan, settings = stored_plan(PLAN), read_settings()
+    plan = stored_plan(PLAN).plan
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
         title = cell.titled(plan.params.work.device.rank_noun)
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == title), "not chosen"))
-    return manifests(spec, settings, owner())
+    hand_out(get_current_context()["ti"], [spec])
+    return ranks([spec])
 
 
 @task(task_id=NEXT, **OUTLASTS_OUTAGE)
@@ -78,7 +78,7 @@ def next_gangs(round_: int) -> list[dict[str, int]]:
     """
     from trainbench.judging.interconnect import played
 
-    ti, plan = get_current_context()["ti"], stored_plan(PLAN)
+    ti, plan = get_current_context()["ti"], stored_plan(PLAN).plan
     if round_ > 1 and not handed_out(ti, f"{round_group(round_ - 1)}.{NEXT}"):
         raise AirflowSkipException("the search was over before")
     search, due, _ = played(plan, _gangs_of_rounds(round_ - 1))
@@ -86,7 +86,7 @@ def next_gangs(round_: int) -> list[dict[str, int]]:
         raise AirflowSkipException(search.stopped or "the search is over")
     log(f"round {round_}: {count(len(due), 'group')} side by side")
     hand_out(ti, due)
-    return [{"run": run, "rank": rank} for run, spec in enumerate(due) for rank in range(spec.placement.nodes)]
+    return ranks(due)
 
 
 @task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
@@ -95,10 +95,9 @@ def publish_interconnect() -> dict[str, str]:
     """Name the bad nodes and links, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
 
-    plan = stored_plan()
-    results = _gangs_of_rounds(MOST_ROUNDS)
-    ran = plan.model_copy(update={"specs": tuple(result.spec for result in results)})
-    return _published(pipeline.judge(_measured(ran, results)))
+    planned, results = stored_plan(), _gangs_of_rounds(MOST_ROUNDS)
+    ran = planned.plan.model_copy(update={"specs": tuple(result.spec for result in results)})
+    return _published(pipeline.judge(_measured(planned.model_copy(update={"plan": ran}), results)))
 
 
 def _gangs_of_rounds(last: int) -> tuple[RunResult, ...]:
@@ -120,6 +119,11 @@ def _gangs_of_rounds(last: int) -> tuple[RunResult, ...]:
     return tuple(results)
 
 
+def ranks(gangs: Sequence[RunSpec]) -> list[dict[str, int]]:
+    """The number of the run, and the rank, of each pod."""
+    return [{"run": run, "rank": rank} for run, spec in enumerate(gangs) for rank in range(spec.placement.nodes)]
+
+
 def round_group(number: int) -> str:
     return f"round_{number}"
 
@@ -132,9 +136,11 @@ def release_campaign() -> None:
 
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
-def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
+def release_gang() -> None:
     """Store the results that the tasks could not read, and delete all pods of a gang that are left."""
-    _release(GANG, prepared[0]["metadata"]["labels"][GANG])
+    ti = get_current_context()["ti"]
+    for spec in handed_out(ti, near(ti, PREPARE)) or ():
+        _release(GANG, gang_id(spec))
 
 
 def _release(label: str, value: str) -> None:
@@ -158,11 +164,11 @@ def judge() -> list[int]:
     """Push the re-runs, and return their places, in as many blocks as the first runs."""
     from trainbench import pipeline
 
-    plan = stored_plan()
-    results = _collected("benchmark", plan.specs)
-    blocks = num_blocks(len(plan.specs), max_map_length())
+    planned = stored_plan()
+    results = _collected("benchmark", planned.plan.specs)
+    blocks = num_blocks(len(planned.plan.specs), max_map_length())
     # Of a large fleet that is suspect as a whole, as many as the blocks of the first runs hold.
-    specs = pipeline.judge(_measured(plan, results)).rerun_specs[: blocks * max_map_length()]
+    specs = pipeline.judge(_measured(planned, results)).rerun_specs[: blocks * max_map_length()]
     hand_out(get_current_context()["ti"], specs)
     log(f"measured again: {listing(dict.fromkeys(spec.identity.node for spec in specs))}")
     return places(len(specs), blocks)
@@ -176,13 +182,13 @@ def publish_nodes() -> dict[str, str]:
     """
     from trainbench import pipeline
 
-    plan, ti = stored_plan(), get_current_context()["ti"]
-    measured = _measured(plan, _collected("benchmark", plan.specs))
+    planned, ti = stored_plan(), get_current_context()["ti"]
+    measured = _measured(planned, _collected("benchmark", planned.plan.specs))
     # The re-runs that were started, whatever the history says meanwhile; where the task judge failed, those due.
     specs = handed_out(ti, near(ti, JUDGE))
     judged = pipeline.judge(measured) if specs is None else pipeline.Judged(measured=measured, rerun_specs=specs)
     reruns = _collected("confirm", judged.rerun_specs)
-    _, finished_at = _times((*measured.results, *reruns))
+    _, finished_at = _times(planned, (*measured.results, *reruns))
     return _published(judged.with_reruns(reruns, finished_at))
 
 
@@ -192,8 +198,8 @@ def publish_comparison() -> dict[str, str]:
     """Compare the runs, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
 
-    plan = stored_plan()
-    return _published(pipeline.judge(_measured(plan, _collected("benchmark", plan.specs))))
+    planned = stored_plan()
+    return _published(pipeline.judge(_measured(planned, _collected("benchmark", planned.plan.specs))))
 
 
 @task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
@@ -203,10 +209,11 @@ def publish_scaling() -> dict[str, str]:
     from trainbench import pipeline
     from trainbench.pods.gangs import combine_ranks
 
-    plan = stored_plan()
-    ranks = [_collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes) for spec in plan.specs]
-    results = tuple(map(combine_ranks, plan.specs, ranks))
-    return _published(pipeline.judge(_measured(plan, results)))
+    planned = stored_plan()
+    specs = planned.plan.specs
+    of_pods = [_collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes) for spec in specs]
+    results = tuple(map(combine_ranks, specs, of_pods))
+    return _published(pipeline.judge(_measured(planned, results)))
 
 
 @task(task_id="alert", outlets=[BREACHES], **OUTLASTS_OUTAGE)
@@ -219,7 +226,7 @@ def raise_alert() -> list[Any]:
 
     context = get_current_context()
     dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
-    campaign = open_store(read_settings().store).read_campaign(stored_plan().campaign_id)
+    campaign = open_store(read_settings().store).read_campaign(stored_plan().plan.campaign_id)
     raised = alerts(campaign)
     extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
     context["outlet_events"][BREACHES].extra = extra
@@ -302,15 +309,15 @@ def _cell(spec: RunSpec) -> ScalingCell:
     return ScalingCell(strategy=spec.placement.strategy, world_size=spec.placement.world_size)
 
 
-def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
+def _measured(planned: PlannedCampaign, results: Sequence[RunResult]) -> Measured:
     from trainbench.history.history import open_history
     from trainbench.judging.levels import NO_LEVELS, load_levels
     from trainbench.pipeline import Measured
     from trainbench.results.artefacts import open_store
 
-    context, settings = get_current_context(), read_settings()
+    context, settings, plan = get_current_context(), read_settings(), planned.plan
     store = open_store(settings.store)
-    started_at, finished_at = _times(results)
+    started_at, finished_at = _times(planned, results)
     return Measured(
         plan=plan,
         results=tuple(results),
@@ -324,15 +331,12 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
     )
 
 
-def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
+def _times(planned: PlannedCampaign, results: Sequence[RunResult]) -> tuple[datetime, datetime]:
     """Start and end of the campaign, see `checks.campaign_times`."""
     from trainbench.judging import checks
 
-    context = get_current_context()
-    run = context["dag_run"]
-    ti = context["ti"]
-    planned_at = datetime.fromisoformat(ti.xcom_pull(task_ids=near(ti, PLAN), key=PLANNED_AT))
-    return checks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
+    run = get_current_context()["dag_run"]
+    return checks.campaign_times(results, planned.planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
 def _published(judged: Judged) -> dict[str, str]:
@@ -345,7 +349,7 @@ def _published(judged: Judged) -> dict[str, str]:
     context, settings = get_current_context(), read_settings()
     store = open_store(settings.store)
     history = open_history(settings.history_url, store)
-    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
+    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, history))
     addresses = pipeline.report(campaign, store)
     log(verdict(campaign))
     history.record(campaign)
@@ -354,17 +358,15 @@ def _published(judged: Judged) -> dict[str, str]:
     return dict(addresses)
 
 
-def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
+def _marked(settings: Settings, history: History, campaign: Campaign) -> Campaign:
     """The campaign with the acts on its nodes, those of an earlier try of the task among them."""
     from trainbench.cluster.kubernetes_api import open_cluster
-    from trainbench.cluster.node_marks import acts_before, is_due, mark_nodes, store_acts
+    from trainbench.cluster.node_marks import is_due, mark_nodes
     from trainbench.core.verdicts import OF_MARKS
 
-    before = acts_before(store, campaign.campaign_id)
     if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
-        return campaign.model_copy(update={"findings": by_level((*campaign.findings, *before))})
-    keep = partial(store_acts, store, campaign.campaign_id)
-    marked = mark_nodes(campaign, settings, partial(open_cluster, settings), keep, before)
+        return campaign
+    marked = mark_nodes(campaign, settings, partial(open_cluster, settings))
     for finding in marked.findings:
         if finding.category in OF_MARKS:
             log(finding.text)

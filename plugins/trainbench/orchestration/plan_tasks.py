@@ -8,14 +8,12 @@ are runs, and a task reads the few runs of its own chunk.
 
 from __future__ import annotations
 
-import base64
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -45,13 +43,11 @@ from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.campaign_file import CampaignFileError, settings_for
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
+if TYPE_CHECKING:
+    from trainbench.results.arrivals import PlannedCampaign
+
 CHUNK = 25  # runs in one XCom: about 40 kB
 COUNT = "num_runs"  # XCom key
-MAX_TEXT_BYTES = 400_000_000  # of a plan: 100,000 runs make 200 MB
-
-
-class PackedTextError(UserError):
-    """A compressed text that is none of ours."""
 
 
 class PlannedRun(Frozen):
@@ -83,13 +79,8 @@ def handed_out(ti: Any, planned_by: str) -> tuple[RunSpec, ...] | None:
     return tuple(PlannedRun.model_validate_json(run).spec for chunk in chunks for run in chunk)
 
 
-def own_run(ti: Any, planned_by: str) -> PlannedRun | None:
-    """The run of this mapped task; None: the plan has fewer runs than the blocks have places."""
-    return run_at(ti, planned_by, ti.map_index)
-
-
 def run_at(ti: Any, planned_by: str, index: int) -> PlannedRun | None:
-    """The run of this number; None: the task pushed fewer."""
+    """The run of this number; None: the task pushed fewer, as where the plan has fewer runs than blocks have places."""
     chunk = ti.xcom_pull(task_ids=planned_by, key=chunk_key(index))
     if chunk is None or index % CHUNK >= len(chunk):
         return None
@@ -103,25 +94,6 @@ def num_blocks(num_runs: int, max_map_length: int) -> int:
 def places(num_runs: int, blocks: int) -> list[int]:
     """The places of a block, enough that every run has one; the last block may have free ones."""
     return list(range(math.ceil(num_runs / blocks)))
-
-
-def packed(text: str) -> str:
-    """Compressed text for an XCom; the runs of a plan differ little."""
-    return base64.b64encode(zlib.compress(text.encode())).decode()
-
-
-def unpacked(text: str) -> str:
-    """The text of `packed`. Raises PackedTextError."""
-    stream = zlib.decompressobj()
-    try:
-        unpacked_bytes = stream.decompress(base64.b64decode(text), MAX_TEXT_BYTES)
-        if stream.eof:
-            return unpacked_bytes.decode()
-    except (ValueError, zlib.error):
-        pass
-    raise PackedTextError(
-        f"an XCom of this DAG run is cut off, changed, or longer than {MAX_TEXT_BYTES} bytes: clear the task `plan`"
-    )
 
 
 def chunk_key(index: int) -> str:
@@ -162,7 +134,7 @@ def discover_fleet(settings: Settings, labels: str | None = None) -> Fleet:
 
 
 READY, TASK, DIVIDE = "ready", "plan", "divide"  # task ids
-PLAN, PLANNED_AT, REASON = "plan", "planned_at", "reason"  # XCom keys
+REASON = "reason"  # XCom key
 MAX_LINE = 10_000  # characters of one line in a task's log
 MAX_REASON = 2_000  # characters of the reason that the gate repeats
 MAX_MAP_LENGTH = 1024  # of one mapped task, where Airflow's configuration does not say
@@ -186,10 +158,10 @@ def check_ready(given: Mapping[str, Any] | None = None) -> None:
         _refuse(refusal, AirflowException if doctor.may_pass(checks, uses_gpus) else AirflowFailException)
 
 
-@task(task_id=TASK)
+@task(task_id=TASK, **OUTAGE_RETRIES)
 def plan_pods(campaign_kind: str, given: Mapping[str, Any] | None = None) -> list[int]:
-    """The places of one block of runs. Pushes the runs and the plan for later tasks under keys of their own. `given`:
-    the check's parameters; None: those of the DAG's form.
+    """The places of one block of runs. Stores the plan, and pushes the runs for later tasks. `given`: the check's
+    parameters; None: those of the DAG's form.
     """
     plan = make_stored_plan(CampaignKind(campaign_kind), _asked(given))
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
@@ -204,13 +176,13 @@ def divide_runs() -> list[int]:
     return list(range(num_blocks(num_runs, max_map_length())))
 
 
-@task(task_id=TASK)
+@task(task_id=TASK, **OUTAGE_RETRIES)
 def plan_scaling() -> None:
     """Make and store the plan of a scaling study for the tasks of its gangs."""
     make_stored_plan(CampaignKind.STRATEGIES, _asked(None))
 
 
-@task(task_id=TASK)
+@task(task_id=TASK, **OUTAGE_RETRIES)
 def plan_interconnect() -> None:
     """Make and store the plan of a search for bad links, and say what it takes at most."""
     log(str(make_stored_plan(CampaignKind.INTERCONNECT, _asked(None)).promise))
@@ -222,17 +194,21 @@ def near(ti: Any, name: str) -> str:
     return f"{group}{dot}{name}"
 
 
-def stored_plan(planned_by: str | None = None) -> Plan:
-    """The plan of this check. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have left
-    runs that never started, and they must not be judged. `planned_by`: the id of that task; None: the one beside this.
+def stored_plan(planned_by: str | None = None) -> PlannedCampaign:
+    """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: one that failed may have
+    left runs that never started, and they must not be judged. `planned_by`: its id; None: that beside this task.
     """
+    from trainbench.results.arrivals import PlannedCampaign
+    from trainbench.results.artefacts import open_store
+
     ti = get_current_context()["ti"]
     task_id = planned_by or near(ti, TASK)
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
-    text = ti.xcom_pull(task_ids=task_id, key=PLAN) if by_run.get(ti.run_id, {}).get(task_id) == "success" else None
+    is_made = by_run.get(ti.run_id, {}).get(task_id) == "success"
+    text = open_store(read_settings().store).read_plan(campaign_id(ti.dag_id, ti.run_id)) if is_made else None
     if text is None:
         raise AirflowSkipException("there is no plan, so nothing is judged: the gate says why")
-    return Plan.model_validate_json(unpacked(text))
+    return PlannedCampaign.model_validate_json(text)
 
 
 def owner() -> Owner:
@@ -259,9 +235,13 @@ def _asked(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name: str | None = None) -> Plan:
-    """Make the plan, check it, and store it last, so that only a plan that can run is stored. `name`: of the campaign;
-    None: the DAG run's.
+    """Make the plan, check it, and store it last, beside the future results: only a plan that can run is stored, for
+    later tasks and for the command line, which can judge a run that was cut off. `name`: of the campaign; None: the DAG
+    run's.
     """
+    from trainbench.results.arrivals import PlannedCampaign
+    from trainbench.results.artefacts import open_store
+
     context = get_current_context()
     try:
         refuse_other_names(asked, campaign_kind)  # Airflow takes any name by REST and command line
@@ -282,26 +262,11 @@ def make_stored_plan(campaign_kind: CampaignKind, asked: Mapping[str, Any], name
     for node in plan.absent:
         log(f"{node.name} is not benchmarked: {node.reason}")
     log(f"{count(len(plan.specs), 'run')} on {listing(dict.fromkeys(spec.identity.node for spec in plan.specs))}")
-    planned_at = datetime.now(UTC)
-    context["ti"].xcom_push(key=PLAN, value=packed(plan.model_dump_json()))
-    context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())
-    _store_plan(plan, planned_at)
-    return plan
-
-
-def _store_plan(plan: Plan, planned_at: datetime) -> None:
-    """Store the plan beside the future results, so that the command line can judge a run that was cut off."""
-    from trainbench.results.arrivals import PlannedCampaign
-    from trainbench.results.artefacts import open_store
-    from trainbench.results.store_files import StoreError
-
-    context = get_current_context()
     suite, run_id = context["dag"].dag_id, context["run_id"]
-    planned = PlannedCampaign(plan=plan, suite=suite, dag_run_id=run_id, planned_at=planned_at)
-    try:
+    planned = PlannedCampaign(plan=plan, suite=suite, dag_run_id=run_id, planned_at=datetime.now(UTC))
+    with reason_kept():
         open_store(read_settings().store).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
-    except StoreError as error:
-        log(f"the plan is not stored, its pods run nevertheless: {error}")
+    return plan
 
 
 def _refuse(reason: str, kind: type[AirflowException] = AirflowFailException) -> NoReturn:

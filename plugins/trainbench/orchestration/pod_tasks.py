@@ -14,12 +14,11 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_image.contract.spec import RunSpec
-from trainbench.orchestration.plan_tasks import PlannedRun, own_run, owner, run_at
+from trainbench.orchestration.plan_tasks import PlannedRun, owner, run_at
 from trainbench.orchestration.run_trigger import RunTrigger
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
-from trainbench.pods.manifests import TITLE, manifest, pod_title
+from trainbench.pods.manifests import manifest, pod_title
 from trainbench.pods.pod_end import END
 from trainbench.pods.pod_log import MAX_LINE
 from trainbench.pods.time_limits import GRACE_S
@@ -56,8 +55,6 @@ class LocalPodTask:
         self._pod.stop("the task was stopped")
 
 
-LABEL = "{{ task.title }}"
-RANK_LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
 RETRIES = 2  # for failures that a new pod may cure: a lost node, a preemption, an API server without answer
 RETRY_DELAY = timedelta(seconds=15)
 GANG_RETRY_DELAY = timedelta(seconds=5)
@@ -70,25 +67,19 @@ def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = F
     may share it.
     """
     most = 1 if in_turn else AT_ONCE if settings.launcher is Launcher.LOCAL else None
-    limits = {"planned_by": planned_by, "max_active_tis_per_dagrun": most}
-    return _mapped(RunOperator, task_id, settings, LABEL, RETRY_DELAY, **limits)
-
-
-def gang(task_id: str, settings: Settings) -> Any:
-    """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
-    a task that Airflow lost reattaches to its pod.
-    """
-    return _mapped(ManifestOperator, task_id, settings, RANK_LABEL, GANG_RETRY_DELAY)
+    return _mapped(task_id, settings, RETRY_DELAY, planned_by=planned_by, max_active_tis_per_dagrun=most)
 
 
 def gangs(task_id: str, settings: Settings, planned_by: str) -> Any:
-    """The mapped task of the pods of several gangs side by side, to be expanded over the runs and their ranks."""
-    return _mapped(RankOperator, task_id, settings, LABEL, GANG_RETRY_DELAY, planned_by=planned_by)
+    """The mapped task of the pods of gangs, all at once, to be expanded over the runs and their ranks. No pod is made
+    anew alone; a task that Airflow lost reattaches to its pod.
+    """
+    return _mapped(task_id, settings, GANG_RETRY_DELAY, planned_by=planned_by)
 
 
-def _mapped(operator: Any, task_id: str, settings: Settings, label: str, retry_delay: timedelta, **more: Any) -> Any:
-    """A task of pods, to be expanded."""
-    return operator.partial(task_id=task_id, map_index_template=label, **pod_options(settings, retry_delay), **more)
+def _mapped(task_id: str, settings: Settings, retry_delay: timedelta, **more: Any) -> Any:
+    options = pod_options(settings, retry_delay)
+    return RunOperator.partial(task_id=task_id, map_index_template="{{ task.title }}", **options, **more)
 
 
 def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> dict[str, Any]:
@@ -106,19 +97,20 @@ def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> dic
 
 
 class ManifestOperator(BaseOperator):
-    """Runs the pod of `pod_template_dict`, a manifest, by the configured launcher."""
+    """Runs the pod of a manifest, by the configured launcher."""
 
     ui_color = "#d7f0e3"
 
-    def __init__(self, *, options: Mapping[str, Any], pod_template_dict: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *, options: Mapping[str, Any], **kwargs: Any) -> None:
         """`options` are the Kubernetes pod operator's, empty for the local launcher."""
         super().__init__(**kwargs)
-        self.options, self.pod_template_dict = dict(options), pod_template_dict
+        self.options = dict(options)
         self._launched: Any = None
 
-    @property
+    @cached_property
     def pod(self) -> dict[str, Any]:
-        return dict(self.pod_template_dict)
+        """The manifest."""
+        raise NotImplementedError
 
     def pre_execute(self, context: Context) -> None:
         """End this try before its DAG run ends: it ends by itself, see `time_limits`, unless a library hangs."""
@@ -130,8 +122,6 @@ class ManifestOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         settings = read_settings()
         if settings.launcher is Launcher.LOCAL:
-            from trainbench.orchestration.pod_tasks import LocalPodTask
-
             self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
             return self._launched.to_its_end(context)
         if settings.deferrable:
@@ -156,55 +146,35 @@ class ManifestOperator(BaseOperator):
 
 
 class RunOperator(ManifestOperator):
-    """Runs one planned run. Airflow's grid names each mapped task by its run's node, strategy and round."""
+    """Runs one pod of a planned run. Airflow's grid names each mapped task by its run's node, strategy and round."""
 
-    def __init__(self, *, block: int, place: int, planned_by: str, **kwargs: Any) -> None:
-        """`block` and `place` number the runs."""
+    def __init__(
+        self, *, planned_by: str, block: int = 0, place: int = 0, run: int | None = None, rank: int = 0, **kwargs: Any
+    ) -> None:
+        """`block` and `place` number independent runs; of gangs `run` is the gang's number, `rank` that of the pod."""
         super().__init__(**kwargs)
-        self.block, self.place, self.planned_by = block, place, planned_by
+        self.planned_by, self.block, self.place, self.run_number, self.rank = planned_by, block, place, run, rank
 
     @cached_property
     def planned(self) -> PlannedRun | None:
-        return own_run(get_current_context()["ti"], self.planned_by)
+        ti: Any = get_current_context()["ti"]
+        return run_at(ti, self.planned_by, ti.map_index if self.run_number is None else self.run_number)
 
     def turns(self, settings: Settings) -> MachineTurns | None:
-        if self.planned is None or self.max_active_tis_per_dagrun == 1:
+        if self.planned is None or self.run_number is not None or self.max_active_tis_per_dagrun == 1:
             return None
         return MachineTurns(settings.store, self.planned.spec.identity.campaign_id, self.planned.slot)
 
     @property
     def title(self) -> str:
-        return pod_title(self.planned.spec, what=self.planned.what) if self.planned else "no run"
+        return pod_title(self.planned.spec, self.rank, self.planned.what) if self.planned else "no run"
 
     @cached_property
     def pod(self) -> dict[str, Any]:
         assert self.planned is not None, "pre_execute skips the task"
-        return manifest(self.planned.spec, read_settings(), owner(), what=self.planned.what)
+        return manifest(self.planned.spec, read_settings(), owner(), self.rank, self.planned.what)
 
     def pre_execute(self, context: Context) -> None:
         if self.planned is None:
             raise AirflowSkipException("the plan has no run for this task: the last of several blocks is not full")
         super().pre_execute(context)
-
-
-class RankOperator(ManifestOperator):
-    """Runs one pod of a planned gang."""
-
-    def __init__(self, *, run: int, rank: int, planned_by: str, **kwargs: Any) -> None:
-        """`run` numbers the gangs of a round, `rank` the nodes of a gang."""
-        super().__init__(**kwargs)
-        self.run_number, self.rank, self.planned_by = run, rank, planned_by
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        planned = run_at(get_current_context()["ti"], self.planned_by, self.run_number)
-        assert planned is not None, "the task is expanded over the runs that were pushed"
-        return planned.spec
-
-    @property
-    def title(self) -> str:
-        return pod_title(self.spec, self.rank)
-
-    @cached_property
-    def pod(self) -> dict[str, Any]:
-        return manifest(self.spec, read_settings(), owner(), self.rank)

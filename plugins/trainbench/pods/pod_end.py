@@ -6,7 +6,7 @@ The states are the Kubernetes API's (Pod, PodStatus).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -19,6 +19,7 @@ from trainbench.pods.placement import MAKE_IT_FIT, never_fits
 from trainbench.pods.time_limits import DEAD_AFTER_S, condition_of, due_of, has_ended, is_late, state_of
 
 Object = Mapping[str, Any]  # of the API, as JSON
+Cause = tuple["EndKind", str]
 
 
 class EndKind(StrEnum):
@@ -123,26 +124,36 @@ def pod_end(
     reason and message of what is known of a pod that is gone or waits; `node`: the node it was made for, empty where
     the cluster has it no more, None where it could not be read; `now`: to see whether it should have ended by now.
     """
-    for status, pattern, kind, sentence in REFUSALS:
-        if status == http_status and re.search(pattern, api_message):
-            return _end(kind, sentence.format(api_message))
-    has_said_so = pod is not None and has_ended(pod, base) and http_status is None
-    if not has_said_so and (lost := _lost(pod, base, node, now)):
-        return lost
-    left = _withdrawn(node)
-    if pod is None:
-        return _gone(api_message, http_status, events, left)
-    disrupted = _disrupted(pod)
-    if disrupted and disrupted.kind is EndKind.EVICTED and left:
-        return _end(EndKind.WITHDRAWN, f"{left}: {disrupted.message}")
-    phase = (pod.get("status") or {}).get("phase")
-    return (
-        disrupted
-        or _waiting(pod, base)
-        or _ended(pod, base)
-        or _pending(pod, api_message, events, node, left)
-        or _end(EndKind.API, f"the pod is in phase {phase}, but its task gave up: {api_message}")
-    )
+
+    def causes() -> Iterator[Cause]:
+        """All that can be said of it, the cause first."""
+        for status, pattern, kind, sentence in REFUSALS:
+            if status == http_status and re.search(pattern, api_message):
+                yield kind, sentence.format(api_message)
+        if pod is None or not has_ended(pod, base) or http_status is not None:
+            yield from _lost(pod, base, node, now)
+        withdrawn = _withdrawn(node)
+        if pod is None:
+            if http_status not in (None, 404):
+                yield EndKind.API, f"the Kubernetes API failed with {http_status}: {api_message}"
+            told = [(EVENTS[reason], message or reason) for reason, message in events if reason in EVENTS]
+            if withdrawn:  # an eviction by `kubectl drain` leaves no event
+                why = f": {told[0][1]}" if told else ""
+                yield EndKind.WITHDRAWN, f"{withdrawn}, and the pod had to leave it{why}"
+            yield from ((kind, f"the pod had to leave its node: {why}") for kind, why in told)
+            yield EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say"
+            return
+        for kind, message in _disruptions(pod):
+            is_drained = withdrawn and kind is EndKind.EVICTED
+            yield (EndKind.WITHDRAWN, f"{withdrawn}: {message}") if is_drained else (kind, message)
+        yield from _waits(pod, base)
+        yield from _exits(pod, base)
+        phase = (pod.get("status") or {}).get("phase")
+        if phase == "Pending":
+            yield from _pending(pod, api_message, events, node, withdrawn)
+        yield EndKind.API, f"the pod is in phase {phase}, but its task gave up: {api_message}"
+
+    return _end(*next(causes()))
 
 
 def unplaceable(node: Object | None, now: datetime) -> PodEnd | None:
@@ -163,55 +174,38 @@ def _withdrawn(node: Object | None) -> str | None:
     return None
 
 
-def _lost(pod: Object | None, base: str, node: Object | None, now: datetime | None) -> PodEnd | None:
+def _lost(pod: Object | None, base: str, node: Object | None, now: datetime | None) -> Iterator[Cause]:
     """The node does not answer, or does not end a pod that should be over: the pod's state is out of date."""
     name = node["metadata"]["name"] if node else "its node"
     if node and (trouble := not_ready(node)):
-        return _end(EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})")
+        yield EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})"
     moment = due_of(pod) if pod and not has_ended(pod, base) else None
-    if moment is None or not is_late(moment, now):
-        return None
-    state = "is ready" if node else "could not be read"
-    return _end(
-        EndKind.NODE_LOST,
-        f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC, but {name} did not end "
-        f"it ({name} {state}): a process that cannot be killed, as of a hung GPU, keeps a pod",
-    )
+    if moment and is_late(moment, now):
+        state = "is ready" if node else "could not be read"
+        yield (
+            EndKind.NODE_LOST,
+            f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC, but {name} did not "
+            f"end it ({name} {state}): a process that cannot be killed, as of a hung GPU, keeps a pod",
+        )
 
 
-def _gone(
-    api_message: str, http_status: int | None, events: Sequence[tuple[str, str]], withdrawn: str | None
-) -> PodEnd:
-    if http_status is not None and http_status != 404:
-        return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {api_message}")
-    for reason, message in events:
-        if reason in EVENTS and not withdrawn:
-            return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
-    if withdrawn:  # an eviction by `kubectl drain` leaves no event
-        why = next((f": {message or reason}" for reason, message in events if reason in EVENTS), "")
-        return _end(EndKind.WITHDRAWN, f"{withdrawn}, and the pod had to leave it{why}")
-    return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
-
-
-def _disrupted(pod: Object) -> PodEnd | None:
-    status = pod.get("status") or {}
+def _disruptions(pod: Object) -> Iterator[Cause]:
+    status, target = pod.get("status") or {}, condition_of(pod, "DisruptionTarget")
     reason, message = str(status.get("reason", "")), status.get("message") or status.get("reason") or ""
     if reason == "DeadlineExceeded":
-        return _end(EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran")
+        yield EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran"
     if reason == "Preempting":
-        return _end(EndKind.PREEMPTED, f"other work took the node: {message}")
+        yield EndKind.PREEMPTED, f"other work took the node: {message}"
     if reason in EVICTIONS or reason.startswith("OutOf"):
-        return _end(EndKind.EVICTED, f"the node could not keep the pod: {message}")
-    target = condition_of(pod, "DisruptionTarget")
-    if target.get("status") != "True":
-        return None
-    said = target.get("message") or target.get("reason")
-    if target.get("reason") in PREEMPTIONS:
-        return _end(EndKind.PREEMPTED, f"other work took the node: {said}")
-    return _end(EndKind.EVICTED, f"the pod had to leave its node: {said}")
+        yield EndKind.EVICTED, f"the node could not keep the pod: {message}"
+    if target.get("status") == "True":
+        said = target.get("message") or target.get("reason")
+        if target.get("reason") in PREEMPTIONS:
+            yield EndKind.PREEMPTED, f"other work took the node: {said}"
+        yield EndKind.EVICTED, f"the pod had to leave its node: {said}"
 
 
-def _waiting(pod: Object, base: str) -> PodEnd | None:
+def _waits(pod: Object, base: str) -> Iterator[Cause]:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     # The API sorts containers by name: ours first, for others may wait for the same reason.
@@ -221,58 +215,55 @@ def _waiting(pod: Object, base: str) -> PodEnd | None:
         message = waiting.get("message") or reason
         if reason in PULLS:
             image = container.get("image", "")
-            return _end(EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {message}")
+            yield EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {message}"
         if reason.startswith("Create") or reason == "RunContainerError":
-            return _end(EndKind.NOT_STARTED, f"container '{name}' did not start: {message}")
-    return None
+            yield EndKind.NOT_STARTED, f"container '{name}' did not start: {message}"
 
 
-def _ended(pod: Object, base: str) -> PodEnd | None:
+def _exits(pod: Object, base: str) -> Iterator[Cause]:
     status, ended = pod.get("status") or {}, state_of(pod, base).get("terminated")
     if ended is None:
-        message = status.get("message") or status.get("reason") or "no reason given"
-        before = _end(EndKind.EVICTED, f"the pod failed before its container ran: {message}")
-        return before if status.get("phase") == "Failed" else None
+        if status.get("phase") == "Failed":
+            message = status.get("message") or status.get("reason") or "no reason given"
+            yield EndKind.EVICTED, f"the pod failed before its container ran: {message}"
+        return
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled":
         advice = "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or choose less work"
-        return _end(EndKind.OUT_OF_MEMORY, f"the kernel killed the program for the host's memory: {advice}")
+        yield EndKind.OUT_OF_MEMORY, f"the kernel killed the program for the host's memory: {advice}"
     if code == SIGKILL_CODE:
         why = "the program was killed (exit code 137) and left no result: the node's log says why"
-        return _end(EndKind.NO_RESULT, why)
+        yield EndKind.NO_RESULT, why
     message = ended.get("message") or "the pod's log may say why"
-    return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
+    yield EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}"
 
 
 def _pending(
-    pod: Object, api_message: str, events: Sequence[tuple[str, str]], node: Object | None, withdrawn: str | None
-) -> PodEnd | None:
+    pod: Object, said: str, events: Sequence[tuple[str, str]], node: Object | None, withdrawn: str | None
+) -> Iterator[Cause]:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
-    if (pod.get("status") or {}).get("phase") != "Pending":
-        return None
     placed = condition_of(pod, "PodScheduled")
     if placed.get("status") == "True":
         why = [message for reason, message in events if reason in START_FAILURES][-1:]
-        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {'; '.join([*why, api_message])}")
+        yield EndKind.NOT_STARTED, f"the container did not start in time: {'; '.join([*why, said])}"
     if withdrawn:
-        return _end(EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there")
-    reason = placed.get("message") or api_message
-    busy = _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
-    if placed.get("reason") == "SchedulingGated":
-        return busy
-    if "Insufficient" not in reason:
-        return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
-    if node and (short := never_fits(pod, node)):
+        yield EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there"
+    reason = placed.get("message") or said
+    is_gated = placed.get("reason") == "SchedulingGated"
+    if not is_gated and "Insufficient" not in reason:
+        yield EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}"
+    if not is_gated and node and (short := never_fits(pod, node)):
         where = f"node {node['metadata']['name']} even when it is empty"
-        return _end(EndKind.UNSCHEDULABLE, f"the pod does not fit {where}: {short}: {MAKE_IT_FIT}")
+        yield EndKind.UNSCHEDULABLE, f"the pod does not fit {where}: {short}: {MAKE_IT_FIT}"
     # GPUs and adapters, which other work may hold.
     limits = [
-        (each.get("resources") or {}).get("limits") or {} for each in (pod.get("spec") or {}).get("containers") or ()
+        (each.get("resources") or {}).get("limits") or {} for each in (pod.get("spec") or {}).get("containers", ())
     ]
-    if node or any("/" in name and f"Insufficient {name}" in reason for of_one in limits for name in of_one):
-        return busy
+    has_devices = any("/" in name and f"Insufficient {name}" in reason for of_one in limits for name in of_one)
+    if is_gated or node or has_devices:
+        yield EndKind.BUSY, f"no room on the node within the waiting time: {reason}"
     unread = "the node lacks what the pod requests, and could not be read to see whether it would fit when empty"
-    return _end(EndKind.UNSCHEDULABLE, f"{unread}: {reason}")
+    yield EndKind.UNSCHEDULABLE, f"{unread}: {reason}"
 
 
 def _end(kind: EndKind, message: str) -> PodEnd:

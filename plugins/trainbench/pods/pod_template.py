@@ -1,93 +1,25 @@
 """Merges the installation's Pod template into a pod, as Airflow's pod operator merges a template file of its own.
 
-The schema is that of the Kubernetes client's models. The API server ignores a field that it does not know unless it is
-asked to be strict: a misspelt toleration would be a pod that waits for ever. Fields that would change what is measured,
-or lose a pod's result, are refused, each with its reason.
+The merge goes through the Kubernetes client's models, which drop a field that they do not know: a misspelt toleration
+would be a pod that waits for ever. So what they drop or change is refused; the rest the API server checks, by the
+doctor's dry run. Fields that would change what is measured, or lose a pod's result, are refused, each with its reason.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bench_image.contract.pod_io import NO_TEMPLATE
-from trainbench.core.formats import listing
+from trainbench.core.formats import listing, one_line
 from trainbench.core.strict_yaml import YamlError, read_yaml
 from trainbench.core.user_error import UserError
-
-OF_QUANTITY = re.compile(r"\.(limits|requests)\.[^\[\]]+$|\.(sizeLimit|divisor)$")  # paths of resources and sizes
-# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
-PRIMITIVES: dict[str, tuple[type, str]] = {
-    "str": (str, "a text, in quotes"),
-    "bool": (bool, "true or false"),
-    "datetime": (str, "a time"),
-    "int": (int, "a whole number"),
-}
-PARTS = re.compile(r"^(list|dict)\[(?:str, )?(.+)\]$")
-
-
-def schema_faults(value: Any, type_name: str = "V1Pod", path: str = "") -> Iterator[str]:
-    """One sentence for each fault: "spec.tolerations[0].efect: unknown field, did you mean effect?"."""
-    if value is None:
-        yield f"{path or 'the template'}: is empty, leave the field out"
-    elif OF_QUANTITY.search(path):
-        if not QUANTITY.fullmatch(str(value)):
-            yield f"{path}: {value!r} is not a quantity such as 4, 500m or 8Gi"
-    elif type_name in PRIMITIVES:
-        wanted, described = PRIMITIVES[type_name]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            yield f"{path}: {value!r} is not {described}"
-    elif parts := PARTS.match(type_name):
-        yield from _items(value, parts[1] == "list", parts[2], path)
-    elif type_name != "object":
-        yield from _fields(value, type_name, path)
-
-
-def _items(value: Any, is_list: bool, inner: str, path: str) -> Iterator[str]:
-    if not isinstance(value, list if is_list else dict):
-        yield f"{path}: {value!r} is not a {'list' if is_list else 'mapping'}"
-        return
-    items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else value.items()
-    for key, item in items:
-        if is_list or isinstance(key, str):
-            yield from schema_faults(item, inner, f"{path}[{key}]" if is_list else f"{path}.{key}")
-        else:
-            yield f"{path}: the key {key!r} is not a text: put it in quotes"
-
-
-def _fields(value: Any, type_name: str, path: str) -> Iterator[str]:
-    from kubernetes.client import models  # type: ignore[import-untyped]  # takes half a second to import
-
-    if not isinstance(value, dict):
-        yield f"{path or 'the template'}: {value!r} is not a mapping of fields"
-        return
-    model = getattr(models, type_name)
-    attributes = {written: attribute for attribute, written in model.attribute_map.items()}
-    faults: list[str] = []
-    for field, item in value.items():
-        at = f"{path}.{field}".lstrip(".")
-        if field in attributes:
-            faults += schema_faults(item, model.openapi_types[attributes[field]], at)
-        else:
-            close = difflib.get_close_matches(str(field), attributes, n=1)
-            faults.append(f"{at}: unknown field" + (f", did you mean {close[0]}?" if close else ""))
-    yield from faults
-    if faults:
-        return
-    try:
-        model(**{attributes[field]: item for field, item in value.items()})
-    except ValueError as error:  # the model refuses to be made without a required field
-        name = re.search(r"`(\w+)`", str(error))
-        yield f"{path}: {model.attribute_map[name[1]] if name else error} is missing".lstrip(": ")
-
 
 Fields = Mapping[str, Any]
 BASE = "base"  # the benchmark's container
@@ -265,19 +197,48 @@ def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
         filled["spec"] = {"containers": [{"name": "base"}]} | filled["spec"]
     if "status" in filled:
         raise PodTemplateError(f"{VARIABLE} {path}: status: the cluster sets it")
-    if faults := list(schema_faults(filled)):
+    try:
+        faults = list(_not_kept(filled, _as_json(_model(filled))))
+    except Exception as error:  # the client's own, of several kinds, for what fits no model
+        faults = [f"not a Pod by Kubernetes' schema: {one_line(str(error), 200)}"]
+    if faults:
         raise PodTemplateError(f"{VARIABLE} {path}: {listing(faults, most=MOST_FAULTS)}")
     if not filled["spec"]["containers"]:
         raise PodTemplateError(f"{VARIABLE} {path}: spec.containers is empty: leave it out, or name 'base'")
     return filled
 
 
+def _not_kept(given: Any, read: Any, path: str = "") -> Iterator[str]:
+    """One clause for each field that the client's models drop or change: "spec.tolerations[0].efect: unknown field"."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        for name, value in given.items():
+            at = f"{path}.{name}".lstrip(".")
+            yield from _not_kept(value, read[name], at) if name in read else [f"{at}: unknown field, or no value"]
+    elif isinstance(given, list) and isinstance(read, list) and len(given) == len(read):
+        for index, pair in enumerate(zip(given, read, strict=True)):
+            yield from _not_kept(*pair, f"{path}[{index}]")
+    elif (type(given), given) != (type(read), read) and (isinstance(given, bool) or str(given) != read):
+        yield f"{path}: {given!r:.80} is of the wrong kind"
+
+
+def _model(pod: Mapping[str, Any]) -> Any:
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # takes two seconds to import
+
+    return PodGenerator.deserialize_model_dict(dict(pod))
+
+
+def _as_json(model: Any) -> dict[str, Any]:
+    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+
+    pod: dict[str, Any] = ApiClient().sanitize_for_serialization(model)
+    return pod
+
+
 def _merged(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int) -> dict[str, Any]:
     """By the provider's own merge: labels, annotations, environment, mounts and volumes are joined, else `pod` wins. It
     gets `pod` without the defaults that the template replaces, and with both where the provider would keep only one.
     """
-    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # takes two seconds to import
-    from kubernetes.client import ApiClient
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
     ours = deepcopy(dict(pod))
     spec, theirs = ours["spec"], template["spec"]
@@ -303,6 +264,4 @@ def _merged(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int) 
             "kueue.x-k8s.io/pod-group-total-count": str(num_pods),
             "kueue.x-k8s.io/retriable-in-group": "false",  # a rank that failed is not made again alone
         }
-    models = (PodGenerator.deserialize_model_dict(dict(each)) for each in (template, ours))
-    merged: dict[str, Any] = ApiClient().sanitize_for_serialization(PodGenerator.reconcile_pods(*models))
-    return merged
+    return _as_json(PodGenerator.reconcile_pods(_model(template), _model(ours)))

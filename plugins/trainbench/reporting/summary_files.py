@@ -19,9 +19,9 @@ from trainbench.results.fault_isolation import FaultIsolation
 Files = dict[str, Content]
 
 
-def write_summary(campaign: Campaign, store: Store, *, is_measured: bool = True) -> Mapping[str, str]:
-    """Write every file of the campaign's summary, replacing older ones; return relative path -> address. Without
-    `is_measured` the results were stored before, and those that are there stay as they are.
+def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
+    """Write every file of the campaign's summary, replacing older ones; return relative path -> address. Stored results
+    stay as their pods printed them: the verdict holds them as judged, with their cost.
     """
     parts = FaultIsolation()
     logs = parts.attempt("looking for the logs of failed runs", campaign.campaign_id, lambda: _logs(campaign, store))
@@ -32,7 +32,7 @@ def write_summary(campaign: Campaign, store: Store, *, is_measured: bool = True)
     if parts.failures:  # written again with a finding on the files that failed
         campaign = campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
         files = _files(campaign, FaultIsolation())
-    store.write_results(campaign.results, replace=is_measured)
+    store.write_results(campaign.results)
     store.write_campaign(campaign)
     return store.write_summary(campaign.campaign_id, files)
 

@@ -55,7 +55,7 @@ from trainbench.settings.environment import default_store, read_settings
 if TYPE_CHECKING:
     from upath import UPath
 
-CAMPAIGN_FILE, PLAN_FILE, MARKS_FILE = "verdict.json", "plan.json", "node_marks.json"
+CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 LEVELS_FILE = "levels.toml"
 # 1,000 nodes of 8 GPUs, each GPU measured by itself, make 110 MB; who reads it needs about six times its bytes.
 MAX_CAMPAIGN_BYTES = 200_000_000
@@ -144,11 +144,11 @@ class Store:
             text = result.model_dump_json(indent=1).encode()
         return self._write(self._run_of(result) / (RESULT_FILE if rank is None else rank_file(rank)), (text,))
 
-    def write_results(self, results: Sequence[RunResult], *, replace: bool = True) -> None:
-        """Write the results, WRITERS at a time; without `replace` only those of which no file is there."""
+    def write_results(self, results: Sequence[RunResult]) -> None:
+        """Write the results of which no file is there, and those that are joined from the files of a gang's pods."""
 
         def write(result: RunResult) -> None:
-            if replace or not self._is_there(self._run_of(result) / RESULT_FILE):
+            if result.spec.placement.nodes > 1 or not self._is_there(self._run_of(result) / RESULT_FILE):
                 self.write_result(result)
 
         with ThreadPoolExecutor(WRITERS) as writers:
@@ -165,6 +165,9 @@ class Store:
         return address(self._run_file(campaign_id, run_id, name))
 
     def read_results(self, campaign_id: str, progress: Progress = no_progress) -> StoredResults:
+        """As judged and with their cost, where the campaign was published; else as the pods printed them."""
+        if self.has_verdict(campaign_id):
+            return StoredResults(self.read_campaign(campaign_id).results, ())
         return read_results(self._campaign(campaign_id) / "runs", progress, self.root)
 
     def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
@@ -191,10 +194,6 @@ class Store:
     def read_plan(self, campaign_id: str) -> bytes | None:
         """None: it has none."""
         return self._read_if_there(self.plan_path(campaign_id))
-
-    def read_node_marks(self, campaign_id: str) -> bytes | None:
-        """The stored acts on nodes, see `cluster.mark_nodes`; None: there were none."""
-        return self._read_if_there(self._summary_file(campaign_id, MARKS_FILE))
 
     def read_levels(self) -> str | None:
         """The fleet's own levels; None: it has none."""

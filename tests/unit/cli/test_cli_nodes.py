@@ -87,9 +87,10 @@ def test_a_freed_node_keeps_the_taints_of_others_and_its_warning_ends_with_a_nam
     done = trainbench("nodes", "free", "--all", "--who", "ada")
 
     assert done.exit_code == 0
+    freed = MARK.model_copy(update={"freed_by": "hand"}).model_dump_json()  # no later try of its night marks it again
     assert cluster.patches == {
         "gpu-0": {
-            "metadata": {"resourceVersion": "7", "labels": {KEY: None}, "annotations": {KEY: None}},
+            "metadata": {"resourceVersion": "7", "labels": {KEY: None}, "annotations": {KEY: freed}},
             "spec": {"taints": [OTHER]},
         }
     }

@@ -76,7 +76,7 @@ def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_s
     template.write_text("apiVersion: v1\nkind: Pod\nspec: {scheduler: mine}")
     refused = trainbench("plan", "--manifests")
     assert refused.exit_code != 0
-    assert "spec.scheduler: unknown field, did you mean schedulerName?" in refused.output
+    assert "spec.scheduler: unknown field" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,10 @@ from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from trainbench import pipeline
 from trainbench.cluster import node_marks
-from trainbench.cluster.node_marks import MarkRefusal, acts_before, is_due, store_acts
+from trainbench.cluster.node_marks import MarkRefusal, is_due
 from trainbench.core.verdicts import PART_FAILED, Level
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.results.artefacts import MARKS_FILE, Shelf, open_store
 from trainbench.results.campaign import Campaign
-from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
 ON = {"TRAINBENCH_KEEP_AWAY": "taint"}
@@ -51,23 +48,6 @@ def test_a_night_with_a_drill_neither_marks_nor_frees() -> None:
 
     assert slowed.is_drill
     assert not is_due(slowed, read_settings(ON), ENDED_AT, has_later=False)
-
-
-def test_what_an_earlier_try_of_the_task_did_is_stored_apart_from_its_report(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    assert acts_before(store, "night-1") == ()
-
-    (act,) = node_marks.not_marked([MarkRefusal("node-1", "no room", "look")])
-    store_acts(store, "night-1", [act])
-    assert acts_before(store, "night-1") == (act,)
-    assert store.usage(Shelf.CAMPAIGNS, "night-1").foreign == ()  # housekeeping knows the file
-
-
-def test_a_damaged_file_of_acts_is_one_sentence(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    store.write_summary("night-1", {MARKS_FILE: '[{"nodes": 1}]'})
-    with pytest.raises(StoreError, match=r"node_marks\.json holds no acts on nodes: move it away"):
-        acts_before(store, "night-1")
 
 
 def test_a_defect_in_it_is_one_red_finding_and_the_campaign_stays_as_it_was_judged() -> None:

@@ -74,6 +74,16 @@ def test_what_a_node_says_of_its_mark(value: Any, shape: str | None, is_as_set: 
     assert (listed.shape, listed.is_as_set, listed.is_ours) == (shape, is_as_set, is_ours)
 
 
+def test_a_freed_node_carries_no_mark_and_says_who_freed_it() -> None:
+    """Also where somebody else taints it since."""
+    freed = MARK.model_copy(update={"freed_by": "night-2"})
+    body = patch(node("gpu-0", TAINT, mark=MARK), freed, settings())
+    later = listed_node(node("gpu-0", TAINT, mark=freed), settings())
+
+    assert (body["spec"], body["metadata"]["annotations"]) == ({"taints": None}, {KEY: freed.model_dump_json()})
+    assert (later.is_ours, later.mark, later.freed) == (False, None, freed)
+
+
 def test_another_program_s_annotation_under_our_key_is_no_mark() -> None:
     odd = node("gpu-0", TAINT)
     odd["metadata"]["annotations"] = {KEY: "[not ours"}

@@ -56,8 +56,8 @@ def marked(*names: str, **fields: Any) -> dict[str, ListedNode]:
     return listed(*names, **{"shape": SHAPE, "is_as_set": True, "mark": mark()} | fields)
 
 
-def decided(campaign: Campaign, nodes: dict[str, ListedNode], most: int = 1, earlier: Sequence[str] = ()) -> Decision:
-    return decide_marks(campaign, nodes, "trainbench", most, earlier)
+def decided(campaign: Campaign, nodes: dict[str, ListedNode], most: int = 1) -> Decision:
+    return decide_marks(campaign, nodes, "trainbench", most)
 
 
 def names_to_mark(decision: Decision) -> list[str]:
@@ -181,15 +181,11 @@ def test_a_mark_of_another_work_or_shape_is_written_anew_and_keeps_its_date(fiel
     assert (made.at, made.campaign_id) == (LONG_AGO, "night-2")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "earlier"),
-    [(listed("node-1"), ["node-1"]), (listed("node-1", mark=mark(campaign_id="night-2")), [])],
-)
-def test_who_removes_a_mark_by_hand_is_heeded_until_a_later_night(
-    nodes: dict[str, ListedNode], earlier: list[str]
-) -> None:
-    """The task of that night runs again: it knows its own act from its report, or from the node's annotation."""
-    assert decided(night(verdict("node-1")), nodes, earlier=earlier) == Decision((), (), ("node-1",))
+@pytest.mark.parametrize("kept", ["mark", "freed"])
+def test_who_removes_a_mark_by_hand_is_heeded_until_a_later_night(kept: str) -> None:
+    """The task of that night runs again: it knows its own act from the node's annotation."""
+    nodes: dict[str, ListedNode] = listed("node-1", **{kept: mark(campaign_id="night-2")})
+    assert decided(night(verdict("node-1")), nodes) == Decision((), (), ("node-1",))
 
     later = night(verdict("node-1"), campaign_id="night-3")
     assert names_to_mark(decided(later, nodes)) == ["node-1"]

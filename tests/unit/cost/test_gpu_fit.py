@@ -42,7 +42,7 @@ def test_each_gpu_has_all_facts(gpu: str) -> None:
     assert spec.peak_name in PEAK_TFLOPS
     assert gpu_memory_bytes(gpu) == spec.memory_gib * 2**30
     assert 50 <= spec.tdp_w <= 1200
-    assert 200 <= spec.bandwidth_gb_per_s <= 10_000
+    assert 200 <= spec.memory_gb_per_s <= 10_000
     assert spec.source
 
 
@@ -55,7 +55,7 @@ def test_the_reference_s_facts() -> None:
     for gpu, (memory, bandwidth, tdp) in stated.items():
         spec = GPU_SPECS[gpu]
         assert (spec.memory_gib, spec.tdp_w) == (memory, tdp)
-        assert spec.bandwidth_gb_per_s == pytest.approx(bandwidth, rel=0.04)
+        assert spec.memory_gb_per_s == pytest.approx(bandwidth, rel=0.04)
 
 
 def test_a_short_name_means_the_one_gpu_that_has_it_and_else_the_sxm_module() -> None:

@@ -24,7 +24,6 @@ HARMLESS = {
     "a-text": 'print("housekeeping")\n',
     "function-with-another-id": 'from airflow.sdk import dag\n@dag(dag_id="tidy")\ndef housekeeping(): ...\n',
     "a-function": "def housekeeping(): ...\n",
-    "broken": 'DAG("housekeeping"\n',
     "ours": 'from trainbench.orchestration.housekeeping_dag import DAG\nDAG("housekeeping")\n',
 }
 

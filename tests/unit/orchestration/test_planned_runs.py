@@ -9,17 +9,13 @@ import pytest
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
-from trainbench.orchestration import plan_tasks
 from trainbench.orchestration.plan_tasks import (
     CHUNK,
-    PackedTextError,
     hand_out,
     handed_out,
     num_blocks,
-    own_run,
-    packed,
     places,
-    unpacked,
+    run_at,
 )
 from trainbench.pods.machine_turns import Slot
 
@@ -51,11 +47,11 @@ def test_each_task_gets_its_own_run_and_the_surplus_none(number: int) -> None:
     hand_out(ti, specs, {specs[0].identity.group_id: "LoRA r8"})
 
     for ti.map_index, spec in enumerate(specs):
-        planned = own_run(ti, "plan")
+        planned = run_at(ti, "plan", ti.map_index)
         assert planned is not None
         assert (planned.spec, planned.what) == (spec, "LoRA r8")
     for ti.map_index in (number, number + 1, number + CHUNK):
-        assert own_run(ti, "plan") is None
+        assert run_at(ti, "plan", ti.map_index) is None
 
 
 @pytest.mark.parametrize("number", [0, 1, CHUNK, 2 * CHUNK + 1])
@@ -72,7 +68,7 @@ def test_a_task_knows_its_slot_on_the_machine() -> None:
     hand_out(ti, specs)
 
     ti.map_index = 1
-    planned = own_run(ti, "plan")
+    planned = run_at(ti, "plan", ti.map_index)
     assert planned is not None
     assert planned.slot == Slot(group=0, member=1, num_members=3)
 
@@ -98,19 +94,3 @@ def test_no_xcom_of_5000_runs_is_large() -> None:
 
     assert ti.values["num_runs"] == 5000
     assert max(len(str(value)) for value in ti.values.values()) < BYTES_OF_AN_XCOM
-
-
-def test_what_is_packed_comes_back_and_repetition_costs_nothing() -> None:
-    text = "[" + ",".join(spec.model_dump_json() for spec in runs(500)) + ',"µ"]'
-
-    assert unpacked(packed(text)) == text
-    assert len(packed(text)) < len(text) / 10
-
-
-@pytest.mark.parametrize("text", [packed("a" * 1001), packed("b" * 500)[:-8], "no base64", packed("c")[:4]])
-def test_a_packed_text_that_is_none_of_ours_is_one_sentence(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too long once unpacked, cut off, or no packed text at all."""
-    monkeypatch.setattr(plan_tasks, "MAX_TEXT_BYTES", 1000)
-
-    with pytest.raises(PackedTextError, match="cut off, changed, or longer than 1000 bytes: clear the task `plan`"):
-        unpacked(text)

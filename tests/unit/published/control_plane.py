@@ -28,7 +28,7 @@ LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
 PAGES_STUDY, NIGHTS = (
     "pages-2026-11-26",
-    ("nights-2026-11-22", "nights-2026-11-23", "nights-2026-11-25", "nights-2026-11-26"),
+    ("nights-2026-11-22", "nights-2026-11-26"),
 )
 COMMANDS = "scale-2026-11-25"
 
@@ -36,7 +36,7 @@ COMMANDS = "scale-2026-11-25"
 def readme() -> Iterator[str]:
     yield f"samples/s (± {RATE_PCT}), GPU memory (± {MEMORY_PCT})"
     yield from noise_per_gpu()
-    nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("after"))
+    nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("last"))
     yield f"a night of up to {nodes:,} nodes"
     yield from first_hour()
 
@@ -108,7 +108,7 @@ def tutorial() -> Iterator[str]:
 def faq() -> Iterator[str]:
     words = "plan --gpu H200 --gpus 8 --nodes gpu-1,gpu-2"
     sentence = on_one_line(trainbench(*words.split()).output)
-    found = re.search(r"runs: (about [\d.]+ min) \(.*?\), (.*?) with .*?, ([\d.]+ GPU-hours, \S+ on demand)", sentence)
+    found = re.search(r"runs: (about .+?) \(.*?\), (.*?) with .*?, ([\d.]+ GPU-hours, \S+ on demand)", sentence)
     assert found
     yield f"{found[1]} ({found[2]} side by side), {found[3]} for these two nodes"
     yield f"{RATE_PCT} against the other nodes and {LIMITS.past_pct:g} % against the node's own past"
@@ -155,6 +155,9 @@ PARTS = {
 }
 
 
+SHARED = {"workers": "workers", "DAG processor": "then DAG processor", "API server": "API server"}
+
+
 def scale() -> Iterator[str]:
     yield from pages()
     for name, night in nights().items():
@@ -179,27 +182,19 @@ def part_s(night: str, part: str) -> float:
 
 def cost_of_a_pod() -> Iterator[str]:
     pod_s = {name: night["cpu_s"] / night["num_pods"] for name, night in nights().items()}
-    many, few = f"{pod_s['after-1000-sqlite']:.1f}", f"{pod_s['after-100-sqlite']:.1f}"
-    assert many == few
+    few, many, postgres = (pod_s[name] for name in ("last-100-sqlite", "last-1000-sqlite", "busy-100-postgres"))
     yield (
-        f"a pod cost {few} CPU seconds among 100 and among 1,000 (SQLite), {pod_s['after-100-postgres']:.1f} and"
-        f" {pod_s['after-1000-postgres']:.1f} (PostgreSQL), with"
+        f"A pod cost {few:.2f} CPU seconds among 100 and {many:.2f} among 1,000 (SQLite), and {postgres:.2f} among 100"
     )
-    scheduler = [part_s(f"after-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
-    yield f"scheduler's part grew, from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
-    before, today = pod_s["before-100-sqlite"], pod_s["today-100-sqlite"]
-    yield f"A pod cost {before:.1f} CPU seconds before and costs {today:.2f} today."
-    busy, last, among_1000 = (pod_s[name] for name in ("busy-100-postgres", "last-100-sqlite", "last-1000-sqlite"))
-    yield f"{busy:.2f} CPU seconds (`busy`), and {last:.2f} among 100 and {among_1000:.2f} among 1,000 (`last`)"
-    for part in PARTS:
-        yield f"| {part} | {part_s('before-100-sqlite', part):.2f} | {part_s('today-100-sqlite', part):.2f} |"
+    scheduler = [part_s(f"last-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
+    yield f"scheduler's part grew from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
 
 
 def cores_of_a_night() -> Iterator[str]:
     """CPU minutes of 100 and 1,000 runs as measured on two cores, and of 5,000 as 1,000 times 5."""
     cpu_min, triggerer_min = {}, {}
     for runs in (100, 1000):
-        night = nights()[f"after-{runs}-sqlite"]
+        night = nights()[f"last-{runs}-sqlite"]
         cpu_min[runs], triggerer_min[runs] = night["cpu_s"] / 60, night["processes"]["triggerer"]["cpu_s"] / 60
         total = f"{cpu_min[runs]:.{1 if runs < 1000 else 0}f}"
         yield (
@@ -210,9 +205,9 @@ def cores_of_a_night() -> Iterator[str]:
         f"| 5,000 | {5 * cpu_min[1000]:.0f} | {5 * triggerer_min[1000]:.0f} | {5 * cpu_min[1000] / 2:.0f} min |"
         f" {math.ceil(5 * cpu_min[1000] / 15)} |"
     )
-    shares = {part: 100 * part_s("after-1000-sqlite", part) * 1000 / (60 * cpu_min[1000]) for part in PARTS}
-    others = {f"{shares[part]:.0f} %" for part in ("API server", "DAG processor")}
-    yield f"workers ({shares['workers']:.0f} %), then API server, DAG processor and scheduler ({min(others)} each)"
+    shares = {part: 100 * part_s("last-1000-sqlite", part) * 1000 / (60 * cpu_min[1000]) for part in PARTS}
+    named = (f"{words} ({shares[part]:.0f} %)" for part, words in SHARED.items())
+    yield ", ".join(named)
 
 
 def commands() -> Iterator[str]:

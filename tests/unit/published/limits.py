@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
-from typing import Any
 
 from tests.unit.published import measured, peers
-from tests.unit.published.measured import document, each, mfu_pct, peak_gb, row, tokens_per_s
+from tests.unit.published.measured import each, mfu_pct, peak_gb, row, tokens_per_s
 
 LIMITS, TODAY = "limits-h200-2026-11-25", "today-h200-2026-11-26"
 LARGE = {
@@ -85,47 +83,3 @@ def on_an_h100() -> Iterator[str]:
     yield "79.18 GiB"
     yield "73.91 GiB were allocated and 4.40 GiB lay between them, unused"
     yield f"QLoRA 8 x 512 makes {tokens_per_s(f'{LIMITS}/h100/qlora-8x512'):,.0f} tokens/s there"
-
-
-def variants(name: str = "variants") -> dict[tuple[str, str], Any]:
-    return {(turns["job"], turns["variant"]): turns for turns in document(f"{LIMITS}/{name}.json")}
-
-
-def workspaces() -> Iterator[str]:
-    """Turns with torch's workspace and with none."""
-    of = variants()
-    for title, job in VARIANTS.items():
-        torchs, none = of[job, "base"], of[job, "ws"]
-        before, now = (statistics.fmean(turns["tokens_per_s"]) for turns in (torchs, none))
-        idle = (f"{turns['profile']['idle_ms_per_step']:.2f}" for turns in (torchs, none))
-        yield row(title, f"{before:,.0f}", f"{now:,.0f}", f"{100 * (now / before - 1):+.1f} %", *idle)
-
-
-def bounds() -> Iterator[str]:
-    """What the GPU does during tiers A and B."""
-    for job, title in (("tier-a-full-1x2048", "tier A"), ("tier-b-full-4x2048", "tier B")):
-        turns = variants()[job, "ws"]
-        ms = turns["profile"]["ms_per_step"]
-        yield row(
-            title,
-            f"{statistics.fmean(turns['power_w']):.0f}",
-            f"{statistics.fmean(turns['clock']):,.0f}",
-            *(f"{ms[kind]:.2f}" for kind in ("matmul", "attention", "elementwise", "optimizer", "loss")),
-            f"{turns['profile']['idle_ms_per_step']:.2f}",
-        )
-
-
-def highest_clock() -> Iterator[str]:
-    yield f"highest clock is {max(max(turns['clock']) for turns in variants().values()):,.0f} MHz"
-
-
-def tried() -> Iterator[str]:
-    """Tier B with a late update, alone and with other settings, in two batches of turns."""
-    late = document(f"{LIMITS}/variants-late.json")
-    for title, variant in (
-        ("update beside the next forward pass", "late"), ("cuBLASLt for all products", "lt"),
-        ("inductor's coordinate descent", "coord"), ("programmatic dependent launch", "pdl"),
-    ):  # fmt: skip
-        found = [rate for turns in late if turns["variant"] == variant for rate in turns["tokens_per_s"]]
-        yield row(title, f"{statistics.median(found):,.0f}")
-    yield f"{statistics.fmean(variants()['tier-b-full-4x2048', 'base']['tokens_per_s']):,.0f} tokens/s with neither"

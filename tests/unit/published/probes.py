@@ -8,7 +8,6 @@ from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import share_field
 from tests.unit.published.measured import document, row, run
 from trainbench.judging.probe_bands import BANDS, KINDS
-from trainbench.results.readings import shared_by
 
 PROBES = "probes-h200-2026-11-23"
 
@@ -28,21 +27,6 @@ def note() -> Iterator[str]:
             f"{getattr(quiet.probes, share_field(rate)):.1f} %",
             f"{getattr(neighbour.probes, share_field(rate)):.1f} %",
         )
-    seconds = [each["seconds"] for each in rounds]
-    yield f"take {span(seconds, '.2f')} s in all"
-    for result in (quiet, neighbour):
-        yield f"{result.performance.samples_per_second:.1f} samples/s"
-        yield f"phase probe: {result.startup.probe_s:.2f} s"
-    shared = shared_by(neighbour)
-    assert shared is not None
-    assert shared_by(quiet) is None
-    yield f'"{shared.sentence}"'
-    watch = document(f"{PROBES}/probes.json")
-    yield f"{watch['seconds_to_begin_the_watch']:.2f} s before the first process"
-    yield f"{watch['seconds_to_end_the_watch']:.2f} s after the last one"
-    (gpu,) = neighbour.telemetry.gpus
-    yield f"{gpu.other_memory_at_start_gb:.1f} GB in use before the run"
-    yield f"{gpu.other_memory_at_end_gb:.1f} GB after it"
 
 
 def bands() -> Iterator[str]:

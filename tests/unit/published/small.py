@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.memory_estimate import memory_need_bytes, partly_checkpointed
 from bench_image.contract.model_shapes import MODELS
 from tests.unit.published import measured
-from tests.unit.published.measured import RESULTS, document, each, mfu_pct, peak_gb, row, tokens_per_s
+from tests.unit.published.measured import document, each, mfu_pct, peak_gb, row, tokens_per_s
 
 SMALL, BEFORE = "small-h200-2026-11-25", "small-h200-2026-11-23"
 TODAY = "today-h200-2026-11-26"
@@ -88,29 +88,6 @@ def smaller_gpus() -> Iterator[str]:
             need = dict(partly_checkpointed(off, memory))[layers]
         rate, peak = f"{tokens_per_s(folder):,.0f}", f"{peak_gb(folder):.1f}"
         yield row(job, f"{gib:g} GiB of an {gpu}", chosen, rate, peak, f"{need / 1e9:.1f}")
-
-
-def tries() -> Iterator[str]:
-    """The section of docs/performance-tries.md."""
-    variants = {(entry["job"], entry["variant"]): entry for entry in document(f"{SMALL}/variants.json")}
-    for title, variant in (
-        ("as it was", "mix"), ("weight gradients on a second stream", "over-mix-16"), ("joined products", "cat-mix"),
-    ):  # fmt: skip
-        cells = []
-        for job in ("tier-a-full-1x2048", "tier-b-full-4x2048"):
-            of = variants[job, variant]
-            cells += [f"{statistics.median(of['tokens_per_s']):,.0f}", f"{of['ms_per_step']['matmul']:.2f}"]
-        yield row(title, *cells)
-    lines = (RESULTS / SMALL / "optimizer-turns.txt").read_text().splitlines()
-    rates = {(job, variant): statistics.median(map(float, each)) for job, variant, *each in map(str.split, lines)}
-    for title, job in (
-        ("tier A 1 x 2048", "tier-a-full-1x2048"), ("GPT-2 full 8 x 1024", "gpt2-full-8x1024"),
-        ("encoder-decoder 64 x (2 x 128)", "encoder-decoder-64x256"),
-        ("encoder-decoder 512 wide", "encoder-decoder-512-32x512"), ("tier B 4 x 2048", "tier-b-full-4x2048"),
-    ):  # fmt: skip
-        new = rates.get((job, "nojoin"), rates[job, "new"])
-        yield row(title, f"{rates[job, 'old']:,.0f}", f"{new:,.0f}", f"{100 * (new / rates[job, 'old'] - 1):+.1f} %")
-    yield f"{rates['tier-a-full-1x2048', 'new']:,.0f} tokens/s with joined products"
 
 
 def encoder_decoder() -> Iterator[str]:

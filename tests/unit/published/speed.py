@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import configurations, float8_lora, limits, models, peers, small, start, zero
+from tests.unit.published import limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA, nightly_check
 from tests.unit.published.measured import (
     ACCUMULATION,
-    FIRST,
     FLOAT8,
     FLOAT8_LORA,
     GRAPHS,
@@ -32,9 +31,9 @@ from tests.unit.published.measured import (
 )
 
 H200 = PEAK_TFLOPS["H200"]
-assert H200.bf16
-assert H200.fp8
-FP8_TO_BF16 = H200.fp8 / H200.bf16
+assert H200.bf16_tflops
+assert H200.fp8_tflops
+FP8_TO_BF16 = H200.fp8_tflops / H200.bf16_tflops
 MISTRAL = MODELS["mistral-7b"]
 LAYERS = num_linear(MISTRAL)
 PRODUCTS = LAYERS + MISTRAL.vocab_size * MISTRAL.hidden_size  # and the head
@@ -43,7 +42,7 @@ BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
 
 def performance() -> Iterator[str]:
     """docs/internals/speed.md."""
-    yield f"the peak ({H200.bf16:.0f} TFLOP/s"
+    yield f"the peak ({H200.bf16_tflops:.0f} TFLOP/s"
     yield from limits.large_rows()
     yield from models.table()
     yield f"[{ratio_by_turns(1):.1f} and {ratio_by_turns(3):.1f} times]"
@@ -69,25 +68,20 @@ def gangs_in_short() -> Iterator[str]:
 
 
 def evidence() -> Iterator[str]:
-    yield f"the GPU's peak of {H200.bf16:.0f} TFLOP/s"
+    yield f"the GPU's peak of {H200.bf16_tflops:.0f} TFLOP/s"
     yield from presets()
     yield from other_jobs()
     yield from four_gpus()
     yield from graphs_in_gangs()
     yield from zero.ratio_ranges()
-    yield from limit_of_qlora()
-    yield from limit_of_lora()
     yield from against_the_trainer()
-    yield from configurations.page()
     yield from peers.page()
     yield from small.page()
     yield from limits.in_full_memory()
     yield from limits.on_an_h100()
     yield from float8()
     yield from float8_losses()
-    yield from float8_lora.page()
     yield from start.page()
-    yield from checkpointing()
 
 
 def preset_runs(machine: int, preset: str) -> list[str]:
@@ -204,54 +198,6 @@ def graphs_in_gangs() -> Iterator[str]:
     yield f"launched kernel by kernel {before} and {each(shares['fsdp-before'], '.1f')} %."
 
 
-def limit_of_qlora() -> Iterator[str]:
-    started = document(f"{FIRST}/startup-tuned-qlora-8x512.json")
-    (gpu,) = started["telemetry"]["gpus"]
-    kernels = document(f"{FIRST}/kernels.json")
-    probe = started["probes"]["matmul_tflops"]
-    yield (
-        f"reports the power cap in {gpu['throttle_share_pct']['power_cap']:.0f} % of the samples, on average"
-        f" {gpu['power_mean_w']:.0f} W and an SM clock of {gpu['sm_clock_mean_mhz']:,.0f} MHz."
-    )
-    wide = [f"cublas {direction} {of} 16384" for direction in ("fwd", "bwd") for of in ("o", "gateup", "gate", "down")]
-    yield (
-        f"multiplies 8192 x 8192 at {kernels['mm8192']['tflops']:.0f} TFLOP/s; the probe of that run measured"
-        f" {probe:.0f} TFLOP/s."
-    )
-    yield (
-        f"the wide ones reach {min(kernels[name]['tflops'] for name in wide):.0f} to"
-        f" {max(kernels[name]['tflops'] for name in wide):.0f} TFLOP/s"
-    )
-    tflop = 4 * PRODUCTS * 4096 / 1e12
-    unpacked_gb, copy_gb_per_s = LAYERS * BYTES_TO_UNPACK / 1e9, kernels["copy4GB"]["gbs"]
-    attention_ms = profile(f"{FIRST}/profiles/tuned-qlora-8x512")["profile"]["ms_per_step"]["attention"]
-    products_ms, unpacking_ms = 1e3 * tflop / probe, 1e3 * unpacked_gb / copy_gb_per_s
-    floor_ms = products_ms + unpacking_ms + attention_ms
-    yield (
-        f"are {tflop:.1f} TFLOP, or {products_ms:.0f} ms at the probe's rate; unpacking the weights once moves"
-        f" {unpacked_gb:.1f} GB, or {unpacking_ms:.0f} ms at the measured {copy_gb_per_s / 1e3:.2f} TB/s; attention"
-        f" takes {attention_ms:.0f} ms. That is {floor_ms:.0f} ms"
-    )
-    yield f"a step of `tuned` takes {1e3 * 4096 / statistics.fmean(map(tokens_per_s, preset_runs(3, 'tuned'))):.0f} ms"
-    kept = [profile(f"{THIRD}/profiles/machine1-0{turn}-tuned-qlora-8x512")["profile"] for turn in (1, 3)]
-    yield f"idles {each((of['idle_ms_per_step'] for of in kept), '.1f')} ms of a QLoRA step"
-    yield f"{each((of['ms_per_step']['matmul'] for of in kept), '.1f')} ms of it are products"
-
-
-def limit_of_lora() -> Iterator[str]:
-    of = profile(f"{FIRST}/profiles/tuned-lora-8x2048")
-    tflop = 4 * PRODUCTS * 16384 / 1e12
-    spent = of["profile"]["ms_per_step"]
-    floor_ms = 1e3 * tflop / 690 + spent["attention"] + spent["elementwise"]
-    yield (
-        f"are {tflop:.0f} TFLOP, or {1e3 * tflop / 690:.0f} ms at 690 TFLOP/s; attention takes"
-        f" {spent['attention']:.0f} ms and elementwise work {spent['elementwise']:.0f} ms at memory speed:"
-        f" {floor_ms:.0f} ms without adapters."
-    )
-    steps_ms = [1e3 * 16384 / tokens_per_s(folder) for folder in LORA]
-    yield f"63 % MFU would be {steps_ms[0] * mfu_pct(LORA[0]) / 63:.0f} ms; the step takes {each(steps_ms, '.0f')} ms."
-
-
 def against_the_trainer() -> Iterator[str]:
     for adapters, name in (("all seven linears", "all"), ("q, k, v, o", "attention")):
         yield row(adapters, *trainer_cells(f"{THIRD}/trainer-{name}.json"))
@@ -317,11 +263,3 @@ def float8_losses() -> Iterator[str]:
     all_fast, two_fast = (tokens_per_s(f"{ACCUMULATION}/{name}") for name in ("fp8-all-1", "fp8-gw-1"))
     slower_pct = 100 * (1 - two_fast / all_fast)
     yield f"without it in one of the three products a run of full training is {slower_pct:.1f} % slower"
-
-
-def checkpointing() -> Iterator[str]:
-    least, plain = (profile(f"{FIRST}/profiles/tuned-qlora-8x512{name}") for name in ("-checkpointing-paged", ""))
-    yield (
-        f"makes {least['tokens_per_second']:,.0f} tokens/s in {least['peak_allocated_gb']:.1f} GB, against"
-        f" {plain['tokens_per_second']:,.0f} in {plain['peak_allocated_gb']:.1f} GB"
-    )

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 
 from bench_image.contract.result import RunResult
 from tests.unit.published.measured import (
-    FIRST,
-    SECOND,
     START,
     THIRD,
     document,
@@ -43,23 +41,6 @@ def page() -> Iterator[str]:
     yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
 
 
-def in_tries() -> Iterator[str]:
-    """What docs/internals/performance-tries.md says: three rounds, and what was mended after them."""
-    first = document(f"{FIRST}/startup-tuned-qlora-8x512.json")["startup"]
-    cold, warm = (run(f"{SECOND}/results/tuned-qlora-8x512-r{turn}").startup for turn in (1, 2))
-    yield (
-        f"first round {first['total_s']:.1f} s (imports {first['import_s']:.1f} s, compilation"
-        f" {first['compile_s']:.1f} s); second round {cold.total_s:.1f} s (imports {cold.import_s:.1f} s, compilation"
-        f" and recording {cold.compile_s:.1f} s), and {warm.total_s:.1f} s with torch's cache of compiled code;"
-    )
-    third_s = (run(folder).startup.total_s for folder in RUNS[BEFORE, "cold"])
-    yield f"third round {each(third_s, '.1f')} s."
-    yield f"compiled {compiled('cold')[0]} graphs where 3 are enough"
-    yield f"of CPU time with it and {imports('without')} s without"
-    yield f"take {imports('with byte code')} s"
-    yield f"take {each((run(folder).startup.total_s for folder in RUNS[TODAY, 'cold']), '.1f')} s,"
-
-
 def both(when: str, cache: str, seconds: Callable[[RunResult], float]) -> str:
     return each((seconds(run(folder)) for folder in RUNS[when, cache]), ".1f")
 
@@ -76,9 +57,3 @@ def compiled(start: str) -> tuple[int, int]:
     """The graphs that torch compiled, and its cuts of the code."""
     counters = document(f"{START}/{start}-compiled.json")
     return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
-
-
-def imports(case: str) -> str:
-    """The least and the most of three turns."""
-    turns = document(f"{START}/cpu.json")["imports, seconds of CPU time, torch 2.13.0+cpu"][case]
-    return f"{min(turns):.1f} to {max(turns):.1f}"

@@ -16,13 +16,6 @@ from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, B
 TRIAL = "demo-definite-2026-11-24"
 KINDS = ALONE, IN_TURNS = "deviations_pct", "in_turns_pct"
 BUSY = (0, 1, 2)
-ROWS = {
-    "mean of all steps": "the mean of all steps",
-    "lower quartile of all steps": "the lower quartile of all steps",
-    "median of the windows' lower quartiles": "the median of the windows' lower quartiles",
-    "mean rate of the windows' lower quartiles": "the mean rate of the windows' lower quartiles (`judged_rate`)",
-    "the same, turn by turn": "the median of these, turn by turn (`rates_in_turns`)",
-}
 
 
 def note() -> Iterator[str]:
@@ -34,7 +27,6 @@ def note() -> Iterator[str]:
         every = [run for run in runs if run["drill"] == drill]
         as_expected = sum(all(_expected(run, node) for node in run["states"]) for run in every)
         yield f"{as_expected} of {len(every)} runs {'with the drill ' if drill else ''}ended as they should"
-    yield from _again()
     equal = [math.log1p(pct / 100) for run in runs if not run["drill"] for pct in run[IN_TURNS].values()]
     # Each deviation has the variance of one process and of the median of three.
     yield f"a standard deviation of {100 * statistics.pstdev(equal) / math.sqrt(1 + median_variance(3)):.1f} %"
@@ -44,22 +36,6 @@ def note() -> Iterator[str]:
     yield f"**The limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} %**"
     default = BenchmarkParams.model_fields["drill_slowdown_pct"].default
     yield f"The drill takes {LOCAL_DEFAULTS.get('drill_slowdown_pct', default):.0f} %"
-    screened = document(f"{TRIAL}/screening.json")
-    for clock, name in (("cpu", "CPU"), ("wall", "wall")):
-        for key, words in ROWS.items():
-            most = (max(run[clock][key] for run in screened if run["busy_cores"] == busy) for busy in BUSY)
-            yield row(words, name, *(f"{pct:.1f}" for pct in most))
-
-
-def _again() -> Iterator[str]:
-    runs = document(f"{TRIAL}/again.json")
-    for busy in BUSY:
-        yield _row([run for run in runs if run["busy_cores"] == busy], busy, None)
-    odd = [(run, node) for run in runs for node in run["states"] if not _expected(run, node)]
-    yield f"{len(runs) - len(odd)} of {len(runs)} runs ended as they should"
-    ((run, node),) = odd
-    assert (node, run["states"][node]) == ("node-4", "look")
-    yield f"although its rate differed by {abs(run[IN_TURNS][node]):.1f} % in turns"
 
 
 def _expected(run: Mapping[str, Any], node: str) -> bool:

@@ -30,12 +30,3 @@ def ratio_ranges() -> Iterator[str]:
     full, lora = ratios("full"), ratios("lora")
     yield f"{min(full):.2f} to {max(full):.2f} times as fast in full training"
     yield f"{min(lora):.2f} to {max(lora):.2f} times with LoRA"
-
-
-def tried() -> Iterator[str]:
-    """docs/internals/performance-tries.md compares the uncompiled run with that of the same call by modules."""
-    yield from ratio_ranges()
-    (uncompiled,), modules = of("full", UNCOMPILED), of("full", BEFORE)
-    (before,) = [run for run in modules if run["call"] == uncompiled["call"]]
-    rates = (f"{run['tokens_per_second']:,.0f}" for run in (uncompiled, before))
-    yield "uncompiled it made {} tokens/s, by modules {}".format(*rates)

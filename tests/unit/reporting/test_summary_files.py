@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests.builders import campaigns, make_failed
+from tests.builders import campaigns, make_failed, make_result
+from trainbench.exchange.result_files import find_result_files, read_result_files
 from trainbench.reporting import summary_files
 from trainbench.reporting.run_tables import failures
 from trainbench.reporting.summary_files import write_summary
@@ -63,6 +64,27 @@ def test_of_a_gang_the_log_of_the_node_that_failed_is_linked(store: Store, messa
     write_summary(campaign, store)
 
     assert store.read_campaign(campaign.campaign_id).logs == {run_id: linked}
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_a_stored_result_stays_as_its_pod_printed_it_and_the_verdict_has_its_cost(store: Store) -> None:
+    campaign = campaigns.make_campaign(
+        [make_result(each, campaign_id="manual-2026-11-21") for each in ("node-1", "node-2")]
+    )
+    priced = tuple(with_price(run, 9.0) for run in campaign.results)
+    name, run_id = campaign.campaign_id, campaign.results[0].spec.identity.run_id
+    store.write_result(with_price(campaign.results[0], None))
+    before = store.read_result_file(name, run_id)
+    write_summary(campaign.model_copy(update={"results": priced}), store)
+
+    assert store.read_result_file(name, run_id) == before
+    assert store.read_results(name).results == priced
+    (row,) = read_result_files(find_result_files([name], store)).rows
+    assert (row.num_runs, row.usd_per_gpu_hour) == (2, 9.0)
+
+
+def with_price(run: RunResult, usd: float | None) -> RunResult:
+    return run.model_copy(update={"cost": run.cost.model_copy(update={"usd_per_gpu_hour": usd})})
 
 
 @pytest.mark.parametrize("name", ["../../../secrets", "javascript:alert(1)", "pod.log/../../x", ""])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from demo import _found_only, _meaning
+from demo import _found_only, _meaning, pod_lines, task_lines
+from trainbench.cluster.running_pods import LivePod, parse_progress
 from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 
@@ -36,3 +39,18 @@ def test_a_drill_succeeds_where_it_alone_makes_the_run_red(
 )
 def test_it_says_what_the_table_shows(drill: str | None, found: bool, fourth: tuple[State, Why], said: str) -> None:
     assert said in _meaning(drill, found, [NodeState("node-3", State.WELL, Why.WELL), NodeState("node-4", *fourth)])
+
+
+def test_each_line_names_its_node() -> None:
+    ended = {"start_date": "2026-11-22T14:00:00Z", "duration": 1.25, "state": "success", "rendered_map_index": None}
+    plan = {"task_id": "plan", "map_index": -1, **ended}
+    run = {"task_id": "benchmark", "map_index": 1, **ended, "rendered_map_index": "node-2 / single · round 1"}
+    waits = {"task_id": "judge", "map_index": -1, **ended, "state": None}
+    progress = parse_progress(["phase=measure window=2/3 steps=20 samples_per_s=41.25"])
+    shared: Any = {"work": "single", "state": "Running", "why": None, "age_s": 1.0, "progress": progress}
+    pods = [LivePod(pod=f"pod-{node}", node=node, **shared) for node in ("node-3", "somebody-elses")]
+
+    assert [line for _, line in task_lines([plan, run, waits])] == [
+        "all nodes: plan, success after 1.2 s", "node-2: benchmark, success after 1.2 s",
+    ]  # fmt: skip
+    assert [line for _, line in pod_lines(pods)] == ["node-3: measuring, in turn with the other nodes"]

@@ -88,11 +88,6 @@ def test_nothing_that_a_locked_package_needs_is_missing(python: str) -> None:
     assert missing == []
 
 
-def test_setup_and_images_install_by_hashes() -> None:
-    files = ("scripts/setup.py", "docker/bench/Dockerfile", "docker/airflow/Dockerfile", "studies/mutation_study.py")
-    assert [name for name in files if "--require-hashes" not in (ROOT / name).read_text()] == []
-
-
 def test_base_images_are_named_by_digest() -> None:
     """By tag too, for people; our own images, which a registry of the installation holds, carry none."""
     files = [*(ROOT / "docker").glob("*/*Dockerfile"), *(ROOT / "docker").rglob("*.yaml")]

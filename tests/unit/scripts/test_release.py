@@ -38,12 +38,6 @@ def test_the_changelog_has_the_version_below_what_is_not_released() -> None:
     assert sections[:2] == ["Unreleased", the_version()]
 
 
-def test_the_metadata_name_what_a_reader_of_the_index_needs() -> None:
-    assert {"authors", "classifiers", "description", "keywords", "license", "readme", "requires-python"} <= set(PROJECT)
-    pythons = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: Python ::" in line}
-    assert pythons == {"3.11", "3.12", "3.13"}
-
-
 def test_the_readme_of_the_packages_leads_to_the_repository_at_the_tag() -> None:
     text = absolute_readme((ROOT / "README.md").read_text(), "https://example.org/x", "1.2.3")
 
