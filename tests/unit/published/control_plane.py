@@ -108,7 +108,7 @@ def tutorial() -> Iterator[str]:
 def faq() -> Iterator[str]:
     words = "plan --gpu H200 --gpus 8 --nodes gpu-1,gpu-2"
     sentence = on_one_line(trainbench(*words.split()).output)
-    found = re.search(r"runs: (about [\d.]+ min) \(.*?\), (.*?) with .*?, ([\d.]+ GPU-hours, \S+ on demand)", sentence)
+    found = re.search(r"runs: (about .+?) \(.*?\), (.*?) with .*?, ([\d.]+ GPU-hours, \S+ on demand)", sentence)
     assert found
     yield f"{found[1]} ({found[2]} side by side), {found[3]} for these two nodes"
     yield f"{RATE_PCT} against the other nodes and {LIMITS.past_pct:g} % against the node's own past"
