@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import hardware_survey as survey
-from trainbench.comparison.entries import Entry
-from trainbench.comparison.gpu_kinds import CPU
+from trainbench.comparison.entries import CPU, Entry
 from trainbench.comparison.hardware_survey import SurveyCell
 from trainbench.comparison.scaling import entry_scaling, scaling_texts
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, plural, usd

@@ -9,11 +9,9 @@ from tests.builders import make_result, make_spec
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import (
     EstimateRequest,
-    Rate,
     by_formula,
     measured_rate,
     rate_by_mfu,
-    scaled_rate,
 )
 from trainbench.exchange.result_files import row_of_runs
 from trainbench.prices.quote import Pricing
@@ -44,16 +42,6 @@ def test_an_mfu_that_cannot_be(mfu_pct: float) -> None:
 def test_a_gpu_without_a_known_peak_is_not_guessed() -> None:
     with pytest.raises(QuantityError, match="the peak of 'H100' in bf16 is not known: name the GPU as NVML does"):
         rate_by_mfu(make_spec(), "H100", 40.0)
-
-
-def test_a_rate_on_more_gpus() -> None:
-    """2.8 samples/s on 2 GPUs are 1.4 each; 8 at 90 %: 1.4 x 8 x 0.9 = 10.08."""
-    rate = scaled_rate(Rate(samples_per_s=2.8, num_gpus=2, source="measured: one run of x"), 8, 0.9)
-    assert (rate.samples_per_s, rate.num_gpus) == (pytest.approx(10.08), 8)
-    expected = "measured: one run of x, on 2 GPUs; taken to 8 GPUs at the given scaling efficiency of 90.0 %"
-    assert rate.source == expected
-    with pytest.raises(QuantityError, match=r"scaling efficiency is 1\.1"):
-        scaled_rate(rate, 16, 1.1)
 
 
 def test_a_given_rate_must_be_one() -> None:
