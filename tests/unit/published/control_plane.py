@@ -30,7 +30,7 @@ PAGES_STUDY, NIGHTS = (
     "pages-2026-11-26",
     ("nights-2026-11-22", "nights-2026-11-26"),
 )
-COMMANDS = "scale-2026-11-25"
+COMMANDS = "scale-2026-11-28"
 
 
 def readme() -> Iterator[str]:
