@@ -88,7 +88,7 @@ def node_tasks(
     """Add the tasks of a check: pods on every node, judgement, re-runs of suspects, report, alert, gate. Returns the
     gate. `given`: the check's parameters; None: those of the DAG's form. `on_red`: callbacks of the gate.
     """
-    planned: Any = plan_tasks.plan_pods(campaign_kind, given).as_setup()
+    planned: Any = plan_tasks.plan_runs(campaign_kind, given).as_setup()
     plan_tasks.check_ready(given) >> planned
     blocks: Any = plan_tasks.divide_runs()
     planned >> blocks
@@ -96,7 +96,7 @@ def node_tasks(
     suspects: Any = dag_tasks.judge()
     benchmarks >> suspects
     confirms = pod_tasks.pods("confirm", settings, suspects.operator.task_id).expand(block=blocks, place=suspects)
-    published = dag_tasks.publish_nodes()
+    published = dag_tasks.publish()
     released: Any = dag_tasks.release_campaign()
     [benchmarks, confirms] >> at_the_end(released, setups=planned)
     [confirms, released] >> published  # it may have found results that tasks could not read
@@ -151,11 +151,11 @@ def build_comparison_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a comparison: pods one after another, so that none shares a host; then report, alert, gate."""
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
+        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
         tasks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK, in_turn=True)
         benchmarks = tasks.expand(block=[0], place=planned)
-        published = dag_tasks.publish_comparison()
+        published = dag_tasks.publish()
         released: Any = dag_tasks.release_campaign()
         benchmarks >> at_the_end(released, setups=planned)
         [benchmarks, released] >> published  # it may have found results that tasks could not read
@@ -167,9 +167,9 @@ def build_scaling_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a scaling study: one gang after another for each strategy and size; then report, alert, gate."""
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        last: Any = plan_tasks.plan_scaling()
+        last: Any = plan_tasks.plan_runs(suite.campaign_kind)
         plan_tasks.check_ready() >> last
-        published = dag_tasks.publish_scaling()
+        published = dag_tasks.publish()
         for cell in scaling_cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published
@@ -183,9 +183,9 @@ def build_interconnect_dag(suite: Suite, settings: Settings | None = None) -> DA
     """
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_interconnect().as_setup()
+        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
-        published = dag_tasks.publish_interconnect()
+        published = dag_tasks.publish()
         released: Any = dag_tasks.release_campaign()
         before: list[Any] = [planned]
         for number in range(1, MOST_ROUNDS + 1):
