@@ -155,7 +155,7 @@ def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
     old = node_marks.marked("node-3", SHAPE, MARK, "it was not measured")
 
     assert new.headline == (
-        f"node-3 is marked with {SHAPE} since 12 Nov 2026 02:10 UTC, so that other work keeps away: samples/s −10.0 %"
+        f"node-3 is marked with {SHAPE} since 2026-11-12 02:10:00 UTC, so that other work keeps away: samples/s −10.0 %"
     )
     assert old.headline == f"{new.headline}; it stays so, because it was not measured"
     assert new.resolution == (
