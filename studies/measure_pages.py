@@ -29,13 +29,17 @@ from sqlalchemy import func, select, text
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.three_nights import node_of, overview_of
 from trainbench.core.verdicts import Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
 from trainbench.history.tables import acknowledgements, campaigns, node_verdicts, notices, runs, works
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.notices import closed_notices, open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.run_list import run_page, runs_csv, runs_page
 from trainbench.pages.render import charts
 from trainbench.results.campaign import Campaign
 
@@ -147,8 +151,8 @@ def reads(history: History, last: int) -> Iterator[tuple[str, Callable[[], Any]]
         ),
         "a model that was never run": Filters(model="llama2-7b"),
     }
-    yield "choices", pages.choices
-    yield "run", lambda: pages.run(f"{SEEN}-{last}", run_id)
+    yield "choices", lambda: pages.read(choices, Filters())
+    yield "run", lambda: pages.read(run_page, Filters(), f"{SEEN}-{last}", run_id)
     for name, filters in narrowed.items():
         for what, read in _narrowed(pages, filters).items():
             yield f"{what}, {name}", read
@@ -156,30 +160,28 @@ def reads(history: History, last: int) -> Iterator[tuple[str, Callable[[], Any]]
 
 def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
     return {
-        "overview": lambda: pages.overview(filters, TODAY),
-        "heat map": lambda: pages.heat_map(filters, TODAY),
-        "heat map, 92 days, last page": lambda: pages.heat_map(filters, TODAY, 92, 10_000),
-        "open notices": lambda: pages.open_notices(filters),
-        "closed notices": lambda: pages.closed_notices(filters),
-        "node": lambda: pages.node("gpu-7", filters),
+        "overview": lambda: overview_of(pages, filters, TODAY),
+        "heat map": lambda: pages.read(heat_map, filters, TODAY),
+        "heat map, 92 days, last page": lambda: pages.read(heat_map, filters, TODAY, 92, 10_000),
+        "open notices": lambda: pages.read(open_notices, filters),
+        "closed notices": lambda: pages.read(closed_notices, filters),
+        "node": lambda: node_of(pages, "gpu-7", filters),
         "a node with its first chart": lambda: _with_chart(pages, filters),
-        "strategies": lambda: pages.strategies(filters),
-        "costs": lambda: pages.costs(filters),
-        "runs": lambda: pages.runs(filters),
-        "runs, last page": lambda: pages.runs(filters, 10_000_000),
-        "runs, slowest": lambda: pages.runs(filters, 1, RunSort.SLOWEST),
-        "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
+        "strategies": lambda: pages.read(strategies, filters),
+        "costs": lambda: pages.read(costs, filters),
+        "runs": lambda: pages.read(runs_page, filters),
+        "runs, last page": lambda: pages.read(runs_page, filters, 10_000_000),
         "first 500 lines of the CSV": lambda: _first_lines(pages, filters),
     }
 
 
 def _with_chart(pages: Pages, filters: Filters) -> Any:
-    node = pages.node("gpu-7", filters)
+    node = node_of(pages, "gpu-7", filters)
     return charts.node_chart(node.series[0], node.events) if node and node.series else None
 
 
 def _first_lines(pages: Pages, filters: Filters) -> list[str]:
-    return list(islice(pages.runs_csv(filters), 2))
+    return list(islice(pages.pieces(runs_csv, filters), 2))
 
 
 def timed(history: History, name: str, read: Callable[[], Any], times: int) -> Row:

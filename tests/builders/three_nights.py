@@ -9,16 +9,23 @@ somebody_elses, which the reader may not see: on day 3 node-9 is slow, with gpt2
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tests.builders import make_result
 from tests.builders.nights import night
+from trainbench.core.states import FRESH
 from trainbench.core.verdicts import Why
 from trainbench.history.history import History
+from trainbench.pages.reads import fleet
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.node_trends import node_page
+from trainbench.pages.reads.notices import closed_notices, open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.rows import NodePage, Overview
+from trainbench.pages.reads.run_list import runs_csv, runs_page
 
 SEEN, HIDDEN = "node_consistency", "somebody_elses"
 DAY_3 = date(2026, 11, 3)
@@ -37,13 +44,23 @@ def three_nights(history: History) -> History:
 
 
 def every_read(pages: Pages, filters: Filters) -> Iterator[Any]:
-    yield pages.choices()
-    yield pages.overview(filters, DAY_3)
-    yield pages.heat_map(filters, DAY_3)
-    yield pages.open_notices(filters)
-    yield pages.closed_notices(filters)
-    yield pages.strategies(filters)
-    yield pages.costs(filters)
-    yield from (pages.runs(filters, sort=sort) for sort in RunSort)
-    yield from (pages.node(f"node-{i}", filters) for i in (1, 2, 3, 9, 10))
-    yield "".join(pages.runs_csv(filters))
+    yield pages.read(choices, Filters())
+    yield overview_of(pages, filters, DAY_3)
+    yield pages.read(heat_map, filters, DAY_3)
+    yield pages.read(open_notices, filters)
+    yield pages.read(closed_notices, filters)
+    yield pages.read(strategies, filters)
+    yield pages.read(costs, filters)
+    yield pages.read(runs_page, filters)
+    yield from (node_of(pages, f"node-{i}", filters) for i in (1, 2, 3, 9, 10))
+    yield "".join(pages.pieces(runs_csv, filters))
+
+
+def overview_of(pages: Pages, filters: Filters, day: date, now: datetime | None = None) -> Overview:
+    """`now`: by default the end of that day."""
+    now = now or datetime.combine(day + timedelta(days=1), datetime.min.time(), UTC)
+    return pages.read(fleet.overview, filters, day, now, FRESH)
+
+
+def node_of(pages: Pages, name: str, filters: Filters) -> NodePage | None:
+    return pages.read(node_page, filters, name, datetime.now(UTC), FRESH)

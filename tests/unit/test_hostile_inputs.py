@@ -23,14 +23,18 @@ from bench_image.contract.result_lines import ResultLinesError, ResultReader, re
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from tests.builders.nights import night
 from tests.builders.results import make_result
-from trainbench.exchange.export import SubmissionError, parse_submission, submission
-from trainbench.exchange.result_files import BenchFileError, parse_bench_file, parse_flat
+from tests.builders.three_nights import node_of, overview_of
+from trainbench.exchange.export import ExportError, imported_result
+from trainbench.exchange.result_files import ForeignFileError, parse_file
 from trainbench.history.database import HistoryError, connect
-from trainbench.history.history import open_history
+from trainbench.history.history import History, open_history
 from trainbench.judging.levels import LevelsError, parse_levels
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.notices import closed_notices, open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.run_list import runs_csv, runs_page
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pods.pod_template import PodTemplateError, read_template
@@ -43,7 +47,7 @@ from trainbench.settings.channels import parse_channels
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-INPUTS = {"history": 20, "verdict": 50}  # each of the others, which take less time: 150
+INPUTS = {"history": 10, "verdict": 20}  # each of the others, which take less time: 60
 SEED = 7
 MAX_MESSAGE = 20_000  # characters; an explanation names five fields at most
 HUGE = "9" * 4_301  # Python refuses to read or write an integer of so many digits
@@ -87,7 +91,7 @@ def refusals(name: str, reader: Reader) -> int:
     input again.
     """
     refused = 0
-    for index in range(INPUTS.get(name, 150)):
+    for index in range(INPUTS.get(name, 60)):
         seed = f"{SEED} {name} {index}"
         damaged = damage(reader.document, random.Random(seed))
         length = 0
@@ -166,7 +170,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     """Everything that reads what others have written. `folder`: for those that read a file."""
     result = make_result()
     text = result.model_dump_json().encode()
-    published = submission(result, result.finished_at).model_dump_json().encode()
+    unreadable = (ForeignFileError, ContractError)
     campaign = night(1, {"node-1": 10.0, "node-2": 9.0})
     store = open_store(str(folder / "store"))
     verdict = Path(store.write_campaign(campaign))
@@ -191,13 +195,13 @@ def readers(folder: Path) -> Mapping[str, Reader]:
             lambda raw: ResultReader(raw.decode(errors="replace").split("\n")).text(),
             (ResultLinesError,),
         ),
-        "submission": Reader(published, parse_submission, (SubmissionError,)),
-        "bench file": Reader(bench_file, parse_bench_file, (BenchFileError,)),
+        "published result": Reader(text, imported_result, (ExportError, *unreadable)),
+        "bench file": Reader(bench_file, parse_file, unreadable),
         "flat result": Reader(
             b'{"strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 128, "tier": "A", "per_device_batch": 4, '
             b'"grad_accum": 2, "tokens_per_sec": 3.5e4, "peak_vram_gb": 9.5}',
-            parse_flat,
-            (BenchFileError,),
+            parse_file,
+            unreadable,
         ),
         "verdict": Reader(
             verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)
@@ -261,16 +265,16 @@ def _history(folder: Path) -> Reader:
 
     def pages(_: Path) -> None:
         today = night(2, {"node-1": 1.0}).finished_at.date()
-        read.choices()
-        read.overview(Filters(), today)
-        read.heat_map(Filters(), today)
-        read.open_notices(Filters())
-        read.closed_notices(Filters())
-        read.node("node-1", Filters())
-        read.strategies(Filters())
-        read.costs(Filters())
-        read.runs(Filters(), sort=RunSort.NEWEST)
-        list(read.runs_csv(Filters()))
-        read.baselines()
+        read.read(choices, Filters())
+        overview_of(read, Filters(), today)
+        read.read(heat_map, Filters(), today)
+        read.read(open_notices, Filters())
+        read.read(closed_notices, Filters())
+        node_of(read, "node-1", Filters())
+        read.read(strategies, Filters())
+        read.read(costs, Filters())
+        read.read(runs_page, Filters())
+        list(read.pieces(runs_csv, Filters()))
+        History(read.engine).baselines()
 
     return Reader(whole.read_bytes(), _file(folder / "damaged.sqlite", pages), (HistoryError,))

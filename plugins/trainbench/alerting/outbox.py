@@ -21,7 +21,7 @@ from trainbench.alerting.notice_text import Event, Message, message
 from trainbench.core.formats import count, one_line
 from trainbench.core.verdicts import Level
 from trainbench.history.database import transaction
-from trainbench.history.notices import JOINED, Notice, notice_of, select_notices
+from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import messages, notices
 from trainbench.settings.channels import Channel, Mail, Slack
 
@@ -79,10 +79,8 @@ class Outbox:
 def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Event | None:
     """What this channel should hear of the notice now; None: nothing. Who was not told of the beginning, because it
     was acknowledged, old or below the channel's level, is not told of the end. A drill ends with its run, so only its
-    detection is told. Of a notice that was joined with another nothing is told: the other one stands for its node.
+    detection is told.
     """
-    if notice.ended == JOINED:
-        return None
     if notice.closed_at is not None and not notice.is_drill:
         event, at = Event.CLOSED, notice.closed_at
         if all(row.sent_at is None for row in known.values()):

@@ -9,7 +9,8 @@ import typer
 
 from trainbench.cli import base
 from trainbench.cli.base import StoreUrl, Who
-from trainbench.core.baselines import Baseline, BaselineError
+from trainbench.core.baselines import Baseline
+from trainbench.core.user_error import EntryError
 
 app = base.App(base.NORMAL, help="After an intended change, compare a node with its present level instead of its past.")
 
@@ -37,11 +38,11 @@ def accept(
     slower than its peers, as long as it stays as it is.
     """
     if all_nodes == (node is not None):
-        raise BaselineError("whose level is accepted? Give either --node NODE or --all")
+        raise EntryError("whose level is accepted? Give either --node NODE or --all")
     try:
         moment = datetime.fromisoformat(since) if since else None
     except ValueError:
-        raise BaselineError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
+        raise EntryError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
     if moment and not moment.tzinfo:
         moment = moment.replace(tzinfo=UTC)
     by, at = who or base.user_name(), datetime.now(UTC)

@@ -9,15 +9,6 @@ from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import day, listing
-from trainbench.core.user_error import UserError
-
-
-class BaselineError(UserError, ValueError):
-    """A baseline cannot be accepted or revoked; the message is for the person who tried."""
-
-
-class UnknownBaselineError(BaselineError):
-    pass
 
 
 class Baseline(Frozen):

@@ -32,11 +32,6 @@ def _text(value: str) -> str:
 
 def lines(rows: Iterable[Iterable[Cell]]) -> str:
     """The rows as CSV text, one line each."""
-    return written([cell(value) for value in row] for row in rows)
-
-
-def written(rows: Iterable[Iterable[Cell]]) -> str:
-    """The rows as CSV text: numbers, unknown ones, and texts that `cell` has made safe."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
     return text.getvalue()

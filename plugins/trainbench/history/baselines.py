@@ -7,16 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
-from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.core.baselines import Baseline
+from trainbench.core.user_error import MAX_REASON, MAX_WHO, EntryError, UnknownEntryError, entered
 from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import OURS, baselines, notices, runs
-
-MAX_WHY, MAX_WHO = 500, 200
 
 
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:
@@ -37,9 +35,9 @@ def accept(
     """Accept a node's present level. `node`: None for all nodes. `since`: by default the night that opened a notice of
     a node that is slower than its past, or of the named node by its samples/s, else the last night.
 
-    This closes these notices. It holds for all names that the node's GPUs have had. Raises BaselineError.
+    This closes these notices. It holds for all names that the node's GPUs have had. Raises EntryError.
     """
-    who, why = _text(who, "the name of who accepts", MAX_WHO), _text(why, "the reason", MAX_WHY)
+    who, why = entered(who, "the name of who accepts", MAX_WHO), entered(why, "the reason", MAX_REASON)
     _refuse_unknown(connection, node, fingerprint)
     others = other_names(connection, node) if node else ()
     names = (node, *others) if node else ()
@@ -52,7 +50,7 @@ def accept(
     ]
     since = since or _level_since(connection, names, [notice.campaign_id for notice in slower])
     if since > at:
-        raise BaselineError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
+        raise EntryError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
     values = {"node": node, "fingerprint": fingerprint, "since": since, "who": who, "why": why, "accepted_at": at}
     stored = insert(baselines).values(**values, other_names=json.dumps(others)).returning(baselines.c.id)
     accepted = Baseline.model_validate({"id": connection.execute(stored).scalar_one(), **values, "other_names": others})
@@ -66,16 +64,16 @@ def accept(
 
 
 def revoke(connection: Connection, baseline_id: int, who: str, at: datetime) -> Baseline:
-    """Revoke an accepted baseline: the past before it counts again from the next campaign on. Raises BaselineError."""
-    who = _text(who, "the name of who takes it back", MAX_WHO)
+    """Revoke an accepted baseline: the past before it counts again from the next campaign on. Raises EntryError."""
+    who = entered(who, "the name of who takes it back", MAX_WHO)
     known = {each.id: each for each in read_baselines(connection)}
     baseline = known.get(baseline_id)
     if baseline is None:
         ids = ", ".join(map(str, known)) or "none"
-        raise UnknownBaselineError(f"there is no baseline {baseline_id}: choose from {ids}")
+        raise UnknownEntryError(f"there is no baseline {baseline_id}: choose from {ids}")
     if baseline.revoked_at is not None:
         when = f"{baseline.revoked_at:%Y-%m-%d %H:%M} UTC"
-        raise BaselineError(f"baseline {baseline_id} was taken back by {baseline.revoked_by} on {when}: nothing to do")
+        raise EntryError(f"baseline {baseline_id} was taken back by {baseline.revoked_by} on {when}: nothing to do")
     end = {"revoked_at": at, "revoked_by": who}
     connection.execute(update(baselines).where(baselines.c.id == baseline_id).values(end))
     return baseline.model_copy(update=end)
@@ -88,11 +86,9 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
         names = connection.execute(select(runs.c.node).where(OURS).distinct().order_by(runs.c.node).limit(20)).scalars()
         known = ", ".join(names)
         advice = f"choose from {known}" if known else "no run of this installation is recorded"
-        raise UnknownBaselineError(f"nothing was ever measured on {f'{node!r}' if node else 'any node'}: {advice}")
+        raise UnknownEntryError(f"nothing was ever measured on {f'{node!r}' if node else 'any node'}: {advice}")
     if fingerprint and connection.execute(of_node.where(runs.c.fingerprint == fingerprint)).first() is None:
-        raise UnknownBaselineError(
-            f"the work '{fingerprint}' was never measured there: leave it out to mean every work"
-        )
+        raise UnknownEntryError(f"the work '{fingerprint}' was never measured there: leave it out to mean every work")
 
 
 def _is_below_past(notice: Notice) -> bool:
@@ -113,55 +109,16 @@ def _level_since(connection: Connection, names: Sequence[str], campaign_ids: Seq
     return since
 
 
-def _text(text: str, what: str, most: int) -> str:
-    stripped = text.strip()
-    if not 0 < len(stripped) <= most or not stripped.isprintable():
-        raise BaselineError(
-            f"{what} has {len(stripped)} characters: 1 to {most} are allowed, in plain text on one line"
-        )
-    return stripped
-
-
-_KNOWN = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
-
-
-class _Name(NamedTuple):
-    """A name with its first and last measurement."""
-
-    name: str
-    first: datetime
-    last: datetime
-
-
 def other_names(connection: Connection, node: str) -> tuple[str, ...]:
-    """The earlier and later names of `node`'s present GPUs, the oldest first. As in `judging.renames`, two names in use
-    at the same time are two nodes between which a GPU was moved.
+    """The earlier and later names of `node`'s present GPUs, the oldest first. Two names in use at the same time are two
+    nodes between which a GPU was moved.
     """
-    names = [_name(connection, node)]
-    waiting = [node]
-    while waiting:
-        for name in _names_of_gpus(connection, waiting.pop()):
-            dated = _name(connection, name)
-            if all(dated.last < known.first or known.last < dated.first for known in names):
-                names.append(dated)
-                waiting.append(name)
-    return tuple(known.name for known in sorted(names, key=lambda known: known.first) if known.name != node)
-
-
-def _name(connection: Connection, name: str) -> _Name:
-    span = select(func.min(runs.c.started_at), func.max(runs.c.started_at)).where(runs.c.node == name)
-    first, last = connection.execute(span).one()
-    return _Name(name, first, last)
-
-
-def _names_of_gpus(connection: Connection, node: str) -> list[str]:
-    """Names, in alphabetical order, under which one of the GPUs of the node's latest campaign ever ran."""
-    of_node = _KNOWN & (runs.c.node == node)
-    last = select(runs.c.campaign_id).where(of_node).order_by(runs.c.started_at.desc()).limit(1).scalar_subquery()
-    uuids = connection.execute(select(runs.c.gpu_uuids).where(of_node & (runs.c.campaign_id == last))).scalars()
-    gpus = {uuid for text in uuids for uuid in text.split(",")}
-    if not gpus:
-        return []
-    one_of = or_(*(runs.c.gpu_uuids.contains(uuid, autoescape=True) for uuid in sorted(gpus)))
-    rows = connection.execute(select(runs.c.node, runs.c.gpu_uuids).where(_KNOWN & one_of).distinct())
-    return sorted({node for node, uuids in rows if gpus & set(uuids.split(","))})
+    known = runs.c.gpu_uuids.is_not(None) & ~runs.c.is_drill
+    last = select(runs.c.campaign_id).where(known, runs.c.node == node).order_by(runs.c.started_at.desc()).limit(1)
+    gpus = select(runs.c.gpu_uuids).where(known, runs.c.node == node, runs.c.campaign_id == last.scalar_subquery())
+    named = select(runs.c.node).where(known, runs.c.gpu_uuids.in_(gpus))
+    began, ended = func.min(runs.c.started_at), func.max(runs.c.started_at)
+    dated = select(runs.c.node, began, ended).where(runs.c.node.in_(named)).group_by(runs.c.node).order_by(began)
+    spans = {name: (first, last) for name, first, last in connection.execute(dated)}
+    own = spans.pop(node, None)
+    return tuple(name for name, (first, last) in spans.items() if own and (last < own[0] or own[1] < first))

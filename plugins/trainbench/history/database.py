@@ -16,6 +16,7 @@ from sqlalchemy import (
     Engine,
     NullPool,
     create_engine,
+    delete,
     event,
     insert,
     inspect,
@@ -138,6 +139,7 @@ def migrate(engine: Engine) -> None:
                 metadata.create_all(connection)
             else:
                 upgrade.upgrade(connection)
+            connection.execute(delete(revision))
             connection.execute(insert(revision).values(version_num=REVISION))
     except HistoryError:
         raise

@@ -21,7 +21,15 @@ from trainbench.history.database import CONNECT_TIMEOUT_S, connect, migrate, tra
 from trainbench.history.fleet_state import FleetState, nodes_now, read_fleet_state
 from trainbench.history.marks import end_marks, update_marks
 from trainbench.history.node_histories import read_node_records
-from trainbench.history.notices import Notice, is_old, notice_of, select_notices, update_notices
+from trainbench.history.notices import (
+    Acknowledgement,
+    Notice,
+    acknowledge,
+    is_old,
+    notice_of,
+    select_notices,
+    update_notices,
+)
 from trainbench.history.summaries import record_summary, rows, summarise, with_known_gpus
 from trainbench.history.tables import OURS, notices, runs, works
 from trainbench.judging.past import NodeRecord
@@ -97,14 +105,19 @@ class History:
         since: datetime | None = None,
         fingerprint: str | None = None,
     ) -> Baseline:
-        """See `history.baselines.accept`. Raises BaselineError."""
+        """See `history.baselines.accept`. Raises EntryError."""
         with transaction(self.engine, write=True) as connection:
             return accept(connection, node, who, why, at, since, fingerprint)
 
     def revoke_baseline(self, baseline_id: int, who: str, at: datetime) -> Baseline:
-        """Revoke an accepted baseline. Raises BaselineError."""
+        """Revoke an accepted baseline. Raises EntryError."""
         with transaction(self.engine, write=True) as connection:
             return revoke(connection, baseline_id, who, at)
+
+    def acknowledge(self, notice_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
+        """See `history.notices.acknowledge`. Raises EntryError."""
+        with transaction(self.engine, write=True) as connection:
+            return acknowledge(connection, notice_id, who, reason, at)
 
     def last_measured(self, since: datetime) -> dict[str, datetime]:
         """Node -> start of its last valid run, for nodes with a run since that time; drills do not count."""

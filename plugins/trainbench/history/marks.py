@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
-from trainbench.core.verdicts import MARKED, Finding, Level
+from trainbench.core.verdicts import MARKED, Level
 from trainbench.history.tables import marks
 from trainbench.results.campaign import Campaign
 
-MAX_MARKS = 500
 TAKES_WORK = "takes other work again"
 _IS_OPEN = marks.c.closed_at.is_(None)
-
-
-class Mark(NamedTuple):
-    """`closed_at`: None while the node is marked. `ended`: a phrase."""
-
-    node: str
-    dag_id: str
-    dag_run_id: str | None
-    finding: Finding
-    opened_at: datetime
-    closed_at: datetime | None
-    ended: str | None
 
 
 def update_marks(connection: Connection, campaign: Campaign) -> None:
@@ -52,12 +38,3 @@ def end_marks(connection: Connection, nodes: Sequence[str], who: str, at: dateti
 
 def marked_nodes(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(select(marks.c.node).where(_IS_OPEN)).scalars())
-
-
-def read_marks(connection: Connection, which: ColumnElement[bool]) -> tuple[Mark, ...]:
-    """The last one first."""
-    columns = (marks.c[name] for name in Mark._fields)
-    query = select(*columns).where(which).order_by(marks.c.opened_at.desc(), marks.c.id.desc()).limit(MAX_MARKS)
-    return tuple(
-        Mark(*row)._replace(finding=Finding.model_validate_json(row.finding)) for row in connection.execute(query)
-    )

@@ -17,9 +17,10 @@ from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, true, update
 
 from bench_image.contract.frozen import Frozen
-from trainbench.core.formats import signed
+from trainbench.core.formats import moment, signed
 from trainbench.core.states import AGAINST, METRIC_NAMES, METRIC_UNITS, STATE_WORDS, TRAITS, NodeState
 from trainbench.core.states import word as word_of
+from trainbench.core.user_error import MAX_REASON, MAX_WHO, EntryError, UnknownEntryError, entered
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
     NO_FIGURE,
@@ -56,7 +57,6 @@ DEVIATIONS = {
     **{(Metric.TEMPERATURE_C, against): "temperature_deviation_c" for against in Against},
 }
 WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked again"
-JOINED = "joined with the other notice of this node"  # by the upgrade from 0.1.0
 REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
 ENDED = {
     NO_FIGURE: "a later run gave figures",
@@ -163,6 +163,27 @@ def notice_of(row: Row[Any]) -> Notice:
     seen = Acknowledgement(who=row.who, at=row.at, reason=row.seen_because) if row.who is not None else None
     values = {column.name: row._mapping[column.name] for column in notices.c}
     return Notice(**values | {"finding": Finding.model_validate_json(row.finding), "acknowledgement": seen})
+
+
+def acknowledge(connection: Connection, notice_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
+    """Store that somebody knows of the notice's present state. Raises EntryError."""
+    seen = Acknowledgement(
+        who=entered(who, "the name of who acknowledges", MAX_WHO),
+        at=at,
+        reason=entered(reason, "the reason", MAX_REASON),
+    )
+    row = connection.execute(select_notices().where(notices.c.id == notice_id)).first()
+    if row is None:
+        raise UnknownEntryError(f"there is no notice {notice_id}: open the Benchmarks page again")
+    notice = notice_of(row)
+    if notice.closed_at is not None:
+        raise EntryError(f"{notice.name} is {notice.ended} since {moment(notice.closed_at)}: nothing to do")
+    if notice.acknowledgement is not None:
+        by = notice.acknowledgement
+        raise EntryError(f"{notice.name} was acknowledged by {by.who} on {moment(by.at)}: nothing to do")
+    of_notice = {"notice_id": notice_id, "node": notice.node, "state": notice.state.value}
+    connection.execute(insert(acknowledgements).values(of_notice | seen.model_dump()))
+    return seen
 
 
 class Night(NamedTuple):

@@ -35,7 +35,7 @@ def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_p
     assert html.escape(HOSTILE) in page
     assert HOSTILE not in page
     assert "is red and acknowledged: node-3" in get(client, "").text
-    assert acknowledge(client, "ada").status_code == 409
+    assert acknowledge(client, "ada").status_code == 422
     assert "was acknowledged by uma" in acknowledge(client, "ada").json()["detail"]
 
 

@@ -49,7 +49,7 @@ def test_without_the_database_a_page_says_so_and_airflow_goes_on(
     assert client.get("/api/v2/version").status_code == 200
 
 
-CSV = [f"?table={name}&format=csv" for name in ("heat", "nodes", "open", "closed")]
+CSV = [f"?table={name}&format=csv" for name in ("heat", "nodes")]
 CSV += [f"{page}?format=csv" for page in ("runs", "strategies", "costs", "nodes/node-3")]
 
 
@@ -78,19 +78,6 @@ def test_nothing_but_our_own_files_may_run_or_be_loaded(client: Any, pages: Path
         assert reply.headers["cache-control"] == "no-store"
         assert not re.search(r'(?:src|href)="(?:https?:)?//', reply.text)
         assert not re.search(r"<script(?! src=)|\son\w+=|\sstyle=", reply.text), path
-
-
-def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> None:
-    text = get(client, "nodes/node-3").text
-    files = re.findall(r'(?:src|href)="\.\./(static/[^"]+)"', text)
-
-    assert [re.sub(r"-[\w.]+?(?=\.(min\.)?\w+$)", "", name) for name in files] == [
-        "static/pages.css", "static/pages.js"
-    ]  # fmt: skip
-    for name in files:
-        reply = get(client, name)
-        assert reply.status_code == 200
-        assert reply.headers["cache-control"] == "private, max-age=31536000, immutable"
 
 
 def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:

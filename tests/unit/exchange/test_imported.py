@@ -13,15 +13,21 @@ from bench_image.contract.spec import NODE_NAME
 from tests.builders import make_result
 from tests.builders.commands import document, trainbench
 from tests.builders.nights import ENDED_AT, night
+from tests.builders.three_nights import overview_of
 from trainbench.core.states import FRESH
+from trainbench.core.user_error import UnknownEntryError
 from trainbench.core.verdicts import Why
 from trainbench.cost.monthly_cost import paid_runs
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
-from trainbench.history.baselines import UnknownBaselineError
 from trainbench.history.history import History, open_history
 from trainbench.history.tables import runs
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.node_trends import node_page
+from trainbench.pages.reads.notices import open_notices
 from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.run_list import runs_page
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import WITHOUT_DAG
 
@@ -65,20 +71,19 @@ def pages_of(history: History) -> Pages:
 
 def test_imported_runs_and_strategies_are_listed_as_imported(both: History) -> None:
     """Medians: ours 10 and 10, the imported 20 and 8, which makes 14. The faster imported row takes no place."""
-    rows = pages_of(both).runs(ALL).rows
+    rows = pages_of(both).read(runs_page, ALL).rows
     assert {(row.node, row.dag_id) for row in rows if row.is_imported} == {
         ("imported-12345678/node-1", "imported"),
         ("imported-87654321/node-1", "imported"),
     }
     assert {row.node for row in rows if not row.is_imported} == {"node-1", "node-2"}
-    found = {
-        (row.is_imported, row.figure(SAMPLES_PER_SECOND), row.place) for row in pages_of(both).strategies(ALL).rows
-    }
+    compared = pages_of(both).read(strategies, ALL).rows
+    found = {(row.is_imported, row.figure(SAMPLES_PER_SECOND), row.place) for row in compared}
     assert found == {(False, 10.0, 1), (True, 14.0, None)}
 
 
 def test_imported_runs_are_in_no_sum_of_the_costs(both: History, ours: History) -> None:
-    together, alone = pages_of(both).costs(ALL), pages_of(ours).costs(ALL)
+    together, alone = pages_of(both).read(costs, ALL), pages_of(ours).read(costs, ALL)
     assert alone.total.num_runs == 2
     assert (together.total, together.months, together.dags, together.works) == (
         alone.total, alone.months, alone.dags, alone.works,
@@ -92,10 +97,10 @@ def test_imported_runs_are_no_part_of_the_fleet(both: History, ours: History) ->
     """Not even where their node is red, has the name of one of ours, and was measured later."""
     together, alone = pages_of(both), pages_of(ours)
     today = NOW.date()
-    assert together.overview(ALL, today) == alone.overview(ALL, today)
-    assert together.heat_map(ALL, today) == alone.heat_map(ALL, today)
-    assert together.open_notices(ALL) == alone.open_notices(ALL)
-    pages = [repr(read.node("node-1", ALL, NOW)) for read in (together, alone)]
+    assert overview_of(together, ALL, today) == overview_of(alone, ALL, today)
+    assert together.read(heat_map, ALL, today) == alone.read(heat_map, ALL, today)
+    assert together.read(open_notices, ALL) == alone.read(open_notices, ALL)
+    pages = [repr(read.read(node_page, ALL, "node-1", NOW, FRESH)) for read in (together, alone)]
     assert len({re.sub(r"work_id=\d+", "", page) for page in pages}) == 1  # each history has numbers of its own
     assert both.fleet_state(NOW, FRESH) == ours.fleet_state(NOW, FRESH)
     assert both.last_measured(ENDED_AT - timedelta(days=9)).keys() == {"node-1", "node-2"}
@@ -122,7 +127,7 @@ def test_by_no_field_an_imported_run_is_taken_for_one_of_ours(both: History) -> 
 def test_an_imported_node_has_no_level_to_accept(store: Store) -> None:
     store.write_result(IMPORTED)
     trainbench("reindex")
-    with pytest.raises(UnknownBaselineError, match="nothing was ever measured on any node: no run"):
+    with pytest.raises(UnknownEntryError, match="nothing was ever measured on any node: no run"):
         open_history(store=store).accept_baseline(None, "me", "new driver", NOW)
 
 
@@ -142,5 +147,5 @@ def test_an_import_without_a_reachable_history_is_stored(store: Store, monkeypat
     assert "the results are stored, and `trainbench reindex` brings them onto the pages" in done.stderr
     monkeypatch.delenv("TRAINBENCH_HISTORY_URL")
     trainbench("import", str(exported))
-    (row,) = pages_of(open_history(store=store)).runs(ALL).rows
+    (row,) = pages_of(open_history(store=store)).read(runs_page, ALL).rows
     assert row.node == f"imported-{row.campaign_id[-8:]}/node-1"

@@ -1,50 +1,26 @@
-"""A database of 0.1.0 in today's tables: breaches and warnings are notices, with what people entered and were told."""
+"""A database of 0.1.0 in today's tables."""
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, Table, insert, select
+from sqlalchemy import MetaData, Table, insert
 
 from tests.builders.nights import night
-from tests.builders.played_nights import EVERYTHING
 from tests.builders.recorded_nights import stored
-from trainbench.alerting.notice_text import Event
-from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import Why
 from trainbench.history.database import connect
 from trainbench.history.history import History, open_history
-from trainbench.history.tables import messages, node_verdicts, runs
+from trainbench.history.tables import node_verdicts
 
 pytestmark = pytest.mark.both_databases
 
 KEPT = Path(__file__).resolve().parents[2] / "kept" / "0.1.0" / "history.sql"
-AT = [datetime(2026, 11, day, 3, tzinfo=UTC) for day in range(1, 8)]
-FINDING = {
-    "level": "error", "category": "thermal_throttling", "nodes": ["node-1"], "item": None, "group_id": "g",
-    "measured": "hot", "expected": "cool", "summary": "is in breach", "cause": None, "clues": [],
-    "resolution": "look at the fans", "is_drill": False,
-    "changes": [{"node": "node-1", "fingerprint": "f", "before": 10.0, "after": 9.0, "limit_pct": 1.5}],
-    "evidence": [{
-        "metric": "samples_per_second", "state": "breach", "value": 9.0, "reference": 10.0, "deviation": -10.0,
-        "limit": 5.0, "noise": None, "side": "slow", "reason": "slow", "gpu": None,
-    }],
-}  # fmt: skip
-COMMON = {"finding": json.dumps(FINDING), "campaign_id": "night-1", "dag_id": "dag"}
-
-
-def breach(number: int, node: str, **fields: Any) -> dict[str, Any]:
-    of = {"id": number, "node": node, "group_id": "g", "state": "breach", "reason": "it is slow", "is_drill": False}
-    return of | COMMON | {"opened_at": AT[number]} | fields
-
-
-def warning(number: int, node: str, kind: str, **fields: Any) -> dict[str, Any]:
-    return {"id": number, "node": node, "kind": kind, "changes": "[]", "opened_at": AT[number]} | COMMON | fields
+AT = datetime(2026, 11, 1, 3, tzinfo=UTC)
 
 
 def verdict(node: str, state: str, condition: str, **fields: Any) -> dict[str, Any]:
@@ -55,26 +31,8 @@ def verdict(node: str, state: str, condition: str, **fields: Any) -> dict[str, A
 
 ROWS: dict[str, list[dict[str, Any]]] = {
     "alembic_version": [{"version_num": "0001_history"}],
-    "breaches": [
-        breach(1, "node-1"),
-        breach(2, "node-1", group_id="h"),  # the same node at another work
-        breach(3, "node-2", state="failed", closed_at=AT[4], ended="well again"),
-        breach(4, "node-3", is_drill=True, closed_at=AT[4], ended="over with its run"),
-    ],
-    "warnings": [
-        warning(1, "node-1", "undecided"),
-        warning(2, "node-4", "slow"),
-        warning(3, "", "no_figure"),
-        warning(4, "node-5", "node_marked"),
-        warning(5, "node-6", "node_not_marked"),
-    ],
-    "acknowledgements": [
-        {"id": 1, "breach_id": 1, "node": "node-1", "group_id": "g", "who": "ada", "at": AT[2], "reason": "known"}
-    ],
-    "notices": [
-        {"kind": kind, "about_id": number, "event": "opened", "channel": "mail", "node": node, "claimed_at": AT[2],
-         "sent_at": AT[2], "num_tries": 1}
-        for kind, number, node in (("breach", 1, "node-1"), ("warning", 2, "node-4"))
+    "baselines": [
+        {"id": 7, "node": "node-1", "since": AT, "who": "ada", "why": "new driver", "accepted_at": AT},
     ],
     "node_verdicts": [
         verdict("node-1", "breach", "breach", confirmation="not_confirmed"),
@@ -101,46 +59,7 @@ def upgraded(url: str) -> History:
     return open_history(url)
 
 
-def test_breaches_and_warnings_are_notices(fresh_url: str) -> None:
-    history = upgraded(fresh_url)
-    opened = {notice.node: notice for notice in history.open_notices()}
-
-    assert {node: notice.word for node, notice in opened.items()} == {
-        "node-1": "red: slow",
-        "node-4": "look: behind",
-        "": "red: alarm",
-    }
-    slow = opened["node-1"]
-    assert (slow.id, slow.opened_at, slow.deviation, slow.finding.why) == (1, AT[1], -10.0, Why.SLOW)
-    assert slow.acknowledgement is not None
-    assert (slow.acknowledgement.who, slow.acknowledgement.at) == ("ada", AT[2])
-
-
-def test_a_message_that_was_sent_is_not_sent_again(fresh_url: str) -> None:
-    history = upgraded(fresh_url)
-    told = {row["notice_id"] for row in stored(history, messages)}
-
-    assert told == {notice.id for notice in history.open_notices() if notice.node}
-
-
-def test_a_joined_notice_is_told_neither_as_closed_nor_as_opened(
-    fresh_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """node-1 is still red; its second notice was told. node-2 has an open drill beside its open red notice."""
-    told = [row | {"channel": EVERYTHING.name} for row in (*ROWS["notices"], ROWS["notices"][0] | {"about_id": 2})]
-    open_twice = [breach(5, "node-2", is_drill=True), breach(6, "node-2")]
-    monkeypatch.setitem(ROWS, "notices", told)
-    monkeypatch.setitem(ROWS, "breaches", [*ROWS["breaches"], *open_twice])
-    due = Outbox(upgraded(fresh_url).engine).take("dag", EVERYTHING, AT[6])
-
-    assert {(each.notice.node, each.event, each.notice.is_drill) for each in due} == {
-        ("", Event.OPENED, False),
-        ("node-2", Event.OPENED, False),
-        ("node-3", Event.OPENED, True),
-    }
-
-
-def test_verdicts_and_marks_are_kept(fresh_url: str) -> None:
+def test_verdicts_are_kept_in_today_s_words(fresh_url: str) -> None:
     history = upgraded(fresh_url)
     rows = {row["node"]: row for row in stored(history, node_verdicts)}
 
@@ -153,14 +72,16 @@ def test_verdicts_and_marks_are_kept(fresh_url: str) -> None:
     }
     assert {(row["past_expected"], row["past_deviation_pct"]) for row in rows.values()} == {(10.0, -2.0)}
     assert rows["node-1"]["confirmation"] == "cleared"
-    with history.engine.connect() as connection:
-        marked = connection.exec_driver_sql("SELECT node FROM marks WHERE closed_at IS NULL").scalars().all()
-        assert marked == ["node-5"]
-        assert connection.execute(select(runs)).all() == []
 
 
-def test_new_notices_have_new_ids(fresh_url: str) -> None:
+def test_what_people_entered_is_kept_and_the_next_night_opens_notices(fresh_url: str) -> None:
     """PostgreSQL numbers rows by itself, and does not know of those that were inserted with their ids."""
     history = upgraded(fresh_url)
-    history.record(night(20, {"node-1": 9.0}, {"node-1": Why.SLOW}, suite="another"))
-    assert len({notice.id for notice in history.open_notices()}) == 4
+    history.record(night(20, {"node-1": 9.0}, {"node-1": Why.SLOW}))
+    again = history.accept_baseline(None, "bob", "a new image", AT, since=AT)
+
+    assert [notice.word for notice in history.open_notices()] == ["red: slow"]
+    assert [(each.node, each.who) for each in history.baselines()] == [("node-1", "ada"), (None, "bob")]
+    assert again.id == 8
+    with history.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM old_breaches").scalar() == 0

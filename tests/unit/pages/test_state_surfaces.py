@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.states_page import EFFECTS, with_table
+from tests.builders.three_nights import overview_of
 from tests.builders.verdicts import make_finding
 from tests.conftest import Golden
 from trainbench.alerting import run_summary
@@ -29,6 +30,7 @@ from trainbench.history.history import History
 from trainbench.pages.banners.banners import open_banners
 from trainbench.pages.banners.banners import text as banner_text
 from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.notices import open_notices
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
 from trainbench.pages.render.links import Links
@@ -70,7 +72,7 @@ def night_of(why: Why, day: int = 1) -> Campaign:
 
 
 def overview(history: History, now: datetime) -> Overview:
-    return Pages(history.engine, {DAG}).overview(Filters(), now.date(), now)
+    return overview_of(Pages(history.engine, {DAG}), Filters(), now.date(), now)
 
 
 def state_of_node_1(history: History, now: datetime) -> NodeState:
@@ -145,7 +147,9 @@ def test_what_the_pages_and_gauges_say_once_the_run_is_over(why: Why, history: H
     elif why is Why.ACKNOWLEDGED:
         history.record(night_of(Why.SLOW))
         pages = Pages(history.engine, {DAG})
-        pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", now)
+        History(pages.engine).acknowledge(
+            pages.read(open_notices, Filters()).rows[0].id, "ada", "the fan is ordered", now
+        )
     else:
         history.record(night_of(why))
     seen = overview(history, now)
@@ -217,5 +221,7 @@ def test_a_single_run_of_six_days_ago_says_nothing_about_today(history: History)
 def test_beside_an_acknowledged_node_not_all_are_well(history: History) -> None:
     history.record(night_of(Why.SLOW))
     pages = Pages(history.engine, {DAG})
-    pages.acknowledge(pages.open_notices(Filters()).rows[0].id, "ada", "the fan is ordered", ended(1))
+    History(pages.engine).acknowledge(
+        pages.read(open_notices, Filters()).rows[0].id, "ada", "the fan is ordered", ended(1)
+    )
     assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is red and acknowledged: node-1; 3 are well."

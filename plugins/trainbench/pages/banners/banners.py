@@ -6,14 +6,15 @@ out unchanged. Imported in the API server only.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Connection
 
 from trainbench.alerting.links import benchmarks_page, notice_page, report_tab
@@ -60,6 +61,8 @@ WAIT_S = 0.25  # longest wait for a read
 
 
 class BannerCache:
+    """One read at a time, in a thread that Airflow's pages do not share. Used from the event loop alone."""
+
     def __init__(
         self,
         read: Callable[[], tuple[Notice, ...]],
@@ -67,41 +70,31 @@ class BannerCache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._wait_s, self._clock = read, wait_s, clock
-        self._lock = threading.Lock()
         self._known: tuple[Notice, ...] = ()
-        self._read_at, self._until = -STALE_S, -STALE_S
-        self._reading: threading.Event | None = None  # set when that read has ended
+        self._read_at = self._until = -STALE_S
+        self._reading: asyncio.Future[None] | None = None
 
-    def get(self) -> tuple[Notice, ...]:
+    async def get(self) -> tuple[Notice, ...]:
         """The banners. Never raises. Waits at most WAIT_S for a read that it began itself, and not for an older one."""
-        with self._lock:
-            started = None
-            if self._clock() >= self._until and self._reading is None:
-                self._reading = started = threading.Event()
-        if started is not None:
-            threading.Thread(target=self._run, args=(started,), name="trainbench banners", daemon=True).start()
-            started.wait(self._wait_s)
-        with self._lock:
-            return self._known if self._clock() - self._read_at < STALE_S else ()
+        if self._clock() >= self._until and (self._reading is None or self._reading.done()):
+            refreshed = to_thread.run_sync(self._refresh, abandon_on_cancel=True, limiter=CapacityLimiter(1))
+            self._reading = asyncio.ensure_future(refreshed)
+            await asyncio.wait([self._reading], timeout=self._wait_s)
+        return self._known if self._clock() - self._read_at < STALE_S else ()
 
     def forget(self) -> None:
         """Drop the cached read after a change."""
-        with self._lock:
-            self._until = -STALE_S
+        self._until = -STALE_S
 
-    def _run(self, ended: threading.Event) -> None:
-        began_at = self._clock()
+    def _refresh(self) -> None:
+        began_at, keep_s = self._clock(), KEEP_S
         try:
-            rows, keep_s = self._read(), KEEP_S
+            self._known, self._read_at = self._read(), began_at
         except Exception:
             # Airflow's home page must load without our database; the log has the reason for missing banners.
             log.exception("trainbench: the open notices cannot be read")
-            rows, keep_s = None, KEEP_FAILURE_S
-        with self._lock:
-            if rows is not None:
-                self._known, self._read_at = rows, began_at
-            self._until, self._reading = self._clock() + keep_s, None
-        ended.set()
+            keep_s = KEEP_FAILURE_S
+        self._until = self._clock() + keep_s
 
 
 MAX_BANNERS = 3
@@ -202,7 +195,7 @@ async def _visible(scope: Scope) -> tuple[Notice, ...]:
     from starlette.concurrency import run_in_threadpool
     from starlette.requests import Request
 
-    rows = await run_in_threadpool(CACHE.get)
+    rows = await CACHE.get()
     if not rows:
         return ()
     from trainbench.pages.reads.access import reader

@@ -9,15 +9,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Confirmation, State, Why
+from trainbench.core.verdicts import Confirmation, Finding, State, Why
 from trainbench.history.baselines import read_baselines
 from trainbench.history.fleet_state import nodes_now
-from trainbench.history.node_histories import stored_setup
+from trainbench.history.node_histories import SETUP, stored_setup
 from trainbench.history.notices import Notice
 from trainbench.history.summaries import LIMITS
-from trainbench.history.tables import campaigns, node_verdicts, notices, runs, works
-from trainbench.pages.reads.acknowledge import marks_of, notices_of
-from trainbench.pages.reads.filters import Scope
+from trainbench.history.tables import campaigns, marks, node_verdicts, notices, runs, works
+from trainbench.pages.reads.filters import Scope, is_text
+from trainbench.pages.reads.notices import notices_of
 from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
 
@@ -25,12 +25,13 @@ MAX_POINTS = 3000
 MAX_RUNS = 3000
 MAX_EVENTS = 200
 _WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
-_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "pod_template")
 _LIMITS = tuple(LIMITS.values())
 
 
 def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
     """The node's page; None where the reader may see no verdict on it."""
+    if not is_text(node):
+        return None
     # The points, newest first.
     columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
     query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)
@@ -40,21 +41,18 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     if not points and not setups and not of_node:
         return None
     accepted = [each for each in read_baselines(connection) if each.is_of(node)]
-    marks = marks_of(connection, scope, node)
     events = [*_setup_events(setups), *_notice_events(of_node)]
-    moments: list[tuple[datetime | None, EventKind, str, str]] = []
     for each in accepted:
-        taken_back = f"Taken back by {each.revoked_by}: {each.description}"
-        moments += [
-            (each.since, EventKind.BASELINE, "baseline", each.description),
-            (each.revoked_at, EventKind.BASELINE, "baseline", taken_back),
-        ]
-    for mark in marks:
-        moments += [
-            (mark.opened_at, EventKind.MARKED, "mark", mark.finding.summary),
-            (mark.closed_at, EventKind.FREED, "mark", mark.ended or ""),
-        ]
-    events += [NodeEvent(at=at, kind=kind, what=what, text=text) for at, kind, what, text in moments if at]
+        events.append(NodeEvent(each.since, EventKind.BASELINE, "baseline", each.description))
+        if each.revoked_at:
+            text = f"Taken back by {each.revoked_by}: {each.description}"
+            events.append(NodeEvent(each.revoked_at, EventKind.BASELINE, "baseline", text))
+    of_marks = select(marks).where(marks.c.node == node, marks.c.dag_id.in_(scope.suites))
+    for row in connection.execute(of_marks.order_by(marks.c.opened_at.desc()).limit(MAX_EVENTS)):
+        summary = Finding.model_validate_json(row.finding).summary
+        events.append(NodeEvent(row.opened_at, EventKind.MARKED, "mark", summary))
+        if row.closed_at:
+            events.append(NodeEvent(row.closed_at, EventKind.FREED, "mark", row.ended))
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_notices = scope.notices & (notices.c.node == node)
     by_work = grouped((tuple(getattr(row, name) for name in _WORK), verdict_point(row)) for row in reversed(points))
@@ -113,7 +111,7 @@ def verdict_point(row: Row[Any]) -> NodePoint:
 
 def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
     """The runs with a known setup, newest first."""
-    columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in _SETUP))
+    columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in SETUP))
     has_setup = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
     of_scope = runs.c.work_id.in_(select(works.c.id).where(scope.works))
     query = select(*columns).where(and_(runs.c.node == node, has_setup), of_scope)
@@ -127,30 +125,29 @@ def _setup_events(newest_first: Sequence[Row[Any]]) -> Iterator[NodeEvent]:
     known: dict[str, dict[str, str]] = {}
     seen: set[str] = set()
     for row in reversed(newest_first):
-        setup = stored_setup(*(getattr(row, name) for name in _SETUP))
+        setup = stored_setup(*(getattr(row, name) for name in SETUP))
         before = known.setdefault(row.suite, {})
         now = versions(setup) | ({"GPU": row.gpu_name} if row.gpu_name else {})
-        about: dict[str, Any] = {"at": row.started_at, "kind": EventKind.SETUP, "campaign_id": row.campaign_id}
-        for what, value in now.items():
-            if (was := before.get(what, value)) != value:
-                yield NodeEvent(**about, what=what, text=f"{what} went from {was} to {value}")
-        before |= now
+        changed = [
+            (what, f"{what} went from {was} to {value}")
+            for what, value in now.items()
+            if (was := before.get(what, value)) != value
+        ]
         if seen and (fresh := setup.gpu_uuids - seen):
-            gpus = ", ".join(sorted(fresh))
-            yield NodeEvent(**about, what="GPUs", text=f"GPUs: {gpus}, never seen on this node before")
+            changed.append(("GPUs", f"GPUs: {', '.join(sorted(fresh))}, never seen on this node before"))
+        yield from (NodeEvent(row.started_at, EventKind.SETUP, what, text, row.campaign_id) for what, text in changed)
+        before |= now
         seen |= setup.gpu_uuids
 
 
 def _notice_events(of_node: Sequence[Notice]) -> Iterator[NodeEvent]:
-    for notice in of_node:
-        drill = "drill: " if notice.is_drill else ""
-        moments: list[tuple[EventKind, datetime, str, str | None]]
-        moments = [(EventKind.OPENED, notice.opened_at, f"{drill}{notice.word}, {notice.reason}", notice.campaign_id)]
-        if notice.worsened_at is not None:
-            moments += [(EventKind.OPENED, notice.worsened_at, "turned red", None)]
-        if (seen := notice.acknowledgement) is not None:
-            moments += [(EventKind.ACKNOWLEDGED, seen.at, f"acknowledged by {seen.who}: {seen.reason}", None)]
-        if notice.closed_at is not None:
-            moments += [(EventKind.CLOSED, notice.closed_at, f"{drill}{notice.ended}", notice.closed_by_campaign_id)]
-        for kind, at, text, campaign_id in moments:
-            yield NodeEvent(at=at, kind=kind, what=notice.word, text=text, campaign_id=campaign_id)
+    for each in of_node:
+        drill, word = "drill: " if each.is_drill else "", each.word
+        yield NodeEvent(each.opened_at, EventKind.OPENED, word, f"{drill}{word}, {each.reason}", each.campaign_id)
+        if each.worsened_at is not None:
+            yield NodeEvent(each.worsened_at, EventKind.OPENED, word, "turned red")
+        if (seen := each.acknowledgement) is not None:
+            yield NodeEvent(seen.at, EventKind.ACKNOWLEDGED, word, f"acknowledged by {seen.who}: {seen.reason}")
+        if each.closed_at is not None:
+            ended = f"{drill}{each.ended}"
+            yield NodeEvent(each.closed_at, EventKind.CLOSED, word, ended, each.closed_by_campaign_id)

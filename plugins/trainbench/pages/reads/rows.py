@@ -156,8 +156,7 @@ class EventKind(StrEnum):
     FREED = "freed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeEvent:
+class NodeEvent(NamedTuple):
     """An event of a node. `what`: the changed item, or the notice's reason."""
 
     at: datetime
@@ -253,24 +252,13 @@ class RunRow(StoredRow):
         return bool(self.dag_id == IMPORTED_SUITE)
 
 
-class RunSort(StrEnum):
-    """The order of runs. By time: newest campaign first, within it the latest start. Others rank the newest only."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    SLOWEST = "slowest"
-    FASTEST = "fastest"
-    DEAREST = "dearest"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunsPage:
-    """A page of runs. `num_ranked`: number of newest runs that were sorted; all of them when sorted by time."""
+    """A page of runs; the last one may not reach the oldest."""
 
     rows: tuple[RunRow, ...]
     num_total: int
     num_failed: int
-    num_ranked: int
     page: int
     num_pages: int
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from trainbench import __version__
 from trainbench.alerting.links import MOUNT
 
 DOTS = frozenset({"", ".", ".."})  # browsers resolve these as folders, quoted or not
@@ -22,66 +23,40 @@ class Links:
     query: Mapping[str, str] = field(default_factory=dict)
     here: str = ""
 
-    def fleet(self, **changes: Any) -> str:
-        return self._filtered("", changes)
+    def page(self, *parts: str, **changes: Any) -> str:
+        """A page that has filters: with those of this page, but for the changes."""
+        query = {name: str(value) for name, value in {**self.query, **changes}.items() if value not in (None, "")}
+        return self.to(*parts) + (f"?{urlencode(query)}" if query else "")
+
+    def to(self, *parts: object) -> str:
+        """Any page of ours. Each part is quoted, so that a name from outside cannot change the address."""
+        return self.up + "/".join("-" if str(part) in DOTS else quote(str(part), safe="") for part in parts)
+
+    def airflow(self, *parts: object) -> str:
+        return f"{self.up}../" + self.to(*parts).removeprefix(self.up)
 
     def node(self, node: str, **changes: Any) -> str:
-        return self._filtered(_path("nodes", node), changes)
-
-    def strategies(self, **changes: Any) -> str:
-        return self._filtered("strategies", changes)
-
-    def costs(self, **changes: Any) -> str:
-        return self._filtered("costs", changes)
-
-    def runs(self, **changes: Any) -> str:
-        return self._filtered("runs", changes)
-
-    def glossary(self) -> str:
-        return f"{self.up}glossary"
+        return self.page("nodes", node, **changes)
 
     def notice(self, notice_id: int) -> str:
-        return f"{self.up}notices/{notice_id}"
-
-    def baselines(self, node: str | None = None) -> str:
-        """The address of accepted baselines of a node, or of all."""
-        return f"{self.up}baselines" if node is None else self.up + _path("nodes", node, "baseline")
+        return self.to("notices", notice_id)
 
     def report(self, dag_id: str, dag_run_id: str) -> str:
-        return self.up + _path("dags", dag_id, "runs", dag_run_id)
+        return self.to("dags", dag_id, "runs", dag_run_id)
 
     def run(self, campaign_id: str, run_id: str) -> str:
-        return self.up + _path("runs", campaign_id, run_id)
-
-    def result(self, campaign_id: str, run_id: str) -> str:
-        return self.up + _path("results", campaign_id, run_id)
-
-    def log(self, campaign_id: str, run_id: str, name: str) -> str:
-        return self.up + _path("results", campaign_id, run_id, "logs", name)
+        return self.to("runs", campaign_id, run_id)
 
     def static(self, name: str) -> str:
-        return self.up + _path("static", name)
-
-    def airflow(self) -> str:
-        return f"{self.up}../"
-
-    def airflow_dag(self, dag_id: str) -> str:
-        return self.airflow() + _path("dags", dag_id)
+        """Browsers keep the file until the version changes."""
+        return f"{self.to('static', name)}?v={__version__}"
 
     def airflow_run(self, dag_id: str, dag_run_id: str) -> str:
-        return self.airflow() + _path("dags", dag_id, "runs", dag_run_id)
-
-    def airflow_task(self, dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> str:
-        mapped = ("mapped", str(map_index)) if map_index >= 0 else ()
-        return self.airflow() + _path("dags", dag_id, "runs", dag_run_id, "tasks", task_id, *mapped)
+        return self.airflow("dags", dag_id, "runs", dag_run_id)
 
     def login(self) -> str:
         """Airflow's login, which returns to the requested page."""
         return f"{self.airflow()}api/v2/auth/login?{urlencode({'next': self.here})}"
-
-    def _filtered(self, path: str, changes: Mapping[str, Any]) -> str:
-        query = {name: str(value) for name, value in {**self.query, **changes}.items() if value not in (None, "")}
-        return self.up + path + (f"?{urlencode(query)}" if query else "")
 
 
 def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = None) -> Links:
@@ -93,8 +68,3 @@ def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = Non
     query_text = scope.get("query_string", b"").decode("latin-1")
     here = f"{root}{inside}" + (f"?{query_text}" if query_text else "")
     return Links("../" * (inside.count("/") - 1) or "./", query or {}, here)
-
-
-def _path(*parts: str) -> str:
-    """A path of quoted names, so that a name from outside cannot change the address."""
-    return "/".join("-" if part in DOTS else quote(part, safe="") for part in parts)

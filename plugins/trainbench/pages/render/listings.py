@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -37,7 +37,6 @@ from trainbench.pages.reads.rows import (
     NodePoint,
     NodeSeries,
     RunRow,
-    RunSort,
     StrategyRow,
 )
 from trainbench.pages.render.links import Links
@@ -141,15 +140,7 @@ def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-MAX_POINT_ROWS = 60
 WHEN = "when (UTC)"
-SORTS = {
-    RunSort.NEWEST: ("started (UTC)", "descending"),
-    RunSort.OLDEST: ("started (UTC)", "ascending"),
-    RunSort.SLOWEST: ("samples/s", "ascending"),
-    RunSort.FASTEST: ("samples/s", "descending"),
-    RunSort.DEAREST: ("cost", "descending"),
-}
 
 
 def tone_of(state: State | None) -> Tone:
@@ -178,30 +169,6 @@ def states_table(nodes: Sequence[NodeState], notices: Sequence[Notice], links: L
         ),
         name="nodes",
         title="Nodes now",
-    )
-
-
-def notices_table(rows: Sequence[Notice], links: Links, name: str, title: str) -> Table:
-    return make_table(
-        rows,
-        (
-            text("node", lambda row: text_cell(row.name, href=links.notice(row.id))),
-            text("state", lambda row: text_cell(row.word, tone=Tone.PLAIN if row.closed_at else tone_of(row.state))),
-            text("deviation", lambda row: row.deviation_text),
-            text("since", lambda row: moment(row.opened_at)),
-            text("until", lambda row: moment(row.closed_at)),
-            text("GPU", lambda row: row.gpu_name or ""),
-            text("model", lambda row: row.model or ""),
-            text("recipe", lambda row: row.recipe or ""),
-            text("strategy", lambda row: row.strategy or ""),
-            text("likely cause", lambda row: row.finding.cause or row.reason),
-            text("next", lambda row: row.finding.resolution),
-            text("acknowledged by", lambda row: f"{seen.who}: {seen.reason}" if (seen := row.acknowledgement) else ""),
-            text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
-        ),
-        name=name,
-        title=title,
-        empty="No notice.",
     )
 
 
@@ -260,13 +227,10 @@ def latest_table(series: Sequence[NodeSeries]) -> Table:
     )
 
 
-def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut: bool) -> Table:
-    """The points, newest first. `cut`: only the first rows, for the page; the CSV has all."""
-    points = list(reversed(series.points))
-    shown = points[:MAX_POINT_ROWS] if cut else points
-    left_out = len(points) - len(shown)
+def points_table(series: NodeSeries, number_of_series: int, links: Links) -> Table:
+    """The points, newest first."""
     return make_table(
-        shown,
+        series.points[::-1],
         (
             text(WHEN, lambda point: moment(point.at), key="when"),
             text("state", lambda point: text_cell(point.word, tone=tone_of(point.state))),
@@ -282,7 +246,6 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         ),
         name=f"points-{number_of_series}",
         title=f"Figures of {series.label or series.group_id}",
-        notes=(f"{left_out} older rows are in the CSV.",) if left_out else (),
     )
 
 
@@ -393,56 +356,40 @@ def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Ta
     )
 
 
-def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links, to: Callable[..., str]) -> Table:
-    """`to`: the address of the same page with other parameters."""
+def runs_table(rows: Sequence[RunRow], links: Links) -> Table:
+    def started(row: RunRow) -> Cell:
+        return replace(moment(row.started_at), href=links.run(row.campaign_id, row.run_id))
 
     def node(row: RunRow) -> Cell:
         name = f"{row.node} + {len(row.peers)}" if row.peers else row.node
         return text_cell(name, href=None if row.is_imported else links.node(row.node))
 
-    columns: tuple[Column[RunRow], ...] = (
-        text("started (UTC)", lambda row: replace(moment(row.started_at), href=links.run(row.campaign_id, row.run_id))),
-        text("node", node),
-        text("run ended", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
-        text("node's state", lambda row: text_cell(row.word, tone=tone_of(row.state)), key="state"),
-        text("GPUs", lambda row: f"{row.world_size or 1} × {(row.gpu_name or 'CPU').removeprefix('NVIDIA ')}"),
-        text("work", lambda row: " · ".join((row.model, row.recipe, row.strategy))),
-        figures.SAMPLES_PER_SECOND.own(),
-        figures.TOKENS_PER_SECOND.own(),
-        figures.PEAK_MEMORY_GB.own(),
-        figures.TEMPERATURE_MEAN_C.own("temperature"),
-        figures.MFU_PCT.own(),
-        figures.RUN_USD.own(),
-        text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
-    )
     return make_table(
         rows,
-        tuple(_sortable(column, sort, to) for column in columns),
+        (
+            text("started (UTC)", started),
+            text("node", node),
+            text("run ended", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
+            text("node's state", lambda row: text_cell(row.word, tone=tone_of(row.state)), key="state"),
+            text("GPUs", lambda row: f"{row.world_size or 1} × {(row.gpu_name or 'CPU').removeprefix('NVIDIA ')}"),
+            text("work", lambda row: " · ".join((row.model, row.recipe, row.strategy))),
+            figures.SAMPLES_PER_SECOND.own(),
+            figures.TOKENS_PER_SECOND.own(),
+            figures.PEAK_MEMORY_GB.own(),
+            figures.TEMPERATURE_MEAN_C.own("temperature"),
+            figures.MFU_PCT.own(),
+            figures.RUN_USD.own(),
+            text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
+        ),
         name="runs",
         title="Runs",
         empty="No run in this time with these filters.",
     )
 
 
-def _sortable(column: Column[RunRow], sort: RunSort, to: Callable[..., str]) -> Column[RunRow]:
-    """Sortable column headers; a second click reverses the order."""
-    choices = [choice for choice, (name, _) in SORTS.items() if name == column.name]
-    if not choices:
-        return column
-    sorted_by, order = SORTS[sort]
-    is_sorted = column.name == sorted_by
-    other = next((choice for choice in choices if choice is not sort), choices[0])
-    href = to(sort=(other if is_sorted else choices[0]).value)
-    return replace(column, href=href, order=order if is_sorted else None)
-
-
 STRATEGY_COLUMNS = (
     "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size", "place",
     "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in figures.STORED),
-)  # fmt: skip
-HEAT_COLUMNS = (
-    "node", "gpu_name", "day", "state", "why", "deviation_pct", "num_verdicts", "campaign_id",
-    "dag_id", "dag_run_id",
 )  # fmt: skip
 
 

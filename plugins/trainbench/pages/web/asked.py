@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from tempfile import SpooledTemporaryFile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Depends, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
+from sqlalchemy import Connection
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from trainbench.core.states import NodeState
 from trainbench.core.tables import Table, csv_text
 from trainbench.pages.reads.access import Reader, reader
-from trainbench.pages.reads.filters import Filters, Name, StateOrFailed
-from trainbench.pages.reads.queries import Pages, open_engine
+from trainbench.pages.reads.filters import Filters, Name, Scope, StateOrFailed
+from trainbench.pages.reads.queries import EVERYTHING, Pages, choices, open_engine
+from trainbench.pages.reads.rows import Choices
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.results.artefacts import Store, open_store
@@ -27,6 +29,8 @@ from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Format = Literal["html", "csv"]
 DAYS = (7, 30, 90, 180)
 DEFAULT_DAYS = 30
@@ -84,7 +88,7 @@ class Asked:
     @cached_property
     def pages(self) -> Pages:
         """The same for a person who may see at least one of our DAGs; others get 403, not an empty page."""
-        if not self.who.sees_ours and not self.unchecked_pages.choices().dag_ids:
+        if not self.who.sees_ours and not self.unchecked_pages.read(choices, EVERYTHING).dag_ids:
             raise HTTPException(403, NO_DAG)
         return self.unchecked_pages
 
@@ -101,11 +105,15 @@ class Asked:
         query = {**self.query, **self.search, **changes}
         return "?" + urlencode({name: str(value) for name, value in query.items() if value is not None})
 
-    def answer(self, template: str, pages: Pages | None = None, **values: Any) -> Response:
-        """The page with the form of filters at its top. `pages`: of reads that share a connection."""
-        choices = (pages or self.pages).choices()
-        is_empty = not set(choices.dag_ids) - {IMPORTED_SUITE}
-        about: dict[str, Any] = {"form": self, "choices": choices, "days": DAYS, "is_empty": is_empty}
+    def read(self, read: Callable[Concatenate[Connection, Scope, P], T], *args: P.args, **more: P.kwargs) -> T:
+        """With the filters of this page."""
+        return self.pages.read(read, self.filters, *args, **more)
+
+    def answer(self, template: str, known: Choices | None = None, **values: Any) -> Response:
+        """The page with the form of filters at its top. `known`: its choices, where they were read."""
+        known = known or self.read(choices)
+        is_empty = not set(known.dag_ids) - {IMPORTED_SUITE}
+        about: dict[str, Any] = {"form": self, "choices": known, "days": DAYS, "is_empty": is_empty}
         return respond(self.request, template, self.query, **about, **values)
 
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from trainbench.core.csv_cells import lines
 from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
+from trainbench.core.user_error import MAX_REASON
 from trainbench.core.verdicts import State, Why
-from trainbench.history.baselines import MAX_WHY
+from trainbench.pages.reads import comparisons
+from trainbench.pages.reads import fleet as fleet_reads
 from trainbench.pages.reads.filters import FAILED
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.node_trends import node_page
+from trainbench.pages.reads.notices import closed_notices, open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.run_list import runs_csv, runs_page
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import respond
-from trainbench.pages.web.asked import DAYS, Asked, Format, csv_of, csv_pieces, stored_result
+from trainbench.pages.web.asked import DAYS, Asked, csv_of, csv_pieces, stored_result
 from trainbench.pages.web.notice_routes import may_change
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
-FLEET_TABLES = ("heat", "nodes", "open", "closed")
 NO_NODE = "Nothing is known of this node in this time with these filters."
 RUN_STATES = {FAILED: "failed run"} | {each.value: word for each, word in STATE_WORDS.items()}
 del RUN_STATES[State.ACKNOWLEDGED]  # which a run does not know
@@ -37,9 +38,8 @@ MAX_CLOSED_SHOWN = 50
 
 
 @router.get("/glossary")
-def glossary(request: Request, output: Format = Query("html", alias="format"), table: str | None = None) -> Response:
-    tables = listings.glossary_tables()
-    return csv_of(table, tables) if output == "csv" else respond(request, "glossary.html.j2", tables=tables)
+def glossary(request: Request) -> Response:
+    return respond(request, "glossary.html.j2", tables=listings.glossary_tables())
 
 
 @router.get("/")
@@ -55,73 +55,63 @@ def fleet_of_dag(dag_id: str, asked: Asked = Depends()) -> Response:
 
 def _fleet(asked: Asked, pages: Pages, dag_id: str | None) -> Response:
     settings, today = read_settings(), asked.now.date()
-    if asked.is_csv:
-        table = asked.table or FLEET_TABLES[0]
-        if table not in FLEET_TABLES:
-            raise HTTPException(404, f"There is no such table here: choose {', '.join(FLEET_TABLES)}.")
-        if table == "heat":
-            shown = None
-            if asked.filters.state:
-                states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
-                shown = {node.node for node in states if asked.shows(node)}
-            cells = pages.heat_csv(asked.filters, today, asked.days, shown)
-            return csv_pieces(table, chain([lines([listings.HEAT_COLUMNS])], cells))
-        to = links(asked.request.scope)
-        rows = (pages.closed_notices if table == "closed" else pages.open_notices)(asked.filters).rows
-        if table == "nodes":
-            states = pages.overview(asked.filters, today, asked.now, settings.fresh).states
-            return csv_of(table, [listings.states_table(list(filter(asked.shows, states)), rows, to)])
-        return csv_of(table, [listings.notices_table(rows, to, table, table)])
-    with pages.at_once() as seen:
-        overview = seen.overview(asked.filters, today, asked.now, settings.fresh)
-        shown = {node.node for node in overview.states if asked.shows(node)} if asked.filters.state else None
-        became_slower = any(node.why is Why.CHANGED for node in overview.states)
-        notices = seen.open_notices(asked.filters).rows
-        of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
-        closed = seen.closed_notices(asked.filters, MAX_CLOSED_SHOWN)
-        return asked.answer(
-            "fleet.html.j2",
-            seen,
-            overview=overview,
-            changes=listings.changes(notices, closed.rows, asked.now) if overview.states else "",
-            now_of={node.node: node for node in overview.states},
-            cards=[
-                (nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None)
-                for nodes in overview.unwell
-                if asked.shows(nodes[0])
-            ],
-            alarms=[notice for notice in notices if not (notice.node or asked.filters.state)],
-            heat=seen.heat_map(asked.filters, today, asked.days, asked.page, shown),
-            closed=closed,
-            most=MAX_CARDS,
-            dag_id=dag_id,
-            states=STATE_WORDS,
-            node_check=f"{settings.dag_prefix}node_consistency",
-            may_accept_all=became_slower and may_change(seen, asked.who, None),
-            max_reason=MAX_WHY,
-        )
+    with pages.reading(asked.filters) as here:
+        overview = fleet_reads.overview(*here, today, asked.now, settings.fresh)
+        notices = open_notices(*here).rows
+        states = list(filter(asked.shows, overview.states))
+        shown = {node.node for node in states} if asked.filters.state else None
+        if asked.is_csv and asked.table in (None, "heat"):
+            return csv_pieces("heat", fleet_reads.heat_csv(*here, today, asked.days, shown))
+        if asked.is_csv:
+            return csv_of(asked.table, [listings.states_table(states, notices, links(asked.request.scope))])
+        closed = closed_notices(*here, MAX_CLOSED_SHOWN)
+        heat = fleet_reads.heat_map(*here, today, asked.days, asked.page, shown)
+        known = choices(*here)
+    of_node = {notice.node: notice for notice in reversed(notices)}  # of two DAGs' notices the more urgent one
+    became_slower = any(node.why is Why.CHANGED for node in overview.states)
+    return asked.answer(
+        "fleet.html.j2",
+        known,
+        overview=overview,
+        changes=listings.changes(notices, closed.rows, asked.now) if overview.states else "",
+        now_of={node.node: node for node in overview.states},
+        cards=[
+            (nodes, of_node.get(nodes[0].node) if len(nodes) == 1 else None)
+            for nodes in overview.unwell
+            if asked.shows(nodes[0])
+        ],
+        alarms=[notice for notice in notices if not (notice.node or asked.filters.state)],
+        heat=heat,
+        closed=closed,
+        most=MAX_CARDS,
+        dag_id=dag_id,
+        states=STATE_WORDS,
+        node_check=f"{settings.dag_prefix}node_consistency",
+        may_accept_all=became_slower and may_change(pages, asked.who, None),
+        max_reason=MAX_REASON,
+    )
 
 
 @router.get("/nodes/{node}")
 def node(node: str, asked: Asked = Depends()) -> Response:
-    node_page = asked.pages.node(node, asked.filters, asked.now, read_settings().fresh)
-    if node_page is None:
+    page = asked.read(node_page, node, asked.now, read_settings().fresh)
+    if page is None:
         back = (links(asked.request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
         about: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
         return respond(asked.request, "message.html.j2", status=404, **about)
-    works = node_page.series
-    points = [listings.points_table(of, n, asked.links, cut=not asked.is_csv) for n, of in enumerate(works, start=1)]
-    events, latest = listings.events_table(node_page.events), listings.latest_table(works)
+    works = page.series
+    points = [listings.points_table(of, n, asked.links) for n, of in enumerate(works, start=1)]
+    events, latest = listings.events_table(page.events), listings.latest_table(works)
     measured = [point for of in works for point in of.points if point.run_id]
     last = max(measured, key=lambda point: point.at, default=None)
     result = stored_result(last.campaign_id, last.run_id) if last and last.run_id else None
     gpus = listings.gpu_table(result) if result and result.telemetry.gpus else None
     if asked.is_csv:
         return csv_of(asked.table, [events, latest, *points, *([gpus] if gpus else [])])
-    figures = [charts.node_chart(of, node_page.events) for of in works]
+    figures = [charts.node_chart(of, page.events) for of in works]
     return asked.answer(
         "node.html.j2",
-        node_page=node_page,
+        node_page=page,
         works=list(zip(works, points, figures, strict=True)),
         latest=latest,
         events=events,
@@ -130,13 +120,13 @@ def node(node: str, asked: Asked = Depends()) -> Response:
         limits=charts.limits_of_last(works),
         may_accept=may_change(asked.pages, asked.who, node),
         may_revoke_all=may_change(asked.pages, asked.who, None),
-        max_reason=MAX_WHY,
+        max_reason=MAX_REASON,
     )
 
 
 @router.get("/strategies")
 def strategies(asked: Asked = Depends()) -> Response:
-    compared = asked.pages.strategies(asked.filters)
+    compared = asked.read(comparisons.strategies)
     if asked.is_csv:
         return csv_pieces("strategies", [listings.strategies_csv(compared.rows)])
     by_work = grouped(
@@ -155,7 +145,7 @@ def strategies(asked: Asked = Depends()) -> Response:
 
 @router.get("/costs")
 def costs(asked: Asked = Depends()) -> Response:
-    totals = asked.pages.costs(asked.filters)
+    totals = asked.read(comparisons.costs)
     tables = (
         listings.costs_table(totals.months, "months", "By month", "month"),
         listings.costs_table(totals.dags, "dags", "By DAG", "DAG"),
@@ -167,9 +157,9 @@ def costs(asked: Asked = Depends()) -> Response:
 
 
 @router.get("/runs")
-def runs(asked: Asked = Depends(), sort: RunSort = RunSort.NEWEST) -> Response:
+def runs(asked: Asked = Depends()) -> Response:
     if asked.is_csv:
-        return csv_pieces("runs", asked.pages.runs_csv(asked.filters))
-    run_list = asked.pages.runs(asked.filters, asked.page, sort)
-    table = listings.runs_table(run_list.rows, sort, asked.links, asked.to)
-    return asked.answer("runs.html.j2", run_list=run_list, sort=sort, content=table, states=RUN_STATES)
+        return csv_pieces("runs", asked.pages.pieces(runs_csv, asked.filters))
+    run_list = asked.read(runs_page, asked.page)
+    table = listings.runs_table(run_list.rows, asked.links)
+    return asked.answer("runs.html.j2", run_list=run_list, content=table, states=RUN_STATES)

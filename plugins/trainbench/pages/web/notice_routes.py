@@ -8,26 +8,28 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 
-from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.core.baselines import Baseline
+from trainbench.core.states import FRESH
+from trainbench.core.user_error import MAX_REASON, EntryError, UnknownEntryError
 from trainbench.history.history import History
-from trainbench.history.notices import Notice
+from trainbench.history.notices import Acknowledgement, Notice
 from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page
-from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.node_trends import node_page
+from trainbench.pages.reads.notices import notice_by_id
+from trainbench.pages.reads.queries import EVERYTHING, Pages, sees, suites_of
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
-from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.pages.web.asked import Asked
 
 router = APIRouter(route_class=OwnRoute)
 RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
 TREND_DAYS = 90
-STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
+Change = Callable[[History, str, datetime], Baseline | Acknowledgement]
 
 
 async def body(request: Request, _: None = Depends(own_page)) -> Any:
@@ -50,7 +52,7 @@ def accept_for_node(node: str, sent: Any = Depends(body), asked: Asked = Depends
 
 @router.post("/baselines/{baseline_id}/revoke")
 def revoke(baseline_id: int, _: Any = Depends(body), asked: Asked = Depends()) -> Response:
-    known = {each.id: each for each in asked.pages.baselines()}
+    known = {each.id: each for each in History(asked.pages.engine).baselines()}
     if baseline_id not in known:
         raise HTTPException(404, "There is no such baseline: open the node's page again.")
     return _changed(asked, known[baseline_id].node, lambda history, *by: history.revoke_baseline(baseline_id, *by))
@@ -58,7 +60,7 @@ def revoke(baseline_id: int, _: Any = Depends(body), asked: Asked = Depends()) -
 
 def may_change(pages: Pages, who: Reader, node: str | None) -> bool:
     """Whether the reader may edit the runs of every DAG that recently judged the node, since each uses its past."""
-    suites = pages.suites_of(node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
+    suites = pages.read(suites_of, EVERYTHING, node, datetime.now(UTC) - timedelta(days=RIGHT_DAYS))
     return bool(suites) and all(who.may_acknowledge(suite) for suite in suites)
 
 
@@ -66,34 +68,31 @@ def _accepted(asked: Asked, node: str | None, sent: Any) -> Response:
     return _changed(asked, node, lambda history, who, at: history.accept_baseline(node, who, reason_in(sent), at))
 
 
-def _changed(asked: Asked, node: str | None, change: Callable[[History, str, datetime], Baseline]) -> Response:
+def _changed(asked: Asked, node: str | None, change: Change) -> Response:
     """The baseline of the node, or of all, as this person has changed it."""
-    if not asked.pages.sees(node):
+    if not asked.pages.read(sees, EVERYTHING, node):
         raise HTTPException(404, "Nothing is known of this node: open the Benchmarks page again.")
     if not may_change(asked.pages, asked.who, node):
         right = "it needs the right to edit runs of every DAG that judges it"
         raise HTTPException(403, f"You may not change the baseline of {node or 'the fleet'}: {right}.")
+    return _done(asked, change)
+
+
+def _done(asked: Asked, change: Change) -> Response:
+    """What the change made, by this person and now."""
     try:
-        baseline = change(History(asked.pages.engine), asked.who.user.get_name(), asked.now)
-    except UnknownBaselineError as error:
-        raise HTTPException(404, str(error)) from None
-    except BaselineError as error:
-        raise HTTPException(422, str(error)) from None
+        made = change(History(asked.pages.engine), asked.who.user.get_name(), asked.now)
+    except EntryError as error:
+        raise HTTPException(404 if isinstance(error, UnknownEntryError) else 422, str(error)) from None
     CACHE.forget()
-    return JSONResponse(baseline.model_dump(mode="json"), headers=HEADERS)
-
-
-@router.get("/breaches/{notice_id}")
-def breach(request: Request, notice_id: int) -> Response:
-    """The address that messages of 0.1.0 link to."""
-    return RedirectResponse(links(request.scope).notice(notice_id), 308, headers=HEADERS)
+    return JSONResponse(made.model_dump(mode="json"), headers=HEADERS)
 
 
 @router.get("/notices/{notice_id}")
 def notice(notice_id: int, asked: Asked = Depends()) -> Response:
     stored = _notice(asked, notice_id)
     filters = Filters(since=asked.now.date() - timedelta(days=TREND_DAYS))
-    node = asked.pages.node(stored.node, filters, asked.now) if stored.node else None
+    node = asked.pages.read(node_page, filters, stored.node, asked.now, FRESH) if stored.node else None
     series = [each for each in node.series if each.group_id == stored.group_id] if node else []
     return respond(
         asked.request,
@@ -114,13 +113,7 @@ def acknowledge(notice_id: int, sent: Any = Depends(body), asked: Asked = Depend
             403,
             f"You may read this notice, but not acknowledge it: {stored.dag_id} is a DAG whose runs you may not edit.",
         )
-    mine = Pages(asked.pages.engine, {stored.dag_id})
-    try:
-        seen = mine.acknowledge(notice_id, asked.who.user.get_name(), reason_in(sent), asked.now)
-    except AcknowledgeError as error:
-        raise HTTPException(STATUS_OF[error.problem], str(error)) from None
-    CACHE.forget()
-    return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+    return _done(asked, lambda history, who, at: history.acknowledge(notice_id, who, reason_in(sent), at))
 
 
 def reason_in(sent: Any) -> str:
@@ -132,7 +125,7 @@ def reason_in(sent: Any) -> str:
 
 
 def _notice(asked: Asked, notice_id: int) -> Notice:
-    stored = asked.pages.notice(notice_id)
+    stored = asked.pages.read(notice_by_id, EVERYTHING, notice_id)
     if stored is None:
         raise HTTPException(404, "There is no such notice: open the Benchmarks page again.")
     return stored

@@ -11,13 +11,14 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import requires_access_view
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from trainbench.history.database import HistoryError
-from trainbench.pages.render.page import HEADERS, assets, respond
+from trainbench.pages.render.page import HEADERS, STATIC, respond
 from trainbench.pages.web import fleet_routes, notice_routes, run_routes
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import SettingsError
@@ -38,7 +39,6 @@ SENTENCES = {
     404: "The address may be of an older run whose files have expired, or mistyped.",
 }
 PLAIN_DETAILS = {"Not Found", "Forbidden", "Not authenticated", "Unauthorized", "Invalid JWT token", ""}
-KEEP = "private, max-age=31536000, immutable"
 
 
 def build_app() -> FastAPI:
@@ -51,22 +51,12 @@ def build_app() -> FastAPI:
     )
     for routes in (fleet_routes, notice_routes, run_routes):
         app.include_router(routes.router)
-    app.add_api_route("/static/{name}", static, methods=["GET"])
+    app.mount("/static", StaticFiles(directory=STATIC))  # for everybody: the page that asks for a login needs them too
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (HistoryError, StoreError, SettingsError):
         app.add_exception_handler(kind, _away)
     return app
-
-
-def static(name: str) -> Response:
-    """Our style, script and icon, from a list, never a path from outside."""
-    asset = assets().get(name)
-    if asset is None:
-        raise HTTPException(404, "There is no such file.")
-    keep = KEEP if asset.path.suffix != ".svg" else "private, max-age=3600"
-    headers = {**HEADERS, "Cache-Control": keep}
-    return FileResponse(asset.path, media_type=asset.media_type, headers=headers)
 
 
 def _refused(request: Request, error: Any) -> Response:

@@ -20,11 +20,13 @@ from sqlalchemy import select
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
+from trainbench.pages.reads.queries import EVERYTHING
 from trainbench.pages.reads.rows import RunPage
+from trainbench.pages.reads.run_list import run_page
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
 from trainbench.pages.render.listings import run_figures, stored_figures
-from trainbench.pages.render.page import HEADERS, POLICY, asset_name, policy_text, respond
+from trainbench.pages.render.page import HEADERS, POLICY, policy_text, respond
 from trainbench.pages.web.asked import Asked, stored_result, the_store
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
@@ -34,6 +36,8 @@ from trainbench.results.arrivals import result_of
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
+
+Place = tuple[str | int, ...]  # of a task in Airflow's addresses, after "tasks"
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
@@ -53,9 +57,9 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
         return None
 
 
-def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
-    """(task id, map index) of the run's pod, by its name in the grid; None where that is ambiguous. `label`: the work's
-    name in the plan.
+def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> Place | None:
+    """The task of the run's pod, by its name in the grid; None where that is ambiguous. `label`: the work's name in the
+    plan.
     """
     rendered: Any = TaskInstance.rendered_map_index
     query = select(TaskInstance.task_id, TaskInstance.map_index).where(
@@ -63,7 +67,11 @@ def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> t
     )
     with create_session() as session:
         rows = session.execute(query.limit(2)).all()
-    return (rows[0].task_id, rows[0].map_index) if len(rows) == 1 else None
+    return _place(*rows[0]) if len(rows) == 1 else None
+
+
+def _place(task_id: str, map_index: int) -> Place:
+    return (task_id, "mapped", map_index) if map_index >= 0 else (task_id,)
 
 
 # As for other pages, but with inline style.
@@ -116,7 +124,7 @@ def report(request: Request, dag_id: str, run_id: str) -> Response:
     name, store = campaign_id(dag_id, run_id), the_store()
     to = links(request.scope)
     files = f"{to.up}results/{name}/{{run_id}}"
-    address = InAirflow(to.static(asset_name("pages.js")), f"{files}/result.json", f"{files}/logs/{{name}}")
+    address = InAirflow(to.static("pages.js"), f"{files}/result.json", f"{files}/logs/{{name}}")
     if not store.has_verdict(name) or (text := stored_report(store, name, dag_id, address)) is None:
         return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
     return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy_text(REPORT_POLICY)})
@@ -140,8 +148,9 @@ def task(
             "back": (links(asked.request.scope).report(dag_id, run_id), "The report"),
         }
         return respond(asked.request, "message.html.j2", status=404, title="No result here", **about)
-    known = asked.unchecked_pages.run(result.spec.identity.campaign_id, result.spec.identity.run_id)
-    return _run(asked.request, result, dag_id, run_id, known, (task_id, map_index))
+    of = result.spec.identity
+    known = asked.unchecked_pages.read(run_page, EVERYTHING, of.campaign_id, of.run_id)
+    return _run(asked.request, result, dag_id, run_id, known, _place(task_id, map_index))
 
 
 @router.get("/runs/{campaign}/{run_id}")
@@ -179,7 +188,7 @@ def kept_log(campaign: str, run_id: str, name: str, asked: Asked = Depends()) ->
 
 
 def _known(asked: Asked, campaign: str, run_id: str) -> RunPage:
-    stored = asked.pages.run(campaign, run_id)
+    stored = asked.pages.read(run_page, EVERYTHING, campaign, run_id)
     if stored is None:
         raise HTTPException(404, "There is no such run.")
     return stored
@@ -191,10 +200,10 @@ def _run(
     dag_id: str,
     dag_run_id: str | None,
     known: RunPage | None,
-    place: tuple[str, int] | None,
+    place: Place | None,
 ) -> Response:
     """The page of a run. `result`: None where its file has expired; `known`: from the history, None before it is
-    recorded; `place`: the pod's task and map index; None: unknown.
+    recorded; `place`: of the pod's task; None: unknown.
     """
     logs: tuple[str, ...] = ()
     if known:
@@ -209,5 +218,5 @@ def _run(
         dag_id=dag_id,
         dag_run_id=dag_run_id,
         logs=logs,
-        task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
+        task=links(request.scope).airflow("dags", dag_id, "runs", dag_run_id, "tasks", *place) if place else None,
     )

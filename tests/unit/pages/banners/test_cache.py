@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import anyio
+
 from tests.builders.notices import make_notice
 from trainbench.history.notices import Notice
 from trainbench.pages.banners.banners import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
@@ -36,18 +38,18 @@ class Clock:
         return self.now
 
 
-def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "trainbench banners"]
+def get(cache: BannerCache) -> tuple[Notice, ...]:
+    return anyio.run(cache.get)
 
 
 def test_one_reading_serves_everybody_for_some_seconds() -> None:
     database, clock = Database(), Clock()
     cache = BannerCache(database, ENOUGH_S, clock)
 
-    assert [cache.get() for _ in range(5)] == [ROWS] * 5
+    assert [get(cache) for _ in range(5)] == [ROWS] * 5
     assert database.num_asked == 1
     clock.now += KEEP_S
-    assert cache.get() == ROWS
+    assert get(cache) == ROWS
     assert database.num_asked == 2
 
 
@@ -55,47 +57,47 @@ def test_a_database_that_hangs_delays_nobody_and_is_queried_by_one_thread_only()
     database = Database()
     database.open.clear()
     cache = BannerCache(database, wait_s=0.001)  # returns at all: the database never answers before `open` is set
-    items = [cache.get() for _ in range(50)]
-    hanging = readers()
-    database.open.set()
-    for thread in hanging:
-        thread.join(ENOUGH_S)
 
-    assert items == [()] * 50
-    assert (database.num_asked, len(hanging)) == (1, 1)
-    assert cache.get() == ROWS
+    async def ask() -> None:
+        assert [await cache.get() for _ in range(50)] == [()] * 50
+        database.open.set()
+        while await cache.get() != ROWS:
+            await anyio.sleep(0)
+
+    anyio.run(ask)
+    assert database.num_asked == 1
 
 
 def test_what_is_known_is_shown_while_the_database_is_away_but_not_for_ever() -> None:
     database, clock = Database(), Clock()
     cache = BannerCache(database, ENOUGH_S, clock)
-    cache.get()
+    get(cache)
     database.error = OSError("connection refused")
     clock.now += KEEP_S
 
-    assert cache.get() == ROWS
-    assert cache.get() == ROWS
+    assert get(cache) == ROWS
+    assert get(cache) == ROWS
     assert database.num_asked == 2
     clock.now += STALE_S
-    assert cache.get() == ()
+    assert get(cache) == ()
 
 
 def test_a_failure_is_tried_again_later() -> None:
     database, clock = Database(), Clock()
     database.error = OSError("connection refused")
     cache = BannerCache(database, ENOUGH_S, clock)
-    assert (cache.get(), cache.get(), database.num_asked) == ((), (), 1)
+    assert (get(cache), get(cache), database.num_asked) == ((), (), 1)
     database.error = None
     clock.now += KEEP_FAILURE_S
 
-    assert cache.get() == ROWS
+    assert get(cache) == ROWS
 
 
 def test_an_acknowledgement_is_seen_at_once() -> None:
     database = Database()
     cache = BannerCache(database, ENOUGH_S)
-    cache.get()
+    get(cache)
     database.rows = ()
     cache.forget()
 
-    assert cache.get() == ()
+    assert get(cache) == ()

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.three_nights import ALL, DAY_3, HIDDEN, HOSTILE, every_read
+from tests.builders.three_nights import ALL, DAY_3, HIDDEN, HOSTILE, every_read, node_of, overview_of
 from trainbench.core.verdicts import State
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import History, open_history
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages, open_engine
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.notices import notice_by_id, open_notices
+from trainbench.pages.reads.queries import Pages, choices, open_engine
+from trainbench.pages.reads.run_list import run_page, runs_page
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import RESULT_FILES, WITHOUT_DAG
 
@@ -25,9 +28,9 @@ STUDY = Path(__file__).parents[4] / "docs" / "results" / "campaigns" / "h200-str
 def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: History, pages: Pages) -> None:
     everything_read = "\n".join(map(str, every_read(pages, ALL)))
     assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in everything_read] == []
-    overview = pages.overview(ALL, DAY_3)
+    overview = overview_of(pages, ALL, DAY_3)
     assert (overview.num_nodes, overview.summary.counts[State.RED], overview.spent.num_runs) == (4, 1, 11)
-    theirs = Pages(recorded.engine, {HIDDEN}).overview(ALL, DAY_3)
+    theirs = overview_of(Pages(recorded.engine, {HIDDEN}), ALL, DAY_3)
     assert (theirs.num_nodes, theirs.summary.counts[State.RED], theirs.spent.num_runs) == (1, 1, 1)
     assert theirs.last_run
     assert theirs.last_run.dag_id == HIDDEN
@@ -35,30 +38,31 @@ def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: Hi
 
 def test_whoever_may_see_nothing_sees_an_empty_page(recorded: History) -> None:
     nobody = Pages(recorded.engine, set())
-    assert nobody.overview(ALL, DAY_3).num_nodes == 0
-    assert nobody.heat_map(ALL, DAY_3).rows == ()
-    assert nobody.open_notices(ALL).num_total == 0
-    assert nobody.runs(ALL).num_total == 0
-    assert asdict(nobody.choices()) == dict.fromkeys(asdict(nobody.choices()), ())
+    assert overview_of(nobody, ALL, DAY_3).num_nodes == 0
+    assert nobody.read(heat_map, ALL, DAY_3).rows == ()
+    assert nobody.read(open_notices, ALL).num_total == 0
+    assert nobody.read(runs_page, ALL).num_total == 0
+    known = asdict(nobody.read(choices, ALL))
+    assert known == dict.fromkeys(known, ())
 
 
 def test_a_run_or_a_notice_of_another_dag_looks_like_one_that_is_not_there(recorded: History, pages: Pages) -> None:
-    (their_notice,) = Pages(recorded.engine, {HIDDEN}).open_notices(ALL).rows
-    (their_run,) = Pages(recorded.engine, {HIDDEN}).runs(ALL).rows
-    assert pages.notice(their_notice.id) is None
-    assert pages.run("hidden-3", their_run.run_id) is None
-    assert Pages(recorded.engine, {HIDDEN}).run("hidden-3", their_run.run_id) is not None
+    (their_notice,) = Pages(recorded.engine, {HIDDEN}).read(open_notices, ALL).rows
+    (their_run,) = Pages(recorded.engine, {HIDDEN}).read(runs_page, ALL).rows
+    assert pages.read(notice_by_id, Filters(), their_notice.id) is None
+    assert pages.read(run_page, Filters(), "hidden-3", their_run.run_id) is None
+    assert Pages(recorded.engine, {HIDDEN}).read(run_page, Filters(), "hidden-3", their_run.run_id) is not None
 
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800", "a" * 10_000, "'; DROP TABLE runs; --", HOSTILE, "", "%"])
 def test_a_name_from_outside_finds_nothing_and_breaks_nothing(pages: Pages, text: str) -> None:
-    assert pages.node(text, ALL) is None
-    assert pages.run(text, text) is None
+    assert node_of(pages, text, ALL) is None
+    assert pages.read(run_page, Filters(), text, text) is None
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2**31, 10**30])
 def test_a_notice_that_cannot_be_is_not_there(pages: Pages, number: int) -> None:
-    assert pages.notice(number) is None
+    assert pages.read(notice_by_id, Filters(), number) is None
 
 
 def test_a_study_without_a_dag_appears_on_every_page_of_who_sees_our_dags(tmp_path: Path) -> None:
@@ -69,13 +73,13 @@ def test_a_study_without_a_dag_appears_on_every_page_of_who_sees_our_dags(tmp_pa
 
     num_runs = (STUDY / "documents.jsonl").read_text().count('"runs/')
     seen = Pages(open_engine(url, store), WITHOUT_DAG)
-    assert seen.runs(Filters(), 1, RunSort.NEWEST).num_total == num_runs
-    rows = seen.strategies(Filters(strategy="fsdp")).rows
+    assert seen.read(runs_page, Filters()).num_total == num_runs
+    rows = seen.read(strategies, Filters(strategy="fsdp")).rows
     assert {row.world_size for row in rows} == {2, 4}
     assert all(row.tokens_per_second for row in rows)
-    costs = seen.costs(Filters())
-    assert (costs.total.num_runs, costs.dags[0].name) == (num_runs, RESULT_FILES)
-    assert costs.total.gpu_hours is not None
+    paid = seen.read(costs, Filters())
+    assert (paid.total.num_runs, paid.dags[0].name) == (num_runs, RESULT_FILES)
+    assert paid.total.gpu_hours is not None
 
     hidden = Pages(open_engine(url, store), frozenset({"node_consistency"}))
-    assert hidden.runs(Filters(), 1, RunSort.NEWEST).num_total == 0
+    assert hidden.read(runs_page, Filters()).num_total == 0

@@ -9,16 +9,17 @@ import pytest
 from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.three_nights import ALL, SEEN
+from tests.builders.three_nights import ALL, SEEN, overview_of
 from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.notices import closed_notices, notice_by_id, open_notices
 from trainbench.pages.reads.queries import Pages
 
 
 @pytest.mark.both_databases
 def test_an_open_notice_shows_figure_cause_and_next_step(pages: Pages) -> None:
-    actual = pages.open_notices(ALL)
+    actual = pages.read(open_notices, ALL)
     (notice,) = actual.rows
     assert actual.num_total == 1
     assert (notice.node, notice.state, notice.why, notice.deviation) == ("node-2", State.RED, Why.MISSING, None)
@@ -32,26 +33,26 @@ def test_an_open_notice_shows_figure_cause_and_next_step(pages: Pages) -> None:
     )  # fmt: skip
     assert notice.opened_at == ENDED_AT + timedelta(days=2)
     assert notice.acknowledgement is None
-    assert pages.notice(notice.id) == notice
+    assert pages.read(notice_by_id, Filters(), notice.id) == notice
 
 
 def test_a_closed_notice_names_its_end_and_the_campaign_that_closed_it(pages: Pages) -> None:
-    (notice,) = pages.closed_notices(ALL).rows
+    (notice,) = pages.read(closed_notices, ALL).rows
     assert (notice.node, notice.metric, notice.against) == ("node-3", Metric.SAMPLES_PER_SECOND, Against.PEERS)
     assert notice.deviation == pytest.approx(-10.0)
     assert (notice.closed_at, notice.closed_by_campaign_id) == (ENDED_AT + timedelta(days=2), "night-3")
-    assert pages.closed_notices(Filters(since=date(2026, 11, 4))).rows == ()
+    assert pages.read(closed_notices, Filters(since=date(2026, 11, 4))).rows == ()
 
 
 def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pages: Pages) -> None:
-    assert pages.open_notices(Filters(since=date(2026, 11, 4))).num_total == 1
-    assert pages.open_notices(Filters(strategy="zero3")).num_total == 0
+    assert pages.read(open_notices, Filters(since=date(2026, 11, 4))).num_total == 1
+    assert pages.read(open_notices, Filters(strategy="zero3")).num_total == 0
 
 
 def test_a_long_list_of_notices_is_cut_and_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.record(night(1, {"node-1": 10.0}, {f"node-{i}": Why.MISSING for i in range(2, 8)}))
-    monkeypatch.setattr("trainbench.pages.reads.acknowledge.MAX_NOTICES", 4)
-    actual = Pages(history.engine, {SEEN}).open_notices(ALL)
+    monkeypatch.setattr("trainbench.pages.reads.notices.MAX_NOTICES", 4)
+    actual = Pages(history.engine, {SEEN}).read(open_notices, ALL)
     assert (len(actual.rows), actual.num_total) == (4, 6)
 
 
@@ -61,7 +62,7 @@ def test_a_short_list_of_closed_notices_counts_all_of_them(history: History) -> 
     history.record(night(1, rates, dict.fromkeys(rates, Why.SLOW)))
     for day in (2, 3):
         history.record(night(day, rates))
-    actual = Pages(history.engine, {SEEN}).closed_notices(ALL, 2)
+    actual = Pages(history.engine, {SEEN}).read(closed_notices, ALL, 2)
 
     assert (len(actual.rows), actual.num_total) == (2, 3)
 
@@ -70,11 +71,11 @@ def test_a_drill_needs_no_attention_once_its_run_is_over(history: History) -> No
     drilled = make_result("node-1", 5.0, drill=Drill(slowdown_pct=50))
     history.record(night(1, [drilled, make_result("node-2", 10.0)], {"node-1": Why.SLOW}, drilled=["node-1"]))
     pages = Pages(history.engine, {SEEN})
-    before = pages.overview(ALL, date(2026, 11, 1))
+    before = overview_of(pages, ALL, date(2026, 11, 1))
     assert before.summary.headline == "1 of 2 nodes was slowed on purpose: node-1; 1 is well."
     assert before.summary.counts == {State.DRILL: 1, State.WELL: 1}
     history.record(night(2, {"node-2": 9.0}, {"node-2": Why.SLOW}))
-    overview = pages.overview(ALL, date(2026, 11, 2), ENDED_AT + timedelta(days=1))
+    overview = overview_of(pages, ALL, date(2026, 11, 2), ENDED_AT + timedelta(days=1))
     assert overview.summary.headline == "1 of 2 nodes is slow: node-2; 1 was slowed on purpose: node-1."
-    assert [row.node for row in pages.open_notices(ALL).rows] == ["node-2"]
-    assert [(row.node, row.ended) for row in pages.closed_notices(ALL).rows] == [("node-1", "over with its run")]
+    assert [row.node for row in pages.read(open_notices, ALL).rows] == ["node-2"]
+    assert [(row.node, row.ended) for row in pages.read(closed_notices, ALL).rows] == [("node-1", "over with its run")]

@@ -10,7 +10,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
-from tests.builders.three_nights import ALL, DAY_3, SEEN
+from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of
 from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
     SAMPLES_PER_SECOND,
@@ -18,6 +18,7 @@ from trainbench.figure_catalogue.run_figures import (
     TOKENS_PER_SECOND,
 )
 from trainbench.history.history import History
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.queries import Pages
 from trainbench.params.campaign_kind import CampaignKind
 
@@ -43,7 +44,7 @@ def test_strategies_are_medians_over_the_campaigns_and_placed_within_equal_work(
     """single: (10 + 12) / 2 = 11. ddp on 2: (18 + 20) / 2 = 19, its efficiencies 90 and 83.33 %, median 86.67 %.
     fsdp on 2 ran once, at 19, which is too few for a place; both have 19 x 512 tokens/s, and the name decides.
     """
-    rows = study(history).strategies(ALL).rows
+    rows = study(history).read(strategies, ALL).rows
     assert [(row.strategy, row.world_size, row.figure(SAMPLES_PER_SECOND), row.place) for row in rows] == [
         ("single", 1, 11.0, 1),
         ("ddp", 2, 19.0, 1),
@@ -62,9 +63,9 @@ def test_drills_are_paid_for_but_do_not_enter_a_median(history: History) -> None
     drilled = make_result("node-1", 1.0, drill=Drill(slowdown_pct=90))
     history.record(night(1, [drilled, make_result("node-2", 10.0)]))
     pages = Pages(history.engine, {SEEN})
-    (row,) = pages.strategies(ALL).rows
+    (row,) = pages.read(strategies, ALL).rows
     assert (row.figure(SAMPLES_PER_SECOND), row.num_runs) == (10.0, 2)
-    assert pages.costs(ALL).total.num_runs == 2
+    assert pages.read(costs, ALL).total.num_runs == 2
 
 
 def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
@@ -73,30 +74,30 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
     history.record(night(2, {"node-1": 10.0}))
     two = make_result("node-1", 18.0, strategy=Strategy.DDP, gpus_per_node=2)
     history.record(night(31, [two], suite="strategy_scaling", groups=()))
-    costs = Pages(history.engine, {SEEN, "strategy_scaling"}).costs(ALL)
+    paid = Pages(history.engine, {SEEN, "strategy_scaling"}).read(costs, ALL)
     one = 55 / 3600 * 0.6
-    assert [(row.name, row.usd, row.num_runs) for row in costs.months] == [
+    assert [(row.name, row.usd, row.num_runs) for row in paid.months] == [
         ("2026-12", pytest.approx(2 * one), 1),
         ("2026-11", pytest.approx(3 * one), 3),
     ]
-    assert [(row.name, row.usd) for row in costs.dags] == [
+    assert [(row.name, row.usd) for row in paid.dags] == [
         (SEEN, pytest.approx(3 * one)),
         ("strategy_scaling", pytest.approx(2 * one)),
     ]
-    assert [row.name for row in costs.works] == [
+    assert [row.name for row in paid.works] == [
         "mistral-7b qlora single NVIDIA H200",
         "mistral-7b qlora ddp NVIDIA H200",
     ]
-    assert costs.total.usd == pytest.approx(5 * one)
-    assert costs.total.gpu_hours == pytest.approx(5 * 55 / 3600)
+    assert paid.total.usd == pytest.approx(5 * one)
+    assert paid.total.gpu_hours == pytest.approx(5 * 55 / 3600)
 
 
 def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
     history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
     pages = Pages(history.engine, {SEEN})
-    assert (pages.costs(ALL).total.usd, pages.costs(ALL).total.num_unpriced) == (None, 1)
-    assert pages.costs(ALL).unpriced == ((False, "NVIDIA H200", 1),)
-    assert pages.overview(ALL, DAY_3).spent.usd is None
+    assert (pages.read(costs, ALL).total.usd, pages.read(costs, ALL).total.num_unpriced) == (None, 1)
+    assert pages.read(costs, ALL).unpriced == ((False, "NVIDIA H200", 1),)
+    assert overview_of(pages, ALL, DAY_3).spent.usd is None
     history.record(night(2, {"node-1": 10.0}))
-    total = pages.costs(ALL).total
+    total = pages.read(costs, ALL).total
     assert (total.usd, total.num_runs, total.num_unpriced) == (pytest.approx(55 / 3600 * 0.6), 2, 1)

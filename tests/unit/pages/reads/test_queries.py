@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from tests.builders.nights import night
 from tests.builders.three_nights import ALL, HOSTILE, SEEN, every_read
 from trainbench.core.verdicts import Why
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
-from trainbench.pages.reads import queries
-from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.notices import open_notices
+from trainbench.pages.reads.queries import Pages, choices
+from trainbench.pages.reads.run_list import runs_page
 
 pytestmark = pytest.mark.both_databases
 
@@ -42,7 +41,7 @@ def test_an_unreachable_database_is_reported_in_one_sentence(history: History, t
     from trainbench.history.database import connect
 
     with pytest.raises(HistoryError, match=r"^history "):
-        Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).choices()
+        Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).read(choices, ALL)
 
 
 def test_a_number_where_text_belongs_is_reported_in_one_sentence(history: History) -> None:
@@ -58,41 +57,7 @@ def test_a_number_where_text_belongs_is_reported_in_one_sentence(history: Histor
         connection.exec_driver_sql("UPDATE runs SET peers = 7")
 
     with pytest.raises(HistoryError, match="a value that is not ours"):
-        Pages(history.engine, {night(1, {"node-1": 1.0}).suite}).runs(ALL, sort=RunSort.NEWEST)
-
-
-def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads meanwhile are refused at once; later it is tried again."""
-    now, reads = [100.0], []
-
-    def away(url: str, store: Any, timeout_s: int) -> Any:
-        reads.append(timeout_s)
-        raise HistoryError("no answer")
-
-    monkeypatch.setattr(queries, "open_history", away)
-    monkeypatch.setattr(queries.time, "monotonic", lambda: now[0])
-    for at in (100.0, 101.0, 100.0 + queries.KEEP_FAILURE_S):
-        now[0] = at
-        with pytest.raises(HistoryError, match="no answer"):
-            queries.open_engine("postgresql://away", None)
-
-    assert reads == [5, 5]  # seconds: a person waits, where a task waits 15 s
-
-
-def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pages) -> None:
-    opened: list[Any] = []
-
-    def count(connection: Any, _record: Any) -> None:
-        opened.append(connection)
-
-    event.listen(recorded.engine, "connect", count)
-    try:
-        with pages.at_once() as seen:
-            together = [str(part) for part in every_read(seen, ALL)]
-        assert len(opened) == 1
-    finally:
-        event.remove(recorded.engine, "connect", count)
-    assert together == [str(part) for part in every_read(pages, ALL)]
+        Pages(history.engine, {night(1, {"node-1": 1.0}).suite}).read(runs_page, ALL)
 
 
 def test_hostile_text_comes_back_as_it_was(history: History) -> None:
@@ -101,5 +66,5 @@ def test_hostile_text_comes_back_as_it_was(history: History) -> None:
     finding = campaign.findings[0].model_copy(update={"cause": HOSTILE, "resolution": HOSTILE})
     history.record(campaign.model_copy(update={"findings": (finding,)}))
     pages = Pages(history.engine, {SEEN})
-    (notice,) = pages.open_notices(ALL).rows
+    (notice,) = pages.read(open_notices, ALL).rows
     assert (notice.finding.cause, notice.finding.resolution, notice.dag_run_id) == (HOSTILE, HOSTILE, HOSTILE)

@@ -1,69 +1,50 @@
-"""The list of runs, and one run."""
+"""The list of runs, one run, and the runs as CSV."""
 
 from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
-from tests.builders.three_nights import ALL, DAY_3, SEEN
+from tests.builders.three_nights import ALL, DAY_3, HOSTILE, SEEN
 from trainbench.core.verdicts import State, Why
-from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.history import History
+from trainbench.pages.reads.comparisons import strategies
 from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.fleet import heat_map
+from trainbench.pages.reads.notices import open_notices
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort
+from trainbench.pages.reads.run_list import run_page, runs_csv, runs_page
 
 pytestmark = pytest.mark.both_databases
 
 
-def test_the_run_list_is_newest_campaign_first_and_can_be_turned_round(pages: Pages) -> None:
-    newest, oldest = pages.runs(ALL), pages.runs(ALL, sort=RunSort.OLDEST)
+def test_the_run_list_is_newest_campaign_first_in_pages_that_hold_each_run_once(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = pages.read(runs_page, ALL)
     assert [row.campaign_id for row in newest.rows] == ["night-3"] * 3 + ["night-2"] * 4 + ["night-1"] * 4
-    assert [row.run_id for row in oldest.rows] == [row.run_id for row in reversed(newest.rows)]
-    assert (newest.num_total, newest.num_ranked, newest.page, newest.num_pages) == (11, 11, 1, 1)
+    assert (newest.num_total, newest.page, newest.num_pages) == (11, 1, 1)
     first = newest.rows[0]
     assert (first.dag_id, first.dag_run_id, first.status, first.state) == (SEEN, "scheduled__3", "ok", State.WELL)
 
-
-@pytest.mark.parametrize("sort", list(RunSort))
-def test_pages_of_the_run_list_hold_each_run_once(pages: Pages, monkeypatch: pytest.MonkeyPatch, sort: RunSort) -> None:
-    whole = [(row.campaign_id, row.run_id) for row in pages.runs(ALL, sort=sort).rows]
     monkeypatch.setattr("trainbench.pages.reads.run_list.RUNS_ON_PAGE", 3)
-    actual = [pages.runs(ALL, page, sort) for page in (1, 2, 3, 4)]
-    assert [(row.campaign_id, row.run_id) for page in actual for row in page.rows] == whole
-    assert [page.num_pages for page in actual] == [4, 4, 4, 4]
-    assert pages.runs(ALL, 1000, sort) == actual[-1]
-    assert pages.runs(ALL, -3, sort) == actual[0]
-
-
-def test_runs_ranked_by_speed_and_price(history: History) -> None:
-    broken = make_failed("node-4")
-    runs = [make_result("node-1", 9.0, total_s=60.0), make_result("node-2", 11.0), make_result("node-3", 10.0), broken]
-    history.record(night(1, runs))
-    pages = Pages(history.engine, {SEEN})
-    order = {sort: [row.node for row in pages.runs(ALL, sort=sort).rows] for sort in RunSort}
-    assert order[RunSort.SLOWEST] == ["node-1", "node-3", "node-2", "node-4"]
-    assert order[RunSort.FASTEST] == ["node-2", "node-3", "node-1", "node-4"]
-    assert order[RunSort.DEAREST][0] == "node-1"
-    assert order[RunSort.DEAREST][-1] == "node-4"
-
-
-def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Night 3 has 3 runs and night 2 has 4: together 7, and night 1's 9.0 samples/s are not looked at."""
-    monkeypatch.setattr("trainbench.pages.reads.run_list.RANKED_RUNS", 8)
-    actual = pages.runs(ALL, sort=RunSort.SLOWEST)
-    assert (actual.num_total, actual.num_ranked, len(actual.rows)) == (11, 7, 7)
-    assert actual.rows[0].figure(SAMPLES_PER_SECOND) == 9.8
+    some = [pages.read(runs_page, ALL, page) for page in (1, 2, 3, 4)]
+    assert [row.run_id for page in some for row in page.rows] == [row.run_id for row in newest.rows]
+    assert [page.num_pages for page in some] == [4, 4, 4, 4]
+    assert pages.read(runs_page, ALL, 1000) == some[-1]
+    assert pages.read(runs_page, ALL, -3) == some[0]
 
 
 def test_one_run_with_its_campaign_verdict_and_repeats(history: History) -> None:
     runs = [make_result("node-1", 9.0), make_result("node-1", 9.2, round=2), make_result("node-2", 10.0)]
     history.record(night(1, runs, {"node-1": Why.SLOW}))
     first, second = runs[0].spec.identity.run_id, runs[1].spec.identity.run_id
-    actual = Pages(history.engine, {SEEN}).run("night-1", first)
+    actual = Pages(history.engine, {SEEN}).read(run_page, Filters(), "night-1", first)
     assert actual
     assert (actual.run.run_id, actual.others, actual.run.dag_run_id) == (first, (second,), "scheduled__1")
     assert actual.verdict
@@ -74,9 +55,12 @@ def test_a_failed_run_is_in_the_lists_of_its_group_s_gpu(history: History) -> No
     history.record(night(1, [make_result("node-1", 10.0), make_failed("node-2")], {"node-2": Why.FAILED}))
     pages = Pages(history.engine, {SEEN})
     filters = Filters(gpu_name="NVIDIA H200")
-    assert sorted((row.node, row.status) for row in pages.runs(filters).rows) == [("node-1", "ok"), ("node-2", "oom")]
-    assert [notice.node for notice in pages.open_notices(filters).rows] == ["node-2"]
-    (row,) = pages.strategies(filters).rows
+    assert sorted((row.node, row.status) for row in pages.read(runs_page, filters).rows) == [
+        ("node-1", "ok"),
+        ("node-2", "oom"),
+    ]
+    assert [notice.node for notice in pages.read(open_notices, filters).rows] == ["node-2"]
+    (row,) = pages.read(strategies, filters).rows
     assert (row.num_runs, row.num_failed) == (2, 1)
 
 
@@ -84,5 +68,26 @@ def test_a_campaign_recorded_again_is_counted_once(history: History) -> None:
     history.record(night(1, {"node-1": 10.0, "node-2": 10.0}, {"node-3": Why.MISSING}))
     history.record(night(1, {"node-1": 9.0}))
     pages = Pages(history.engine, {SEEN})
-    assert pages.runs(ALL).num_total == 1
-    assert [row.node for row in pages.heat_map(ALL, DAY_3).rows] == ["node-1"]
+    assert pages.read(runs_page, ALL).num_total == 1
+    assert [row.node for row in pages.read(heat_map, ALL, DAY_3).rows] == ["node-1"]
+
+
+def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainbench.pages.reads.run_list.ROWS_AT_ONCE", 2)
+    pieces = list(pages.pieces(runs_csv, ALL))
+    assert [len(piece.splitlines()) for piece in pieces] == [1, 2, 2, 2, 2, 2, 1]
+    rows = list(csv.DictReader(io.StringIO("".join(pieces))))
+    assert [(row["campaign_id"], row["run_id"]) for row in rows] == [
+        (row.campaign_id, row.run_id) for row in pages.read(runs_page, ALL).rows
+    ]
+    assert rows[0]["samples_per_second"] == "10.1"
+    assert (rows[0]["state"], rows[0]["why"]) == ("well", "well")
+    assert rows[0]["is_drill"] == "false"
+    assert datetime.fromisoformat(rows[0]["started_at"]).tzinfo == UTC
+
+
+def test_a_spreadsheet_finds_no_formula_in_the_csv(history: History) -> None:
+    history.record(night(1, [make_result("node-1", 10.0)], dag_run_id=HOSTILE))
+    text = "".join(Pages(history.engine, {SEEN}).pieces(runs_csv, ALL))
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["dag_run_id"] == "'=cmd|' /C calc'!A0 <script>alert(1)</script>"

@@ -63,8 +63,8 @@ def test_names_from_outside_become_one_part_of_a_path() -> None:
 def test_filters_go_along_with_links() -> None:
     to = Links(query={"gpu": "NVIDIA H200", "days": "7"})
 
-    assert to.runs(sort="slowest") == "./runs?gpu=NVIDIA+H200&days=7&sort=slowest"
-    assert to.fleet(gpu=None) == "./?days=7"
+    assert to.page("runs", page=2) == "./runs?gpu=NVIDIA+H200&days=7&page=2"
+    assert to.page(gpu=None) == "./?days=7"
     assert to.notice(3) == "./notices/3"
 
 

@@ -94,6 +94,30 @@ function heatMap(map) {
   });
 }
 
+// ---------------------------------------------------------------- tables
+// A heading sorts the rows that are shown, and by a second click the other way round; unknown numbers come last.
+function sortable(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  for (const [column, head] of heads.entries()) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const sign = head.ariaSort === "ascending" ? -1 : 1;
+      for (const other of heads) other.ariaSort = null;
+      head.ariaSort = sign > 0 ? "ascending" : "descending";
+      const rows = [...table.tBodies[0].rows];
+      const number = (row) => row.cells[column].dataset.value;
+      const text = (row) => row.cells[column].textContent.trim();
+      const byNumber = rows.some(number);
+      const known = rows.filter((row) => !byNumber || number(row));
+      known.sort((a, b) => sign * (byNumber ? number(a) - number(b) : text(a).localeCompare(text(b), "en", { numeric: true })));
+      table.tBodies[0].append(...known, ...rows.filter((row) => !known.includes(row)));
+    });
+  }
+}
+
 // ---------------------------------------------------------------- acknowledging
 async function acknowledge(form) {
   const failure = form.querySelector(".failure");
@@ -121,6 +145,7 @@ async function acknowledge(form) {
 
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".heat table").forEach(heatMap);
+  document.querySelectorAll(".sorts").forEach(sortable);
   for (const wide of document.querySelectorAll(".heat, .chart")) wide.scrollLeft = wide.scrollWidth; // the newest day
   for (const form of document.querySelectorAll(".filters")) {
     form.addEventListener("change", () => { document.getElementById("main").ariaBusy = "true"; form.requestSubmit(); });
